@@ -7,8 +7,8 @@
 #include "api/digest.h"
 #include "api/layout.h"
 #include "api/records.h"
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
+#include "common/text.h"
 
 #define RECORD_BYTES_MAX CAIRN_MIB
 #define CHECKSUMS_BYTES_MAX CAIRN_GIB

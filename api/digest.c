@@ -6,7 +6,7 @@
 
 #include "api/keys.h"
 #include "api/table.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 void cairn_version_id_make(const struct cairn_version_origin *origin,
                            struct cairn_version_id *ret) {

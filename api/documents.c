@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "common/encode.h"
+#include "common/text.h"
 
 #define NEEDS_BYTES_MAX 32
 

@@ -4,8 +4,7 @@
 
 #include <stdio.h>
 
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/text.h"
 
 #define GRANT_START "cairn1:"

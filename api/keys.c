@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "common/encode.h"
+#include "common/text.h"
 
 #define COMPONENT_BYTES_MAX 200
 #define VERSION_ID_PREFIX "ckpt_"

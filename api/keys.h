@@ -14,7 +14,7 @@
 #pragma once
 
 #include "common/buf.h"
-#include "common/id.h"
+#include "common/trace.h"
 
 #define CAIRN_NAME_BYTES_MAX 128       /* project and run names */
 #define CAIRN_SHARD_NAME_BYTES_MAX 512 /* components at most 200 */

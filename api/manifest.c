@@ -10,10 +10,8 @@
 
 #include "api/documents.h"
 #include "api/names.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #define MANIFEST_KIND "cairn_manifest"
 #define SHARDS_MAX (UINT32_C(1) << 20)

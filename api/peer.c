@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/encode.h"
 #include "common/text.h"
 
 #define KEY_TEXT "cairn-peer1"

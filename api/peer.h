@@ -21,7 +21,7 @@
 #pragma once
 
 #include "api/grant.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 #define CAIRN_PEER_KEY_BYTES CAIRN_SHA256_BYTES
 #define CAIRN_PEER_RIGHT_BYTES_MAX 512

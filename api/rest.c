@@ -14,10 +14,8 @@
 #include "api/servers.h"
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/id.h"
 #include "common/text.h"
-#include "common/tracing.h"
-#include "common/utf8.h"
+#include "common/trace.h"
 
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
 #define REPLY_NODES_MAX 4000000

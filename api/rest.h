@@ -26,7 +26,7 @@
  *              within the call's own time; where that is too short, that is the answer, at once.
  *          9   with keys_posts each POST bears an Idempotency-Key of its own, the same to each
  *              server that it goes on to, so that what is made is made once.
- *          7   a call of a thread that works for a trace bears its traceparent (common/tracing.h).
+ *          7   a call of a thread that works for a trace bears its traceparent (common/trace.h).
  * Limits:  reply bodies 64 MiB; servers as in api/servers.h. Any other refusal, `busy` and
  *          `catalog-behind` too, is an answer: all servers have one catalog.
  * Threads: one owner per struct cairn_rest; struct cairn_rest_seen by any.

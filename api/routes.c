@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 
-#include "common/encode.h"
 #include "common/text.h"
 
 #define SEGMENTS_MAX 64

@@ -2,7 +2,7 @@
 /* Terms with commas between them; see selector.h. */
 #include "api/selector.h"
 
-#include "common/utf8.h"
+#include "common/text.h"
 
 static enum cairn_code refuse(struct cairn_view term, const char *why, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_INVALID, "label selector: \"%.*s\" %s", (int)term.size,

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "common/url.h"
 
 void cairn_servers_release(struct cairn_servers *servers) {
     for (uint32_t i = 0; i < servers->count; i++) {

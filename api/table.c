@@ -12,7 +12,7 @@
 #include "api/names.h"
 #include "api/table_check.h"
 #include "api/table_format.h"
-#include "common/encode.h"
+#include "common/text.h"
 
 /* ---- getters: promise table.h#1 says they cannot fail ---- */
 

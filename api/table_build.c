@@ -10,8 +10,8 @@
 #include "api/names.h"
 #include "api/table_check.h"
 #include "api/table_format.h"
-#include "common/array.h"
-#include "common/encode.h"
+#include "common/buf.h"
+#include "common/text.h"
 
 struct built_shard {
     uint32_t name;

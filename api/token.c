@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "common/encode.h"
+#include "common/text.h"
 
 #define ID_BYTES 8
 #define SECRET_BYTES 32

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 #define CAIRN_TOKEN_ID_BYTES 17
 #define CAIRN_TOKEN_TEXT_BYTES (6 + 16 + 1 + 64 + 1)

@@ -4,15 +4,15 @@
  *
  * What a save costs a trainer at the least: its bytes are copied into a slab. memcpy does only
  * that; staged makes the checksum of each block on the way, as libcairn does; summed copies
- * nothing. --crc32c: by that implementation (common/crc32c_loops.c) instead of the one that was
+ * nothing. --crc32c: by that implementation (common/crc.c) instead of the one that was
  * measured to be the fastest.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "bench/measure.h"
-#include "common/crc32c.h"
-#include "common/slab.h"
+#include "common/crc.h"
+#include "common/memory.h"
 
 struct copy {
     struct cairn_slab slab;

@@ -14,9 +14,9 @@
 
 #include "bench/measure.h"
 #include "common/buf.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
-#include "common/slab.h"
+#include "common/crc.h"
+#include "common/memory.h"
+#include "common/text.h"
 
 #define THREADS_MAX 16
 #define UPLOAD_BUFFER_BYTES 2097152L /* the most that libcurl takes */

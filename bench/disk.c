@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "bench/measure.h"
-#include "common/crc32c.h"
-#include "common/slab.h"
+#include "common/crc.h"
+#include "common/memory.h"
 
 #define PIECE_BYTES (4 * CAIRN_MIB)
 

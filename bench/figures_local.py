@@ -22,7 +22,7 @@ def figure(name, about, metrics, targets, wanted=()):
 
 
 SAVE_BYTES = 256 << 20  # a rank's share; larger ones only fill the disk
-# Of common/crc32c_loops.c: so one machine shows what another one has that lacks some of its instructions.
+# Of common/crc.c: so one machine shows what another one has that lacks some of its instructions.
 IMPLEMENTATIONS = ("avx512", "avx2", "sse4.2", "pclmul", "pclmul-2", "pclmul-3", "armv8", "pmull", "pmull-2", "pmull-3")
 
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "bench/measure.h"
-#include "common/pages.h"
+#include "common/memory.h"
 
 #define PIECE_BYTES (4 * CAIRN_MIB)
 #define ALIGN 4096

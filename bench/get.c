@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #include "bench/measure.h"
-#include "common/crc32c.h"
-#include "common/slab.h"
+#include "common/crc.h"
+#include "common/memory.h"
 #include "store/open.h"
 #include "store/s3/s3.h"
 

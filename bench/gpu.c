@@ -20,7 +20,7 @@
 #include "api/dtype.h"
 #include "bench/measure.h"
 #include "common/clock.h"
-#include "common/slab.h"
+#include "common/memory.h"
 #include "formats/convert.h"
 
 #define TENSOR_BYTES (64 * CAIRN_MIB)

@@ -2,7 +2,7 @@
 """The machine that a figure was measured on: its CPU, the features that choose code paths, its disk."""
 import os
 
-# Those that common/crc32c.c and formats/convert.c choose by.
+# Those that common/crc.c and formats/convert.c choose by.
 FEATURES = ("sse4_2", "pclmulqdq", "avx2", "f16c", "vpclmulqdq", "avx512f", "avx512bw", "avx512_bf16", "crc32", "pmull")
 
 

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "bench/measure.h"
-#include "common/crc32c.h"
-#include "common/slab.h"
+#include "common/crc.h"
+#include "common/memory.h"
 #include "store/open.h"
 #include "store/s3/s3.h"
 #include "uploader/journal/journal.h"

@@ -19,9 +19,9 @@
 
 #include "bench/measure.h"
 #include "common/buf.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
-#include "common/slab.h"
+#include "common/crc.h"
+#include "common/memory.h"
+#include "common/text.h"
 
 #define THREADS_MAX 64
 #define PIECE_BYTES (4 * CAIRN_MIB)

@@ -24,8 +24,7 @@
 
 #include "bench/measure.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
 #include "common/net.h"
 #include "common/text.h"
 

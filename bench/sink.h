@@ -24,7 +24,7 @@
 #include <stdatomic.h>
 
 #include "common/buf.h"
-#include "common/slab.h"
+#include "common/memory.h"
 
 #define SINK_CHUNK_BYTES (128 * CAIRN_KIB) /* stays in the L2 cache for its checksum */
 #define SINK_KEPT_BYTES (64 * CAIRN_KIB)

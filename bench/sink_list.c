@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "bench/sink.h"
-#include "common/encode.h"
+#include "common/text.h"
 
 #define PAGE_KEYS 1000
 #define NO_TIME "2026-03-02T10:14:07.000Z"

@@ -6,8 +6,8 @@
 
 #include "bench/sink.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
+#include "common/text.h"
 
 #define LIST_BYTES_MAX (4 * CAIRN_MIB) /* of Complete */
 

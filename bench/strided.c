@@ -14,7 +14,7 @@
 #include "api/manifest.h"
 #include "bench/measure.h"
 #include "client/save/copy.h"
-#include "common/slab.h"
+#include "common/memory.h"
 
 struct matrix {
     struct cairn_slab slab;

@@ -8,7 +8,6 @@
 
 #include "api/messages.h"
 #include "cli/options.h"
-#include "common/encode.h"
 #include "common/text.h"
 
 #define PAGE_ITEMS 1000

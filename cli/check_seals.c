@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/workers.h"
-#include "common/utf8.h"
+#include "common/text.h"
 
 #define READ_BYTES (512 * 1024)
 

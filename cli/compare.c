@@ -8,9 +8,8 @@
 
 #include "api/dtype.h"
 #include "cli/workers.h"
-#include "common/encode.h"
-#include "common/pages.h"
-#include "common/utf8.h"
+#include "common/memory.h"
+#include "common/text.h"
 #include "formats/convert.h"
 
 #define WINDOW_ELEMENTS (UINT64_C(1) << 20)

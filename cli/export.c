@@ -9,8 +9,8 @@
 #include "cli/export_folder.h"
 #include "cli/output.h"
 #include "cli/workers.h"
-#include "common/pages.h"
-#include "common/utf8.h"
+#include "common/memory.h"
+#include "common/text.h"
 #include "formats/convert.h"
 
 #define WINDOW_BYTES CAIRN_CLI_EXPORT_WINDOW_BYTES

@@ -27,7 +27,7 @@
 
 #include "cli/progress.h"
 #include "cli/rename.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "formats/assembly.h"
 #include "formats/safetensors.h"
 

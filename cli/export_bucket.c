@@ -10,11 +10,10 @@
 #include "cli/output.h"
 #include "cli/store.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
-#include "common/id.h"
+#include "common/crc.h"
 #include "common/json.h"
 #include "common/text.h"
+#include "common/trace.h"
 #include "store/s3/url.h"
 
 #define FORM "cairn-export 1"

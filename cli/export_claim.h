@@ -19,7 +19,7 @@
 
 #include <stdatomic.h>
 
-#include "common/id.h"
+#include "common/trace.h"
 
 #define CAIRN_CLI_CLAIM_BEAT_MS 5000
 #define CAIRN_CLI_CLAIM_SILENT_MS 30000

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
 
 #define NAME CAIRN_CLI_EXPORT_LOG

@@ -16,7 +16,7 @@
 #pragma once
 
 #include "common/error.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 #define CAIRN_CLI_EXPORT_LOG ".cairn-export"
 

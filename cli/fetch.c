@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "cli/output.h"
-#include "common/pages.h"
+#include "common/memory.h"
 
 /* Enough that while some write their piece (8 MiB each), others wait for the store. */
 #define WORKERS_DEFAULT 8

@@ -2,7 +2,7 @@
 /* Members by name, along dots. */
 #include "cli/fields.h"
 
-#include "common/utf8.h"
+#include "common/text.h"
 
 #define NAMES_MAX 64
 

@@ -10,8 +10,8 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "common/clock.h"
-#include "common/id.h"
-#include "common/thread.h"
+#include "common/process.h"
+#include "common/trace.h"
 
 #define TTL_S 300
 #define AGAIN_MS 5000

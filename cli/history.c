@@ -9,7 +9,7 @@
 #include "api/records.h"
 #include "cli/output.h"
 #include "cli/store.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
 
 #define ITEMS_MAX 1000000

@@ -7,7 +7,6 @@
 
 #include "cli/profile.h"
 #include "cli/verb.h"
-#include "common/encode.h"
 #include "common/text.h"
 
 #define FILE_URL "file://"

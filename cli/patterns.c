@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "api/keys.h"
-#include "common/array.h"
+#include "common/buf.h"
 
 #define PATTERNS_MAX 10000
 

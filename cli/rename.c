@@ -6,7 +6,6 @@
 
 #include "api/names.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #define RULES_MAX 256
 #define RULE_BYTES_MAX 1024

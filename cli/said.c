@@ -6,7 +6,6 @@
 
 #include "cli/output.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #define EVENTS_SHOWN "20"
 

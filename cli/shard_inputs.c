@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/lock.h"
-#include "common/pages.h"
+#include "common/memory.h"
 
 /* A connection and the last blocks that were read over it. */
 struct slot {

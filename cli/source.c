@@ -11,7 +11,6 @@
 #include "cli/output.h"
 #include "cli/store.h"
 #include "cli/wait_notice.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "store/documents.h"
 

@@ -9,8 +9,7 @@
 #include "cli/history.h"
 #include "cli/source.h"
 #include "cli/store.h"
-#include "common/array.h"
-#include "common/encode.h"
+#include "common/buf.h"
 #include "common/text.h"
 #include "store/documents.h"
 

@@ -7,9 +7,9 @@
 
 #include "api/dtype.h"
 #include "cli/output.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/file.h"
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/input.h"
 #include "formats/model_choice.h"
 #include "formats/safetensors_assembly.h"

@@ -15,9 +15,9 @@
 #include "api/keys.h"
 #include "api/meta.h"
 #include "cli/output.h"
-#include "common/array.h"
-#include "common/encode.h"
+#include "common/buf.h"
 #include "common/file.h"
+#include "common/text.h"
 
 #define FILES_MAX 1048576
 #define DEPTH_MAX CAIRN_CLI_TREE_DEPTH

@@ -11,10 +11,9 @@
 
 #include "cli/stored_assembly.h"
 #include "cli/weights_inside.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/json.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/dcp.h"
 #include "formats/model_choice.h"
 #include "formats/safetensors.h"

@@ -26,7 +26,7 @@
 #include "cli/bucket_source.h"
 #include "cli/shard_inputs.h"
 #include "common/file.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "formats/zero.h"
 
 struct cairn_cli_weights_file {

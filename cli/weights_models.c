@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "cli/weights_inside.h"
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/model_choice.h"
 #include "formats/torch_ranks.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/weights.h"
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/dcp.h"
 #include "formats/torch_plain.h"
 #include "formats/torch_ranks.h"

@@ -11,7 +11,7 @@
 #include "client/session/open.h"
 #include "client/session/options.h"
 #include "client/session/renew.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 const char *cairn_version(void) {
     return CAIRN_VERSION;

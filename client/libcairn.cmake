@@ -27,7 +27,7 @@ install(TARGETS cairn_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT
 # The same as one archive, for trainers that link statically; it needs jansson and pthread.
 add_library(cairn_static STATIC $<TARGET_OBJECTS:cairn_promise> $<TARGET_OBJECTS:part_client> $<TARGET_OBJECTS:part_formats>
   $<TARGET_OBJECTS:part_plan> $<TARGET_OBJECTS:part_api>
-  $<FILTER:$<TARGET_OBJECTS:part_common>,EXCLUDE,/assert\\.c>)
+  $<FILTER:$<TARGET_OBJECTS:part_common>,EXCLUDE,/base\\.c>)
 set_target_properties(cairn_static PROPERTIES OUTPUT_NAME cairn EXPORT_NAME static)
 target_link_libraries(cairn_static INTERFACE $<INSTALL_INTERFACE:jansson> Threads::Threads)
 target_include_directories(cairn INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A broken promise inside libcairn: a training run is worth more than a save, so the process goes
  * on, and the library does no more. Compiled into libcairn itself; programs of Cairn, which may
- * end, have common/assert.c. */
+ * end, have common/base.c. */
 #include <stdatomic.h>
 #include <stdio.h>
 

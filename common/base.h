@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base: borrowed bytes, clean-up at scope end and checked arithmetic, for every other file.
+ * base: borrowed bytes, clean-up at scope end, checked arithmetic and broken promises.
  *
- * Why:     borrowed bytes, scope-end clean-up and checked arithmetic belong in one place.
+ * Why:     every other file needs these; and a daemon that goes on after a bug of our own may lose
+ *          a checkpoint, while a trainer that is ended by a library loses more.
  * Promise: 1   CAIRN_AUTO(x) releases on every way out of the scope; a zeroed struct is a valid
  *              released one.
  *          2   checked arithmetic reports overflow and never wraps.
  *          3   a descriptor that a scope closes is open until then, in dev builds or they end.
- * Limits:  needs GNU C11 (cleanup attribute, overflow builtins).
- * Threads: stateless.
- * Next:    common/error.h.
+ *          4   a broken assert ends the process; a broken promise ends a daemon and, in libcairn,
+ *              makes every later call CAIRN_BROKEN.
+ * Limits:  needs GNU C11 (cleanup attribute, overflow builtins). Asserts and promises are never for
+ *          input: that is parsed or refused.
+ * Threads: stateless; a promise may be broken on any thread.
+ * Next:    common/error.h; client/promise.c; docs/style.md, Errors.
  */
 #pragma once
 
@@ -18,8 +22,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include "common/assert.h"
 
 #define CAIRN_KIB (UINT64_C(1) << 10)
 #define CAIRN_MIB (UINT64_C(1) << 20)
@@ -101,3 +103,27 @@ static inline uint64_t cairn_max_u64(uint64_t a, uint64_t b) {
 }
 
 #define CAIRN_ORIGIN __FILE_NAME__ ":" CAIRN_TEXT(__LINE__)
+
+/* ---- bugs of our own ---- */
+
+/* For our own bugs only, in what libcairn does not link: it ends the process. */
+#define CAIRN_ASSERT(condition)                                                                    \
+    do {                                                                                           \
+        if (__builtin_expect(!(condition), 0))                                                     \
+            cairn_assert_failed(#condition, __FILE_NAME__, __LINE__);                              \
+    } while (0)
+_Noreturn void cairn_assert_failed(const char *condition, const char *file, int line);
+/* For our own bugs only, in what libcairn links, which ends no trainer: the place is noted, what
+ * stands behind the condition is carried out (mostly a return; (void)0 where going on harms
+ * nobody), and every later call of the library is CAIRN_BROKEN. Daemons and tests end here, too. */
+#define CAIRN_PROMISE(condition, ...)                                                              \
+    do {                                                                                           \
+        if (__builtin_expect(!(condition), 0)) {                                                   \
+            cairn_promise_broken(#condition, CAIRN_ORIGIN);                                        \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+/* common/base.c: ends the process. client/promise.c, in libcairn alone: notes the first one. */
+void cairn_promise_broken(const char *condition, const char *origin);
+/* "file.c:12: a > b", or NULL: none was broken. */
+const char *cairn_promise_place(void);

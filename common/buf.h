@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buf: a growable run of bytes with a bound.
+ * buf: bytes and arrays that grow up to a bound.
  *
- * Why:     every body, document and table is built somewhere, and none may grow without end.
- * Promise: 1   size never exceeds limit; an append that would is CAIRN_TOO_LARGE and changes
- *              nothing.
+ * Why:     every body, document and table is built somewhere, and none may grow without end. An
+ *          array that doubles is three lines with three traps: the bound, the overflow of the size
+ *          in bytes, and the old array when memory is short.
+ * Promise: 1   a buffer's size never exceeds its limit; an append that would is CAIRN_TOO_LARGE and
+ *              changes nothing.
  *          2   data is followed by one NUL that size does not count (when anything was ever
  *              appended), so text can be handed to C.
- * Limits:  limit 0 means CAIRN_BUF_LIMIT_DEFAULT (16 MiB).
+ *          3   an array's pointer and its capacity change together or not at all; its items stay.
+ *          4   more than `max` items are CAIRN_TOO_LARGE, named by `what`, before any memory is
+ *              asked for.
+ * Limits:  limit 0 means CAIRN_BUF_LIMIT_DEFAULT (16 MiB); an array's bound is its caller's.
  * Threads: one owner.
  * Next:    common/base.h for views.
  */
@@ -58,3 +63,14 @@ static inline void cairn_store_u64le(void *at, uint64_t value) {
     uint8_t *p = at;
     for (int i = 0; i < 8; i++) p[i] = (uint8_t)(value >> (8 * i));
 }
+
+/* ---- arrays ---- */
+
+/* items: the address of the array's pointer. what: "versions of a run", for the error. */
+enum cairn_code cairn_array_room(void *items, size_t item_bytes, size_t count, size_t more,
+                                 size_t *capacity, size_t max, const char *what,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+#define CAIRN_ARRAY_ROOM_FOR(items, count, more, capacity, max, what, err)                         \
+    cairn_array_room(&(items), sizeof *(items), (count), (more), &(capacity), (max), (what), (err))
+#define CAIRN_ARRAY_ROOM(items, count, capacity, max, what, err)                                   \
+    CAIRN_ARRAY_ROOM_FOR(items, count, 1, capacity, max, what, err)

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config: one table of settings per program; flag over environment over file over default.
+ * config: one table of settings per program, flag over environment over file over default; and what
+ * each program does first, from main's argv to its settings.
  *
  * Why:     a setting is written once, and its flag, variable, file key, bounds, help text and
- *          documentation come from that line.
+ *          documentation come from that line. --help, --version, --print-config and --print-docs,
+ *          and what is said of a mistake, are the same for all daemons.
  * Promise: 1   an unknown key or flag, a value out of bounds or malformed is an error that names
  *              key, value, bound and where it came from. Nothing is ignored.
  *          2   --print-config shows every value with its origin; values of SECRET_FILE settings
  *              are paths, never contents.
  *          3   bounds and defaults are text run through the same parser as user input.
+ *          4   flags that only print are handled before anything else is read.
+ *          5   an argument that is no setting is CAIRN_INVALID naming it.
+ *          6   a write to a closed pipe, or beyond RLIMIT_FSIZE, fails (EPIPE, EFBIG) and ends no
+ *              program by its signal.
+ *          7   a process whose memory is hidden leaves no core file, and no other process of its
+ *              user can read what it holds: keys, tokens, what it was started with.
  * Limits:  64 KiB config files, `key = value` or `key = "value"` lines, # comment lines; names of
  *          64 bytes, TEXT values of 4,096.
  * Threads: parsed once at start, then immutable.
@@ -96,3 +104,23 @@ enum cairn_code cairn_config_help(const struct cairn_config *config, struct cair
 /* Markdown table for docs/config.md. */
 enum cairn_code cairn_config_docs(const struct cairn_config *config, struct cairn_buf *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- the start of a program ---- */
+
+/* config.h#6 */
+void cairn_start_signals(void);
+/* config.h#7. Not in libcairn: the process is the trainer's. */
+enum cairn_code cairn_start_hide_memory(struct cairn_error *err) CAIRN_MUST_USE;
+
+struct cairn_start {
+    const char *version; /* one line */
+    const char *usage;   /* before the settings, with its empty line */
+    const struct cairn_config_row *rows;
+    size_t row_count;
+    void *values; /* the program's struct */
+};
+/* *ret_done: it was printed what was asked for, and there is nothing to start. config is to be
+ * released in any case. */
+enum cairn_code cairn_start_settings(const struct cairn_start *start, int argc, char **argv,
+                                     struct cairn_config *config, bool *ret_done,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

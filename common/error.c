@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "common/utf8.h"
+#include "common/text.h"
 
 static const struct cairn_code_info code_infos[CAIRN_CODE_COUNT] = {
 #define CODE_INFO(name, slug, http, retry, exit, meaning) {#name, slug, http, retry, exit, meaning},

@@ -4,19 +4,25 @@
  *
  * Why:     an operator greps for one event and finds the code that wrote it.
  * Promise: 1   a line is: time level event key=value...; written whole, never torn. The first key
- *              is trace where the thread works for one (common/tracing.h).
+ *              is trace where the thread works for one (common/trace.h).
  *          2   control bytes in values are escaped; in what stands in quotes, so are \" and \\,
  *              and a bare value with a space or a quote gets quotes: no value ends before its end.
  *              A secret type has no way into a line.
  *          3   where standard error cannot be written, lines are dropped, the program goes on.
  *          4   as JSON a line is one object: time, level, event, trace, and a member for each key
  *              of the text; one that does not fit is cut, and the line is an object all the same.
- * Limits:  2,048 bytes a line of text, 4,096 of JSON, cut with "...".
- * Threads: any thread.
+ *          5   of a cause that repeats, the first line is allowed; those within CAIRN_LOG_LIMIT_MS
+ *              after it are counted instead, so that a caller who is turned away and comes again at
+ *              once fills no disk.
+ *          6   the next line that is allowed gets that count; none is missing from it.
+ * Limits:  2,048 bytes a line of text, 4,096 of JSON, cut with "...". CAIRN_LOG_LIMIT_CAUSES causes
+ *          of one limit are told apart; all others are one cause.
+ * Threads: any thread; a limit has one owner, or the lock of its owner.
  * Next:    docs/runbook.md for what each error line asks of a person.
  */
 #pragma once
 
+#include "common/base.h"
 #include "common/error.h"
 
 enum cairn_log_level { CAIRN_LOG_ERROR, CAIRN_LOG_WARN, CAIRN_LOG_INFO, CAIRN_LOG_DEBUG };
@@ -43,3 +49,19 @@ void cairn_log_write(enum cairn_log_level level, const char *event, const char *
         if (cairn_log_enabled(CAIRN_LOG_##level))                                                  \
             cairn_log_write(CAIRN_LOG_##level, (event), __VA_ARGS__);                              \
     } while (0)
+
+/* ---- at most one line a minute for each cause ---- */
+
+#define CAIRN_LOG_LIMIT_MS 60000
+#define CAIRN_LOG_LIMIT_CAUSES 8
+
+struct cairn_log_limit { /* zeroed: no line was written */
+    struct {
+        uint64_t cause; /* a hash; 0: free */
+        uint64_t said_ms;
+        uint64_t unsaid;
+    } causes[CAIRN_LOG_LIMIT_CAUSES + 1];
+};
+/* now_ms on the mono clock. True: write the line, with *ret_unsaid, how many were left out. */
+bool cairn_log_limit_allows(struct cairn_log_limit *limit, const char *cause, uint64_t now_ms,
+                            uint64_t *ret_unsaid);

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/strided.h"
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/flip.h"
 
 #define INPUTS_MAX 1048576

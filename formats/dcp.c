@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/array.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/text.h"
 #include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
 #include "formats/torch_tree.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/safetensors.h"
 
 #define INCOMPLETE ".incomplete"

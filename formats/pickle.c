@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "formats/pickle_inside.h"
 
 #define VALUES_MAX (UINT32_MAX / 2)

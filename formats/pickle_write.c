@@ -2,7 +2,7 @@
 /* Values of a pickle; see pickle_write.h. */
 #include "formats/pickle_write.h"
 
-#include "common/encode.h"
+#include "common/text.h"
 
 #define DEPTH_MAX 64
 

@@ -4,9 +4,8 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #define SHARDING CAIRN_SAFETENSORS_SHARDING
 #define OFFSETS "saved_offsets"

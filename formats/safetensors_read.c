@@ -7,7 +7,6 @@
 
 #include "api/dtype.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/input.h"
 
 #define METADATA "__metadata__"

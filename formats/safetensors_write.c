@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/encode.h"
+#include "common/text.h"
 
 #define FORMAT "format"
 

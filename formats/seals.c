@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/crc32.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/crc.h"
+#include "common/text.h"
 
 #define SEALS_MAX 16777216
 #define PARTS_MAX 8192

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/text.h"
 
 struct seen {
     struct cairn_torch_tensor tensor;

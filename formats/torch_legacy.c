@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "formats/torch_inside.h"
 
 #define FIRST_WINDOW_BYTES CAIRN_MIB

@@ -5,9 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/torch_sharded.h"
 #include "formats/torch_tree.h"
 

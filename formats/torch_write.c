@@ -7,10 +7,9 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/array.h"
-#include "common/crc32.h"
-#include "common/encode.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/crc.h"
+#include "common/text.h"
 #include "formats/pickle_write.h"
 #include "formats/torch_legacy.h"
 #include "formats/zip.h"

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/encode.h"
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/zero_inside.h"
 
 void cairn_zero_free(struct cairn_zero *zero) {

@@ -9,7 +9,6 @@
 
 #include "api/dtype.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/convert.h"
 #include "formats/zero_parallel.h"
 

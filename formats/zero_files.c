@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/array.h"
+#include "common/buf.h"
 
 #define MODEL_STATES "_model_states.pt"
 #define OPTIMIZER_STATES "_optim_states.pt"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/torch_assembly.h"
 #include "formats/zero_experts.h"
 #include "formats/zero_parallel.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/utf8.h"
+#include "common/text.h"
 
 #define COMPARED_BYTES (64 * 1024)
 

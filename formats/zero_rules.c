@@ -5,8 +5,8 @@
 #include <regex.h>
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/text.h"
 
 #define PATTERNS_MAX 4096
 #define PATTERN_BYTES_MAX 1024

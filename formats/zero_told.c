@@ -5,9 +5,8 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #define RULES_MAX 256
 #define RULE_BYTES_MAX 1024

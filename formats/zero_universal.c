@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/torch_assembly.h"
 #include "formats/zero_parallel.h"
 

@@ -5,10 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/crc32.h"
+#include "common/buf.h"
+#include "common/crc.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/inflate.h"
 
 #define DIRECTORY_BYTES_MAX (256 * CAIRN_MIB)

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "plan/fingerprint.h"
 
 /* A grid of boxes is sorted once per dimension, at most eight times. */

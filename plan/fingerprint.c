@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "common/id.h"
+#include "common/trace.h"
 
 #define PRIME ((UINT64_C(1) << 61) - 1)
 #define KEYS 2

@@ -6,7 +6,7 @@
 
 #include "api/dtype.h"
 #include "api/layout.h"
-#include "common/array.h"
+#include "common/buf.h"
 
 #define NEAR_REFS_LEAST 64 /* of fewer all are loaded */
 

@@ -10,7 +10,7 @@
 
 #include "api/dtype.h"
 #include "api/layout.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "plan/fragments.h"
 
 #define ALIAS_HOPS_MAX 16

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 
 #define BUCKETS (CAIRN_KEEP_MONTHLY - CAIRN_KEEP_HOURLY + 1)
 

@@ -11,7 +11,7 @@
 
 #include "api/dtype.h"
 #include "api/names.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "plan/fragments.h"
 
 #define BYTES_MAX (UINT64_C(1) << 62)

@@ -9,11 +9,11 @@
 
 #include "api/keys.h"
 #include "common/clock.h"
-#include "common/id.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "common/text.h"
-#include "common/thread.h"
+#include "common/trace.h"
 #include "server/ledger/servers.h"
 #include "store/record.h"
 

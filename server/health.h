@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "common/id.h"
+#include "common/trace.h"
 #include "server/server.h"
 
 enum cairn_srv_check { CAIRN_SRV_CHECK_CATALOG, CAIRN_SRV_CHECK_STORE, CAIRN_SRV_CHECKS };

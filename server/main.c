@@ -9,13 +9,12 @@
 #include <cairn/cairn.h>
 
 #include "common/clock.h"
+#include "common/config.h"
 #include "common/file.h"
-#include "common/id.h"
 #include "common/json.h"
 #include "common/log.h"
-#include "common/manager.h"
-#include "common/parent.h"
-#include "common/start.h"
+#include "common/process.h"
+#include "common/trace.h"
 #include "plan/retention_base.h"
 #include "server/access/access.h"
 #include "server/access/rates.h"

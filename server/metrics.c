@@ -5,7 +5,7 @@
 #include <cairn/cairn.h>
 
 #include "api/routes.h"
-#include "common/late.h"
+#include "common/process.h"
 #include "server/db/catalog.h"
 #include "server/ledger/policies.h"
 #include "server/ledger/version_lists.h"

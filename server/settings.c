@@ -8,10 +8,9 @@
 
 #include <cairn/cairn.h>
 
+#include "common/config.h"
 #include "common/log.h"
-#include "common/start.h"
 #include "common/text.h"
-#include "common/url.h"
 #include "server/db/catalog.h"
 #include "server/db/sql.h"
 #include "store/named.h"

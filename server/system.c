@@ -4,7 +4,7 @@
 #include <cairn/cairn.h>
 
 #include "api/messages.h"
-#include "common/yaml_json.h"
+#include "common/json.h"
 #include "server/copies/damage.h"
 #include "server/db/engine.h"
 #include "server/guard/freeze.h"

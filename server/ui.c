@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/text.h"
 #include "server/http/request.h"
 #include "server/settings.h"

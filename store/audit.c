@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/text.h"
 #include "store/documents.h"
 #include "store/presence.h"

@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/text.h"
 #include "store/multipart_inside.h"
 

@@ -5,7 +5,7 @@
  * bytes are read and compared: equal length and checksum are as good as a token. The same where the
  * store states another checksum than ours: some state wrong ones of bytes that are right.
  */
-#include "common/rule.h"
+#include "common/hooks.h"
 #include "store/multipart_inside.h"
 
 static uint64_t read_length(const struct cairn_multipart *mp) {

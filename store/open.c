@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/encode.h"
 #include "common/text.h"
 #include "store/dir/dir.h"
 

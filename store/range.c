@@ -8,7 +8,7 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 #define TRIES_MAX 2
 

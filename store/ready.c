@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 #ifndef __GLIBC__ /* musl has it from 1.2.5 on; a 64-bit offset is the lower one of two words */
 static ssize_t preadv2(int fd, const struct iovec *pieces, int count, off_t offset, int flags) {

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 enum cairn_code cairn_secret_set(struct cairn_secret *secret, struct cairn_view text,
                                  struct cairn_error *err) {

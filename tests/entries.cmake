@@ -189,7 +189,7 @@ if(CAIRN_CRASHPOINTS AND NOT CAIRN_FUZZ AND NOT CAIRN_SANITIZE MATCHES thread)
       memfd_create eventfd epoll_create1 dup fcntl close recvmsg bind connect accept4 getsockopt
       madvise sqlite3_open_v2 sqlite3_close sqlite3_close_v2 cairn_client_process_nonce
       cairn_client_process_fd cairn_up_process_name cairn_up_process_find
-      cairn_net_listen_tcp cairn_store_open cairn_crc32c_copy cairn_up_metrics_late)
+      cairn_net_listen_tcp cairn_store_open cairn_crc32c_copy cairn_crashpoint_pass cairn_up_metrics_late)
     target_link_options(sim PRIVATE -Wl,--wrap=${call})
   endforeach()
   # Each fault is met by some seed of the first hundred; optimised, a seed costs half.

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "common/text.h"
 #include "uploader/up.h"
 
 #define SCOPE_DIGEST_BYTES 8

@@ -11,7 +11,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
-#include "common/manager.h"
+#include "common/process.h"
 #include "common/text.h"
 #include "store/start.h"
 #include "uploader/fetch/fetch.h"

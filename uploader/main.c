@@ -8,11 +8,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "common/config.h"
 #include "common/file.h"
 #include "common/json.h"
-#include "common/manager.h"
-#include "common/parent.h"
-#include "common/start.h"
+#include "common/process.h"
 #include "uploader/cores.h"
 #include "uploader/daemon.h"
 #include "uploader/journal/show.h"

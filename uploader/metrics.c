@@ -2,7 +2,7 @@
 /* The families of uploader/metrics.def, and the values of their labels. */
 #include "uploader/metrics.h"
 
-#include "common/late.h"
+#include "common/process.h"
 #include "uploader/state/save.h"
 #include "uploader/up.h"
 

@@ -61,7 +61,7 @@ static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,
                           1);
 }
 
-/* Counted, and in the log, since each is a fault (common/late.h). metrics may be NULL. */
+/* Counted, and in the log, since each is a fault (common/process.h). metrics may be NULL. */
 void cairn_up_metrics_late(struct cairn_metrics *metrics, enum cairn_up_wait wait);
 enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -7,7 +7,7 @@
 
 #include "api/keys.h"
 #include "api/servers.h"
-#include "common/budget.h"
+#include "common/process.h"
 #include "common/text.h"
 #include "store/named.h"
 

@@ -19,10 +19,10 @@
 #include <cairn/cairn.h>
 
 #include "api/rest.h"
-#include "common/budget.h"
 #include "common/clock.h"
 #include "common/lock.h"
-#include "common/log_limit.h"
+#include "common/log.h"
+#include "common/process.h"
 #include "store/named.h"
 #include "store/store.h"
 #include "uploader/alone.h"

@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "common/late.h"
 #include "common/lock.h"
+#include "common/process.h"
 
 struct cairn_up_wakeup {
     struct cairn_lock lock; /* uploader_outbox */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "cli/verbs/doctor.h"
-#include "common/id.h"
+#include "common/trace.h"
 #include "store/purge.h"
 #include "store/s3/bucket.h"
 #include "store/s3/query.h"

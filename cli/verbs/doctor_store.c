@@ -6,11 +6,11 @@
 
 #include "cli/verbs/doctor.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
 #include "common/http/http.h"
-#include "common/id.h"
 #include "common/text.h"
+#include "common/trace.h"
 #include "store/multipart.h"
 #include "store/open.h"
 #include "store/record.h"

@@ -10,8 +10,8 @@
 
 #include "cli/sizes.h"
 #include "cli/verbs/doctor.h"
-#include "common/crc32c.h"
-#include "common/id.h"
+#include "common/crc.h"
+#include "common/trace.h"
 #include "store/open.h"
 
 #define SEND_MS 15000

@@ -14,7 +14,6 @@
 #include "cli/weights.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/convert.h"
 
 static const struct cairn_cli_flag flags[] = {

@@ -8,7 +8,7 @@
 
 #include "cli/keep.h"
 #include "cli/output.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
 
 #define RUNS_MAX 10000 /* of projects that are named whole */

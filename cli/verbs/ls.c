@@ -6,9 +6,7 @@
 #include "cli/said.h"
 #include "cli/sizes.h"
 #include "cli/stored.h"
-#include "common/encode.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #define LIMIT_DEFAULT 100
 #define STATES_MAX 8

@@ -4,7 +4,7 @@
 
 #include "cli/output.h"
 #include "cli/sizes.h"
-#include "common/encode.h"
+#include "common/text.h"
 
 #define NODES_MAX 100000
 

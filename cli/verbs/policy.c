@@ -6,7 +6,6 @@
 #include "cli/keep.h"
 #include "cli/options.h"
 #include "cli/output.h"
-#include "common/encode.h"
 #include "common/text.h"
 
 #define SAVES_MAX 10000

@@ -8,8 +8,8 @@
 #include "api/scope.h"
 #include "api/token.h"
 #include "cli/output.h"
-#include "common/encode.h"
-#include "common/id.h"
+#include "common/text.h"
+#include "common/trace.h"
 
 #define TOKENS_MAX 10016
 

@@ -12,8 +12,8 @@
 #include "cli/output.h"
 #include "cli/uploader_link.h"
 #include "common/clock.h"
-#include "common/id.h"
 #include "common/text.h"
+#include "common/trace.h"
 
 #define RANKS_MAX 256
 #define ROWS_MAX 1000000

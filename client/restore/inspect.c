@@ -5,7 +5,6 @@
 #include "api/dtype.h"
 #include "client/restore/restore.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "plan/reads.h"
 
 static struct cairn_text text_of(struct cairn_view view) {

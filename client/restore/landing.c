@@ -3,7 +3,7 @@
 #include "client/restore/landing.h"
 
 #include "client/session/devices.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 enum cairn_code cairn_client_landing_begin(struct cairn_session *session,
                                            const struct cairn_read *reads, size_t count,

@@ -6,7 +6,6 @@
 #include "client/restore/restore.h"
 #include "client/session/options.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 struct found {
     const struct cairn_match_options *options;

@@ -6,7 +6,6 @@
 
 #include "client/session/options.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 void cairn_client_names_release(struct cairn_client_names *names) {
     for (size_t i = 0; i < names->rule_count; i++) {

@@ -10,7 +10,7 @@
 
 #include "api/table.h"
 #include "client/restore/reads.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 
 #define READINGS_MAX 65536
 #define GROUP_MAX 256

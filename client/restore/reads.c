@@ -15,7 +15,6 @@
 #include "client/session/options.h"
 #include "client/session/window.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "plan/fragments.h"
 #include "plan/ranges.h"
 #include "plan/reads.h"

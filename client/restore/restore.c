@@ -14,7 +14,6 @@
 #include "api/layout.h"
 #include "client/session/options.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 static void restore_release(struct cairn_restore *restore) {
     cairn_client_names_release(&restore->names);

@@ -4,7 +4,6 @@
 
 #include "api/dtype.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/convert.h"
 
 #define BLOCK 512 /* elements; at most 8 KiB */

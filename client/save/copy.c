@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "formats/convert.h"
 
 #define SEGMENT_BYTES CAIRN_CLIENT_SEGMENT_BYTES

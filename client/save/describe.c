@@ -6,7 +6,6 @@
 
 #include "api/dtype.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 enum cairn_code cairn_client_piece_name(const char *name, struct cairn_error *err) {
     size_t size = name ? strlen(name) : 0;

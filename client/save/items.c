@@ -7,8 +7,8 @@
 
 #include "client/save/save.h"
 #include "client/session/options.h"
-#include "common/array.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/text.h"
 
 #define STREAM_BYTES_MIN (64 * CAIRN_KIB)
 #define STREAMS_MAX (UINT32_C(1) << 20)

@@ -13,7 +13,7 @@
 #include "client/save/sweep.h"
 #include "client/session/alone.h"
 #include "client/session/process.h"
-#include "common/rule.h"
+#include "common/hooks.h"
 
 /* Q41: the owner of a generation is the save that still needs its bytes; a durable save needs
  * none. */

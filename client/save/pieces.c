@@ -18,8 +18,7 @@
 #include "client/save/stager.h"
 #include "client/session/devices.h"
 #include "client/session/options.h"
-#include "common/array.h"
-#include "common/encode.h"
+#include "common/buf.h"
 #include "common/text.h"
 #include "formats/convert.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/encode.h"
+#include "common/text.h"
 
 #define GROUPS_MAX 64 /* of one rank: server/versions/groups.h */
 

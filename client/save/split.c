@@ -9,8 +9,8 @@
 #include "api/names.h"
 #include "client/save/describe.h"
 #include "client/session/options.h"
-#include "common/array.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/text.h"
 
 #define GROUP_NAME_BYTES_MAX 256
 

@@ -10,9 +10,9 @@
 #include "client/save/known.h"
 #include "client/save/look.h"
 #include "client/save/poll.h"
-#include "client/save/stale.h"
 #include "client/save/stager.h"
-#include "common/rule.h"
+#include "client/save/stale.h"
+#include "common/hooks.h"
 
 #define CLOSE_WAIT_MS 10000
 

@@ -12,7 +12,6 @@
 #include "client/save/stager.h"
 #include "client/save/sweep.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #define VERSION_OF_WHY 7 /* of the socket */
 

@@ -9,7 +9,7 @@
 #include "client/session/process.h"
 #include "common/file.h"
 #include "common/text.h"
-#include "common/tracing.h"
+#include "common/trace.h"
 
 #define STOP_LOOK_MS 100
 

@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/encode.h"
-#include "common/id.h"
 #include "common/text.h"
+#include "common/trace.h"
 
 static const char *from_environment(const char *name) {
     return getenv(name);

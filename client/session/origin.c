@@ -9,7 +9,6 @@
 
 #include "common/file.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 #include <cairn/cairn.h>
 

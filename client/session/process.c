@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 
 #define WATCHED_MAX 256
 

@@ -23,8 +23,8 @@
 #pragma once
 
 #include "common/error.h"
-#include "common/id.h"
 #include "common/json.h"
+#include "common/trace.h"
 
 #define CAIRN_CLIENT_REPORTED_STEPS_MAX 1024
 #define CAIRN_CLIENT_REPORTED_ATTEMPTS_MAX 4

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "client/session/wire.h"
-#include "common/encode.h"
 #include "common/text.h"
 
 enum cairn_code cairn_client_enter(const struct cairn_session *session, struct cairn_error *err) {

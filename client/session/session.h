@@ -34,7 +34,7 @@
 #include "client/session/link.h"
 #include "common/clock.h"
 #include "common/lock.h"
-#include "common/slab.h"
+#include "common/memory.h"
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900

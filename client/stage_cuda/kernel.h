@@ -4,7 +4,7 @@
  *
  * Why:     half the bytes cross the link where the device rounds them before; elements that lie
  *          apart cross it as one range; and what the device has summed no core needs to read.
- * Promise: 1   converted bytes are those of formats/convert.h; sums are those of common/crc32c.h.
+ * Promise: 1   converted bytes are those of formats/convert.h; sums are those of common/crc.h.
  *          2   thread `first` of `step` takes every step-th element, so any number of threads does.
  *          3   no division of 64 bits for an element, unless a dimension has 2^31 of them.
  * Limits:  conversions among F32, BF16 and F16; elements of 1 to 16 bytes otherwise; `into` is

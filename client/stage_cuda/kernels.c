@@ -4,7 +4,7 @@
 
 #include "api/table.h"
 #include "client/stage_cuda/image.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 #define THREADS 256 /* of a block */
 #define BLOCKS_MAX 256

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "client/stage_cuda/lane.h"
-#include "common/array.h"
+#include "common/buf.h"
 
 #define LANES_MAX CAIRN_CUDA_PLACES_MAX
 #define LOCKED_MAX 64

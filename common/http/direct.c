@@ -3,15 +3,13 @@
  * A step sends until the socket takes no more, then receives until nothing is there. Each is
  * bounded, so that one fast connection does not keep the others waiting.
  */
-#include "common/http/direct.h"
+#include "common/http/inside.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
-#include "common/http/trace.h"
-#include "common/url.h"
+#include "common/text.h"
 
 #define TURN_BYTES (4 * CAIRN_MIB)
 /* A paced request may run ahead by this much, so that it is not woken for each packet. */
@@ -422,7 +420,7 @@ static void end_with_reply(struct cairn_http_transfer *transfer) {
     end_with(transfer, code, &error, keep);
 }
 
-/* direct.h#4. What else is idle has been so for at least as long. */
+/* inside.h#6. What else is idle has been so for at least as long. */
 bool cairn_http_direct_replace(struct cairn_http_transfer *transfer) {
     struct cairn_http_link *link = transfer->link;
     struct cairn_error error = {0};

@@ -12,9 +12,8 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/http/direct.h"
-#include "common/http/half_open.h"
-#include "common/url.h"
+#include "common/http/inside.h"
+#include "common/text.h"
 
 #define STALL_MS_DEFAULT 30000
 /* How often idle links are looked at. */
@@ -178,7 +177,8 @@ static bool was_sent(const struct cairn_http_transfer *transfer) {
     return before_us > 0;
 }
 
-enum cairn_code cairn_http_code_of(CURLcode result, const char *text, bool sent, int status) {
+/* libcurl's result as a code; text is what it wrote into its error buffer. */
+static enum cairn_code code_of(CURLcode result, const char *text, bool sent, int status) {
     switch (result) {
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -220,7 +220,7 @@ static enum cairn_code fail_with_curl(const struct cairn_http_dial *dial, CURLco
         return cairn_fail(
             err, CAIRN_FORBIDDEN,
             "the address is link-local: no store is there, but an instance's keys are");
-    return cairn_fail(err, cairn_http_code_of(result, text, sent, status), "%s",
+    return cairn_fail(err, code_of(result, text, sent, status), "%s",
                       text[0] ? text : curl_easy_strerror(result));
 }
 

@@ -1,11 +1,139 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening by libcurl, keeping for the next request, dropping by reset. */
-#include "common/http/link.h"
+/* Links are opened by libcurl, kept for the next request and dropped by reset. libcurl's own BIO
+ * stays where records are read. For writing it is replaced by one that appends to a buffer and
+ * sends that when it is full or when the link says so. */
+#include "common/http/inside.h"
 
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "common/clock.h"
-#include "common/url.h"
+#include "common/text.h"
+
+/* ---- TLS: gathers what OpenSSL writes ---- */
+
+struct cairn_http_tls {
+    int fd;
+    uint64_t sent; /* with the kernel */
+    size_t from, to;
+    char bytes[CAIRN_HTTP_TLS_BYTES];
+};
+
+/* 0: all was sent. EAGAIN: not yet. Otherwise the errno of the connection's end. */
+static int tls_flush(struct cairn_http_tls *tls) {
+    while (tls->from < tls->to) {
+        ssize_t sent =
+            send(tls->fd, tls->bytes + tls->from, tls->to - tls->from, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
+        tls->from += (size_t)sent;
+        tls->sent += (uint64_t)sent;
+    }
+    tls->from = tls->to = 0;
+    return 0;
+}
+
+uint64_t cairn_http_tls_sent(const struct cairn_http_tls *tls) {
+    return tls->sent;
+}
+bool cairn_http_tls_pending(const struct cairn_http_tls *tls) {
+    return tls->from < tls->to;
+}
+
+static int gather_write(BIO *bio, const char *bytes, int size) {
+    struct cairn_http_tls *tls = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    if (size <= 0) return 0;
+    if ((size_t)size > sizeof tls->bytes - tls->to) {
+        int problem = tls_flush(tls);
+        if (problem == EAGAIN) BIO_set_retry_write(bio);
+        if (problem) {
+            errno = problem;
+            return -1;
+        }
+    }
+    size_t taken = cairn_min_u64((size_t)size, sizeof tls->bytes);
+    memcpy(tls->bytes + tls->to, bytes, taken);
+    tls->to += taken;
+    return (int)taken;
+}
+
+/* OpenSSL flushes after a message of the handshake, and waits for its answer. Any result but 1 is a
+ * failure to it: what the socket does not take now goes with the link's next flush. */
+static long gather_control(BIO *bio, int command, long number, void *pointer) {
+    struct cairn_http_tls *tls = BIO_get_data(bio);
+    (void)number, (void)pointer;
+    if (command == BIO_CTRL_FLUSH && tls && tls->fd >= 0) (void)tls_flush(tls);
+    return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;
+}
+
+static int gather_end(BIO *bio) {
+    free(BIO_get_data(bio));
+    BIO_set_data(bio, NULL);
+    return 1;
+}
+
+static BIO_METHOD *method;
+static pthread_once_t method_once = PTHREAD_ONCE_INIT;
+static void make_method(void) {
+    BIO_METHOD *made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gather");
+    if (made && BIO_meth_set_write(made, gather_write) && BIO_meth_set_ctrl(made, gather_control) &&
+        BIO_meth_set_destroy(made, gather_end))
+        method = made;
+}
+
+/* Two copies of OpenSSL in one process know nothing of each other's structs. */
+static bool is_ours(void) {
+    const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
+    char own[64];
+    snprintf(own, sizeof own, "OpenSSL/%s", OpenSSL_version(OPENSSL_VERSION_STRING));
+    return info->ssl_version && !strcmp(info->ssl_version, own);
+}
+
+/* Reading ahead is safe on links alone: they read until nothing is left, whereas libcurl's own
+ * transfers wait for the socket without asking OpenSSL what it still holds. */
+static CURLcode on_context(CURL *easy, void *context, void *owner) {
+    (void)easy, (void)owner;
+    SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_default_read_buffer_len(context, CAIRN_HTTP_TLS_BYTES);
+    /* Otherwise the buffer is freed and taken again with each record. */
+    SSL_CTX_clear_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_quiet_shutdown(context, 1);
+    return CURLE_OK;
+}
+
+/* Before the handshake. */
+static void tls_prepare(CURL *easy) {
+    if (is_ours()) curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_context);
+}
+
+/* After it, while libcurl still holds the connection (CURLOPT_PREREQFUNCTION). NULL: left as it is.
+ * Nothing may be written before its descriptor is set. */
+static struct cairn_http_tls *tls_gather(CURL *easy) {
+    struct curl_tlssessioninfo *session = NULL;
+    if (!is_ours() || curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK ||
+        !session || session->backend != CURLSSLBACKEND_OPENSSL || !session->internals)
+        return NULL;
+    pthread_once(&method_once, make_method);
+    BIO *bio = method ? BIO_new(method) : NULL;
+    struct cairn_http_tls *tls = bio ? malloc(sizeof *tls) : NULL;
+    if (!tls) {
+        BIO_free(bio);
+        return NULL;
+    }
+    tls->fd = -1;
+    tls->from = tls->to = 0;
+    tls->sent = 0;
+    BIO_set_data(bio, tls);
+    BIO_set_init(bio, 1);
+    SSL_set0_wbio(session->internals, bio); /* which lets go of libcurl's, kept for reading */
+    return tls;
+}
+
+/* ---- links ---- */
 
 #define IDLE_US_MAX 60000000
 /* One SSL_write; a plain socket takes as much as it has room for. */
@@ -95,7 +223,7 @@ static struct cairn_http_link *find_kept(struct cairn_http_engine *engine, const
 static int on_ready(void *owner, char *peer, char *local, int peer_port, int local_port) {
     (void)peer, (void)local, (void)peer_port, (void)local_port;
     struct cairn_http_link *link = owner;
-    link->tls = cairn_http_tls_gather(link->easy);
+    link->tls = tls_gather(link->easy);
     return CURL_PREREQFUNC_OK;
 }
 
@@ -104,7 +232,7 @@ static bool set_up(struct cairn_http_link *link) {
     cairn_http_set_safety(easy);
     link->dial = (struct cairn_http_dial){.engine = link->engine};
     cairn_http_set_connection(&link->dial, easy);
-    cairn_http_tls_prepare(easy);
+    tls_prepare(easy);
     curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_ready);
@@ -158,7 +286,7 @@ bool cairn_http_link_connected(struct cairn_http_link *link, CURLcode result) {
     if (result == CURLE_OK) curl_easy_getinfo(link->easy, CURLINFO_ACTIVESOCKET, &fd);
     if (fd == CURL_SOCKET_BAD) return false;
     link->fd = fd;
-    if (link->tls) cairn_http_tls_connected(link->tls, fd);
+    if (link->tls) link->tls->fd = fd;
     link->ready = true;
     link->engine->in_multi--;
     return true;
@@ -180,7 +308,7 @@ CURLcode cairn_http_link_send(struct cairn_http_link *link, struct cairn_view by
 }
 
 CURLcode cairn_http_link_flush(struct cairn_http_link *link) {
-    int problem = link->tls ? cairn_http_tls_flush(link->tls) : 0;
+    int problem = link->tls ? tls_flush(link->tls) : 0;
     if (!problem) return CURLE_OK;
     return problem == EAGAIN ? CURLE_AGAIN : CURLE_SEND_ERROR;
 }

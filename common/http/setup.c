@@ -1,25 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How libcurl is told what to do, and what it tells us back. The numbers and switches here are
- * what makes it fast (buffers) and safe (no redirect, no proxy, no trusted reply).
+ * what makes it fast (buffers) and safe (no redirect, no proxy, no trusted reply). What is shown of
+ * a request is a closed list, so that a header nobody thought of stays hidden. Whether a kept
+ * connection is dead the kernel knows: it notes when the peer last acknowledged anything.
  */
+#include "common/http/inside.h"
+
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/http/half_open.h"
-#include "common/http/inside.h"
-#include "common/http/trace.h"
-#include "common/net.h"
+#include "common/log.h"
+#include "common/text.h"
 
 /* The default of 64 KiB costs half of the speed; 1 MiB equals a bare send(). */
 #define UPLOAD_BUFFER_BYTES (1L << 20)
 #define DOWNLOAD_BUFFER_BYTES (1L << 19)
 
 /* ---- callbacks of libcurl ---- */
+
+/* libcurl names no socket of a request that is under way, so those that it opens and closes are
+ * noted, and one is known again by its port. */
+static void note_socket(struct cairn_http_engine *engine, int fd) {
+    if (engine->socket_count < engine->socket_room) engine->sockets[engine->socket_count++] = fd;
+}
+
+static void forget_socket(struct cairn_http_engine *engine, int fd) {
+    for (uint32_t i = 0; i < engine->socket_count; i++) {
+        if (engine->sockets[i] != fd) continue;
+        engine->sockets[i] = engine->sockets[--engine->socket_count];
+        return;
+    }
+}
 
 /* An idle connection whose other end has gone without FIN or RST (a machine that lost its power, a
  * gateway that forgot it) is found before a request waits on it. Not of a Unix socket, hence no
@@ -54,7 +72,7 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
     }
     dial->tried = true;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd >= 0) cairn_http_half_open_add(dial->engine, fd);
+    if (fd >= 0) note_socket(dial->engine, fd);
     return fd;
 }
 
@@ -63,7 +81,7 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
  * makes no difference. */
 static int on_close(void *owner, curl_socket_t fd) {
     struct linger none = {.l_onoff = 1, .l_linger = 0};
-    cairn_http_half_open_remove(owner, fd);
+    forget_socket(owner, fd);
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
     return close(fd);
 }
@@ -238,4 +256,352 @@ enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer
     if (curl_easy_setopt(transfer->easy, CURLOPT_URL, transfer->request->url) != CURLE_OK)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the URL");
     return CAIRN_OK;
+}
+
+/* ---- replies, a line or a run of bytes at a time, by libcurl or by the direct path ---- */
+
+#define REPLY_HEADER_BYTES_MAX (64 * CAIRN_KIB)
+#define DISCARDED_BYTES_MAX CAIRN_MIB
+
+static bool name_is(struct cairn_view name, const char *wanted) {
+    return name.size == strlen(wanted) && !strncasecmp(name.data, wanted, name.size);
+}
+
+static struct cairn_view trimmed(const char *from, const char *to) {
+    return cairn_text_trimmed((struct cairn_view){from, (size_t)(to - from)});
+}
+
+/* One of the words of a list, as in "keep-alive, close". */
+static bool has_word(struct cairn_view list, const char *wanted) {
+    const char *at = list.data, *end = at + list.size;
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        const char *stop = comma ? comma : end;
+        if (name_is(trimmed(at, stop), wanted)) return true;
+        at = stop + 1;
+    }
+    return false;
+}
+
+static void take_content_length(struct cairn_http_transfer *transfer, struct cairn_view value) {
+    uint64_t bytes;
+    struct cairn_http_request *request = transfer->request;
+    if (cairn_parse_u64(value, &bytes, NULL) != CAIRN_OK)
+        transfer->refused = cairn_fail(&transfer->error, CAIRN_PROTOCOL, "bad Content-Length");
+    else if (request->content_length != UINT64_MAX && request->content_length != bytes)
+        transfer->refused =
+            cairn_fail(&transfer->error, CAIRN_PROTOCOL, "two different Content-Length headers");
+    else
+        request->content_length = bytes;
+}
+
+static void take_header(struct cairn_http_transfer *transfer, const char *line, size_t size) {
+    struct cairn_http_request *request = transfer->request;
+    const char *colon = memchr(line, ':', size);
+    if (!colon || *line == ' ' || *line == '\t') return;
+    struct cairn_view name = {line, (size_t)(colon - line)};
+    struct cairn_view value = trimmed(colon + 1, line + size);
+    if (name_is(name, "Content-Length")) take_content_length(transfer, value);
+    if (name_is(name, "Connection") && has_word(value, "close")) transfer->says_close = true;
+    if (name_is(name, "Transfer-Encoding")) {
+        transfer->strange_coding |= transfer->chunked || !name_is(value, "chunked");
+        transfer->chunked = true;
+    }
+    if (request->on_header) request->on_header(request, name, value);
+}
+
+static void end_headers(struct cairn_http_transfer *transfer) {
+    struct cairn_http_request *request = transfer->request;
+    if (request->status < 200) return; /* 1xx: the final reply is still to come */
+    transfer->headers_over = true;
+    /* Both lengths at once: the chunks hold, and what comes behind them is not trusted. */
+    if (transfer->chunked && request->content_length != UINT64_MAX) transfer->says_close = true;
+    if (transfer->chunked) request->content_length = UINT64_MAX;
+    if (!transfer->refused && request->on_reply)
+        transfer->refused = request->on_reply(request, &transfer->error);
+}
+
+void cairn_http_reply_start(struct cairn_http_transfer *transfer, int status) {
+    transfer->request->status = status;
+    transfer->request->content_length = UINT64_MAX;
+    transfer->chunked = transfer->says_close = transfer->strange_coding = false;
+}
+
+void cairn_http_reply_line(struct cairn_http_transfer *transfer, const char *line, size_t size) {
+    struct cairn_http_request *request = transfer->request;
+    transfer->moved_us = cairn_mono_us();
+    if (!request->reply_at_us) request->reply_at_us = transfer->moved_us;
+    transfer->header_bytes += size;
+    if (transfer->header_bytes > REPLY_HEADER_BYTES_MAX)
+        transfer->refused =
+            cairn_fail(&transfer->error, CAIRN_PROTOCOL, "more than 64 KiB of reply headers");
+    else if (transfer->headers_over)
+        return; /* trailers say nothing that we trust */
+    else if (!trimmed(line, line + size).size)
+        end_headers(transfer);
+    else if (request->status >= 200)
+        take_header(transfer, line, size);
+}
+
+static enum cairn_code keep(struct cairn_http_request *request, const void *bytes, size_t size,
+                            struct cairn_error *err) {
+    bool is_error = request->status >= 300;
+    if (request->reply_buf && (is_error || !request->reply_data)) {
+        if (cairn_buf_append(request->reply_buf, bytes, size, NULL) == CAIRN_OK) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_PROTOCOL, "the reply is longer than the %zu bytes taken",
+                          request->reply_buf->limit);
+    }
+    if (request->reply_data && !is_error) {
+        if (size > request->reply_capacity - request->reply_bytes)
+            return cairn_fail(err, CAIRN_PROTOCOL,
+                              "the reply is longer than the %zu bytes asked for",
+                              request->reply_capacity);
+        memcpy((char *)request->reply_data + request->reply_bytes, bytes, size);
+        if (request->on_bytes) request->on_bytes(request, bytes, size);
+        return CAIRN_OK;
+    }
+    if (request->reply_bytes + size > DISCARDED_BYTES_MAX)
+        return cairn_fail(err, CAIRN_PROTOCOL, "an unwanted reply body is longer than 1 MiB");
+    return CAIRN_OK;
+}
+
+void cairn_http_reply_body(struct cairn_http_transfer *transfer, const void *bytes, size_t size) {
+    struct cairn_http_request *request = transfer->request;
+    transfer->moved_us = cairn_mono_us();
+    transfer->refused = keep(request, bytes, size, &transfer->error);
+    if (!transfer->refused) request->reply_bytes += size;
+}
+
+size_t cairn_http_reply_room(const struct cairn_http_transfer *transfer, void **ret) {
+    const struct cairn_http_request *request = transfer->request;
+    if (!request->reply_data || request->status >= 300) return 0;
+    *ret = (char *)request->reply_data + request->reply_bytes;
+    return request->reply_capacity - request->reply_bytes;
+}
+
+void cairn_http_reply_arrived(struct cairn_http_transfer *transfer, size_t size) {
+    struct cairn_http_request *request = transfer->request;
+    CAIRN_ASSERT(size <= request->reply_capacity - request->reply_bytes);
+    transfer->moved_us = cairn_mono_us();
+    const char *bytes = (const char *)request->reply_data + request->reply_bytes;
+    if (request->on_bytes) request->on_bytes(request, bytes, size);
+    request->reply_bytes += size;
+}
+
+/* A clean close in the middle of a body looks like success when no length was announced, so the
+ * caller must compare with what it expects when content_length is not said. */
+enum cairn_code cairn_http_reply_judge(const struct cairn_http_transfer *transfer,
+                                       struct cairn_error *err) {
+    const struct cairn_http_request *request = transfer->request;
+    if (transfer->refused) {
+        if (err) *err = transfer->error;
+        return transfer->refused;
+    }
+    if (!transfer->headers_over) return cairn_fail(err, CAIRN_PROTOCOL, "no whole reply came");
+    bool bodiless =
+        !strcmp(request->method, "HEAD") || request->status == 204 || request->status == 304;
+    if (!bodiless && request->content_length != UINT64_MAX &&
+        request->content_length != request->reply_bytes)
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the reply ended after %llu of %llu bytes",
+                          (unsigned long long)request->reply_bytes,
+                          (unsigned long long)request->content_length);
+    return CAIRN_OK;
+}
+
+/* ---- connections that are half open ---- */
+
+#define AGAIN_US 250000
+#define RETRANSMISSIONS_MIN 2
+#define ROUNDING_US 10000 /* the kernel counts in its own ticks */
+
+static uint16_t port_of(int fd) {
+    struct sockaddr_storage own = {0};
+    socklen_t size = sizeof own;
+    const void *any = &own;
+    if (getsockname(fd, (struct sockaddr *)&own, &size) != 0) return 0;
+    if (own.ss_family == AF_INET6) return ntohs(((const struct sockaddr_in6 *)any)->sin6_port);
+    return own.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *)any)->sin_port) : 0;
+}
+
+static int socket_of(const struct cairn_http_transfer *transfer) {
+    const struct cairn_http_engine *engine = transfer->engine;
+    if (transfer->direct) return transfer->link ? transfer->link->fd : -1;
+    for (uint32_t i = 0; i < engine->socket_count; i++)
+        if (transfer->local_port && port_of(engine->sockets[i]) == transfer->local_port)
+            return engine->sockets[i];
+    return -1;
+}
+
+uint64_t cairn_http_half_open_due_us(const struct cairn_http_transfer *transfer) {
+    if (!transfer->on_kept || transfer->resent || transfer->request->reply_at_us) return UINT64_MAX;
+    if (transfer->heard && (transfer->direct || transfer->request->sent_at_us)) return UINT64_MAX;
+    return cairn_max_u64(transfer->half_open_check_us,
+                         transfer->started_us + CAIRN_HTTP_HALF_OPEN_US);
+}
+
+/* libcurl stops reading at the peer's FIN and goes on sending, into a window that stays full. */
+static bool peer_has_ended(const struct cairn_http_transfer *transfer, int fd,
+                           const struct tcp_info *info) {
+    int unread = 0;
+    return !transfer->direct && !transfer->request->sent_at_us &&
+           info->tcpi_state == TCP_CLOSE_WAIT && ioctl(fd, FIONREAD, &unread) == 0 && !unread;
+}
+
+bool cairn_http_half_open_check(struct cairn_http_transfer *transfer) {
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    uint64_t now = cairn_mono_us(), passed_us = now - transfer->started_us;
+    int fd = socket_of(transfer);
+    transfer->half_open_check_us = now + AGAIN_US;
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+        transfer->heard = true; /* a Unix socket: its peer's end is always told */
+        return false;
+    }
+    uint64_t silent_us = (uint64_t)info.tcpi_last_ack_recv * 1000 + ROUNDING_US;
+    if (peer_has_ended(transfer, fd, &info)) return true;
+    transfer->heard = !info.tcpi_unacked || silent_us < passed_us;
+    return !transfer->heard && info.tcpi_retransmits >= RETRANSMISSIONS_MIN;
+}
+
+/* ---- traces ---- */
+
+#define SHOWN_BYTES_MAX 512
+
+static const char *const shown_headers[] = {
+    "Accept",
+    "Accept-Ranges",
+    "Connection",
+    "Content-Encoding",
+    "Content-Length",
+    "Content-MD5",
+    "Content-Range",
+    "Content-Type",
+    "Date",
+    "ETag",
+    "Expect",
+    "Host",
+    "If-Match",
+    "If-None-Match",
+    "Last-Modified",
+    "Range",
+    "Retry-After",
+    "Server",
+    "Transfer-Encoding",
+    "User-Agent",
+    "x-amz-bucket-region",
+    "x-amz-checksum-crc32c",
+    "x-amz-checksum-mode",
+    "x-amz-checksum-type",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-id-2",
+    "x-amz-meta-cairn-upload",
+    "x-amz-request-id",
+};
+static const char *const shown_parameters[] = {
+    "continuation-token",
+    "delimiter",
+    "encoding-type",
+    "key-marker",
+    "list-type",
+    "max-keys",
+    "max-parts",
+    "max-uploads",
+    "partNumber",
+    "part-number-marker",
+    "prefix",
+    "uploadId",
+    "upload-id-marker",
+    "uploads",
+    "location",
+    "limit",
+    "wait",
+    "for",
+};
+
+static bool listed(const char *const *list, size_t count, struct cairn_view name) {
+    for (size_t i = 0; i < count; i++)
+        if (strlen(list[i]) == name.size && !strncasecmp(list[i], name.data, name.size))
+            return true;
+    return false;
+}
+
+static size_t find(struct cairn_view text, char wanted) {
+    const char *at = text.size ? memchr(text.data, wanted, text.size) : NULL;
+    return at ? (size_t)(at - (const char *)text.data) : text.size;
+}
+
+static struct cairn_view part(struct cairn_view text, size_t from, size_t to) {
+    return (struct cairn_view){(const char *)text.data + from, to - from};
+}
+
+static enum cairn_code append(struct cairn_buf *ret, struct cairn_view text,
+                              struct cairn_error *err) {
+    return cairn_buf_append(ret, text.data, text.size, err);
+}
+
+static enum cairn_code redact_query(struct cairn_view query, struct cairn_buf *ret,
+                                    struct cairn_error *err) {
+    for (size_t from = 0; from <= query.size;) {
+        size_t end = from + find(part(query, from, query.size), '&');
+        struct cairn_view pair = part(query, from, end);
+        size_t equals = find(pair, '=');
+        CAIRN_TRY(cairn_buf_append_text(ret, from ? "&" : "?", err));
+        CAIRN_TRY(append(ret, part(pair, 0, equals), err));
+        if (equals < pair.size) {
+            bool show =
+                listed(shown_parameters, CAIRN_COUNT(shown_parameters), part(pair, 0, equals));
+            struct cairn_view hidden = CAIRN_VIEW("=<hidden>");
+            CAIRN_TRY(append(ret, show ? part(pair, equals, pair.size) : hidden, err));
+        }
+        from = end + 1;
+    }
+    return CAIRN_OK;
+}
+
+/* "PUT /bucket/key?query HTTP/1.1": the query ends at the next space. */
+static enum cairn_code redact_request_line(struct cairn_view line, struct cairn_buf *ret,
+                                           struct cairn_error *err) {
+    size_t question = find(line, '?');
+    if (question == line.size) return append(ret, line, err);
+    size_t end = question + find(part(line, question, line.size), ' ');
+    CAIRN_TRY(append(ret, part(line, 0, question), err));
+    CAIRN_TRY(redact_query(part(line, question + 1, end), ret, err));
+    return append(ret, part(line, end, line.size), err);
+}
+
+/* "PUT /bucket/key", "HTTP/1.1 200": a method is of capital letters alone, so that no header, nor
+ * the second line of a folded one, is taken for it when its value begins with a slash. */
+static bool is_start_line(struct cairn_view line, size_t space) {
+    const char *text = line.data;
+    if (line.size > 5 && !memcmp(text, "HTTP/", 5)) return true;
+    size_t method = 0;
+    while (method < line.size && text[method] >= 'A' && text[method] <= 'Z') method++;
+    return method > 0 && method == space && space + 1 < line.size && text[space + 1] == '/';
+}
+
+enum cairn_code cairn_http_trace_redact(struct cairn_view line, struct cairn_buf *ret,
+                                        struct cairn_error *err) {
+    if (!line.size) return CAIRN_OK;
+    size_t colon = find(line, ':'), space = find(line, ' ');
+    bool is_header = colon < line.size && colon < space;
+    if (is_start_line(line, space)) return redact_request_line(line, ret, err);
+    if (!is_header) return cairn_buf_append_text(ret, "<hidden>", err);
+    CAIRN_TRY(append(ret, part(line, 0, colon), err));
+    if (!listed(shown_headers, CAIRN_COUNT(shown_headers), part(line, 0, colon)))
+        return cairn_buf_append_text(ret, ": <hidden>", err);
+    return append(ret, part(line, colon, line.size), err);
+}
+
+void cairn_http_trace_lines(char mark, struct cairn_view block) {
+    for (size_t from = 0; from < block.size;) {
+        size_t end = from + find(part(block, from, block.size), '\n');
+        size_t stop = end > from && ((const char *)block.data)[end - 1] == '\r' ? end - 1 : end;
+        if (stop - from > SHOWN_BYTES_MAX) stop = from + SHOWN_BYTES_MAX;
+        CAIRN_AUTO(buf) text = {.limit = 8192};
+        if (stop > from &&
+            cairn_http_trace_redact(part(block, from, stop), &text, NULL) == CAIRN_OK)
+            cairn_log(DEBUG, "http.line", "way=%c text=\"%s\"", mark, text.data);
+        from = end + 1;
+    }
 }

@@ -8,12 +8,12 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/file.h"
-#include "common/id.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "common/text.h"
-#include "common/thread.h"
+#include "common/trace.h"
 #include "server/db/notify.h"
 #include "store/store.h"
 

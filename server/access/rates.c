@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
-#include "common/thread.h"
+#include "common/hash/hash.h"
+#include "common/process.h"
 
 #define WAYS 8
 #define SETS (CAIRN_SRV_RATES_MAX / WAYS)

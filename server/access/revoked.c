@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "api/keys.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/access/access.h"

@@ -6,7 +6,6 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
-#include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/access/revoked.h"

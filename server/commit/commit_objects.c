@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "server/guard/identity.h"
 

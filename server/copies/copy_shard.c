@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/crashpoint.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/pages.h"
-#include "common/utf8.h"
+#include "common/memory.h"
+#include "common/text.h"
 #include "store/multipart.h"
 
 #define CAUSE_BYTES 200 /* behind the name of a store and what is to be done */

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 #include "common/clock.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/copy_look.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/copy_look.h"

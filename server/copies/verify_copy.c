@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/copy_shard.h"

@@ -3,7 +3,7 @@
  * are read again side by side. What the target holds is the only note of how far it came. */
 #include "server/db/copy.h"
 
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/text.h"
 #include "server/db/copy_compare.h"
 #include "server/db/copy_page.h"

@@ -20,7 +20,7 @@
  */
 #pragma once
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "server/db/catalog.h"
 
 #define CAIRN_SRV_COPY_ROWS_MAX 8192

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/encode.h"
+#include "common/text.h"
 
 #define SHOWN_BYTES 48
 

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "server/db/copy_page.h"
 
 struct cairn_srv_copy_compared {

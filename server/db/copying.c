@@ -7,7 +7,6 @@
 
 #include "api/failure.h"
 #include "common/clock.h"
-#include "common/encode.h"
 #include "common/file.h"
 #include "common/text.h"
 #include "server/db/copy.h"

@@ -35,7 +35,7 @@
 
 #include <libpq-fe.h>
 
-#include "common/id.h"
+#include "common/trace.h"
 #include "server/db/engine.h"
 
 #define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the oldest that libpq's pipeline came with */

@@ -6,11 +6,10 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
-#include "common/crashpoint.h"
 #include "common/file.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
+#include "common/hooks.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "server/db/dialect.h"
 #include "server/db/engine_postgres.h"
 #include "server/db/notify.h"

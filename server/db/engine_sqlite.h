@@ -14,7 +14,7 @@
 
 #include <sqlite3.h>
 
-#include "common/id.h"
+#include "common/trace.h"
 #include "server/db/engine.h"
 
 struct cairn_srv_sqlite_check;

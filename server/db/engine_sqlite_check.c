@@ -14,8 +14,8 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "common/text.h"
-#include "common/thread.h"
 
 #define BESIDE_BYTES (64 * 1024 * 1024) /* from here on it is not waited for */
 #define STOP_EVERY 10000                /* steps of SQLite: a fraction of a second */

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/crashpoint.h"
 #include "common/file.h"
+#include "common/hooks.h"
 #include "server/db/copy.h"
 #include "server/db/sql.h"
 

@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/thread.h"
+#include "common/process.h"
 #include "server/db/engine.h"
 
 #define AGAIN_MS 500    /* after a session that was lost, or could not be made */

@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "common/id.h"
+#include "common/trace.h"
 #include "server/db/sql.h"
 
 enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,

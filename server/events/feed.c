@@ -11,8 +11,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "common/process.h"
 #include "common/text.h"
-#include "common/thread.h"
 #include "server/http/pool.h"
 #include "server/http/waiters.h"
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "api/keys.h"
-#include "common/encode.h"
 #include "common/file.h"
 #include "common/text.h"
 

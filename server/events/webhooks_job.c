@@ -7,13 +7,12 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/crashpoint.h"
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
+#include "common/hooks.h"
 #include "common/http/http.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "common/text.h"
-#include "common/thread.h"
 #include "server/db/values.h"
 #include "server/guard/lease.h"
 #include "server/guard/ticks.h"

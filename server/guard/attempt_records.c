@@ -9,7 +9,7 @@
 #include "api/manifest.h"
 #include "api/records.h"
 #include "common/clock.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/guard/freeze.h"

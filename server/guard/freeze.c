@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/guard/ticks.h"

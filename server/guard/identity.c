@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "api/records.h"
-#include "common/encode.h"
 #include "common/file.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/db/values.h"

@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"
-#include "common/thread.h"
+#include "common/process.h"
 #include "server/http/pool.h"
 
 /* They share the catalog's commits, and wait for the store side by side. */

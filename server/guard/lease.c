@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/thread.h"
+#include "common/process.h"
 #include "server/db/values.h"
 #include "server/guard/ticks.h"
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/access/revoked.h"

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <strings.h>
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/text.h"
 #include "server/access/judge.h"
 #include "server/http/inside.h"

@@ -18,10 +18,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/log_limit.h"
 #include "common/net.h"
-#include "server/metrics.h"
 #include "server/http/inside.h"
+#include "server/metrics.h"
 
 #define LOBBY_MAX CAIRN_SRV_LOBBY_MAX
 #define FULL_LOOK_MS 20

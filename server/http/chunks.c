@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/lock.h"
-#include "common/pages.h"
+#include "common/memory.h"
 
 #define IDLE_MAX 16
 

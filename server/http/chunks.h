@@ -11,7 +11,7 @@
  *              that serves nothing holds none.
  * Limits:  16 idle chunks.
  * Threads: any; a caller may hold the lock of read slots.
- * Next:    server/reads/stream.c, server/http/conns.c (who looks), common/pages.h.
+ * Next:    server/reads/stream.c, server/http/conns.c (who looks), common/memory.h.
  */
 #pragma once
 

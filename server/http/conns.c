@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 
 #include "common/clock.h"
-#include "common/crashpoint.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/net.h"
 #include "server/http/chunks.h"

@@ -15,7 +15,7 @@
 #include <microhttpd.h>
 #include <stdarg.h>
 
-#include "common/thread.h"
+#include "common/process.h"
 #include "server/http/http.h"
 #include "server/http/pool.h"
 #include "server/http/request.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/thread.h"
+#include "common/process.h"
 
 /* Whichever is free takes the next task: all wait on the pool's condition, none on its own bell. */
 struct pool_thread {

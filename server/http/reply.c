@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "server/events/feed.h"
 #include "server/http/kept.h"
 #include "server/metrics.h"

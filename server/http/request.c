@@ -6,10 +6,8 @@
 #include <stdio.h>
 
 #include "api/messages.h"
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/text.h"
-#include "common/utf8.h"
 
 void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
     cairn_buf_release(&reply->body);

@@ -20,7 +20,7 @@
 
 #include "api/routes.h"
 #include "common/json.h"
-#include "common/tracing.h"
+#include "common/trace.h"
 #include "server/access/access.h"
 #include "server/ledger/idempotency.h"
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "common/file.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/log.h"
 #include "server/http/inside.h"
 

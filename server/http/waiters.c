@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/late.h"
-#include "common/thread.h"
+#include "common/process.h"
 
 #define BUCKETS 1024
 #define CANDIDATES_MAX 16 /* more at once are one fault */

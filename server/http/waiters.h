@@ -11,7 +11,7 @@
  *          3   no waiter stays for longer than CAIRN_WAIT_MS_MAX.
  *          4   after cancel() has returned true there is no wake().
  *          5   a wait that its timer ended, though what it waited for had come and nobody rang for
- *              it until CAIRN_LATE_MS later, is counted (common/late.h).
+ *              it until CAIRN_LATE_MS later, is counted (common/process.h).
  * Limits:  bounded by the connections that may be open.
  * Threads: any thread.
  * Next:    server/http/http.h.

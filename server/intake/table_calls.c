@@ -7,7 +7,6 @@
 #include "api/digest.h"
 #include "api/messages.h"
 #include "api/table.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "server/intake/saves.h"
 #include "server/ledger/layouts.h"

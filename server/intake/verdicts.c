@@ -7,7 +7,7 @@
 #include "api/failure.h"
 #include "api/messages.h"
 #include "common/clock.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/guard/jobs.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/db/notify.h"

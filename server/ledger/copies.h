@@ -16,8 +16,8 @@
  */
 #pragma once
 
-#include "common/id.h"
 #include "common/json.h"
+#include "common/trace.h"
 #include "plan/retention.h"
 #include "server/ledger/events.h"
 #include "server/ledger/lists.h"

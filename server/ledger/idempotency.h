@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "server/db/sql.h"
 
 #define CAIRN_SRV_IDEMPOTENCY_KEPT_MS (INT64_C(24) * 3600 * 1000)

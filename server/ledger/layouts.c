@@ -4,7 +4,7 @@
 
 #include <endian.h>
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/text.h"
 #include "server/db/sql.h"
 #include "server/ledger/versions.h"

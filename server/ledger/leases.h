@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "common/id.h"
+#include "common/trace.h"
 #include "server/db/sql.h"
 
 #define CAIRN_SRV_JOB_BYTES 96

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
 
 #define ITEMS_MAX 100000000

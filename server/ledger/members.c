@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "api/messages.h"
-#include "common/rule.h"
+#include "common/hooks.h"
 #include "common/text.h"
 
 enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/db/values.h"

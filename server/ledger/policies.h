@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "plan/retention.h"
 #include "server/ledger/versions.h"
 

@@ -7,8 +7,8 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
+#include "common/text.h"
 #include "server/db/values.h"
 #include "server/ledger/events.h"
 

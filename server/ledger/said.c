@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "api/documents.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "server/ledger/aliases.h"
 #include "server/ledger/runs.h"

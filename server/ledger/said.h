@@ -16,7 +16,7 @@
 #pragma once
 
 #include "common/buf.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/json.h"
 #include "server/db/sql.h"
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/json.h"
 #include "server/ledger/members.h"
 

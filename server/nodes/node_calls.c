@@ -7,9 +7,8 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
-#include "common/rule.h"
+#include "common/hooks.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "server/db/notify.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"

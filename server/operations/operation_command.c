@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/array.h"
-#include "common/hash.h"
+#include "common/buf.h"
+#include "common/hash/hash.h"
 #include "common/text.h"
 
 #define ARGUMENTS_MAX 64

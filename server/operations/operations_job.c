@@ -12,7 +12,7 @@
 
 #include "api/failure.h"
 #include "common/clock.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"

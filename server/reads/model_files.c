@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/array.h"
-#include "common/utf8.h"
+#include "common/buf.h"
+#include "common/text.h"
 #include "formats/assembly.h"
 
 #define STEM "model"

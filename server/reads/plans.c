@@ -8,10 +8,8 @@
 
 #include "api/layout.h"
 #include "api/messages.h"
-#include "common/array.h"
-#include "common/encode.h"
+#include "common/buf.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "plan/fragments.h"
 #include "plan/ranges.h"
 #include "plan/reads.h"

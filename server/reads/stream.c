@@ -17,7 +17,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/pages.h"
+#include "common/memory.h"
 #include "server/http/chunks.h"
 #include "server/http/pool.h"
 #include "server/http/read_slots.h"

@@ -6,10 +6,8 @@
 
 #include "api/dtype.h"
 #include "api/listing.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "formats/convert.h"
 #include "plan/fragments.h"
 #include "plan/slices.h"

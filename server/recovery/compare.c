@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 #include "api/records.h"
+#include "common/hooks.h"
 #include "common/lock.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "server/guard/attempt_records.h"
 #include "server/guard/freeze.h"

@@ -7,8 +7,7 @@
 #include <time.h>
 
 #include "api/records.h"
-#include "common/array.h"
-#include "common/encode.h"
+#include "common/buf.h"
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/guard/marks.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "common/array.h"
-#include "common/crashpoint.h"
+#include "common/buf.h"
+#include "common/hooks.h"
 #include "common/text.h"
 #include "server/guard/identity.h"
 #include "server/guard/said_copy.h"

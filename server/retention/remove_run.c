@@ -9,7 +9,6 @@
 #include "api/messages.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/intake/verdicts.h"

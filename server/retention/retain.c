@@ -4,9 +4,9 @@
 
 #include <inttypes.h>
 
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "server/guard/marks.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"

@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/hash.h"
+#include "common/buf.h"
+#include "common/hash/hash.h"
 #include "common/lock.h"
 #include "plan/retention_base.h"
 #include "server/ledger/events.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/records.h"
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
 #include "store/documents.h"
 

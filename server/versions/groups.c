@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "api/messages.h"
-#include "common/encode.h"
+#include "common/text.h"
 #include "plan/split.h"
 #include "server/versions/list_calls.h"
 

@@ -7,7 +7,6 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "server/http/waiters.h"
 #include "server/ledger/aliases.h"

@@ -15,7 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "common/pages.h"
+#include "common/memory.h"
 #include "common/text.h"
 
 #define PART_COUNT_MAX 10000

@@ -36,8 +36,8 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/id.h"
 #include "common/lock.h"
+#include "common/trace.h"
 #include "store/store.h"
 
 #define CAIRN_STORE_DIR_STEP_BYTES (4 * CAIRN_MIB)

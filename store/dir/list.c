@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/text.h"
 #include "store/dir/inside.h"
 

@@ -7,9 +7,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
-#include "common/encode.h"
-#include "common/pages.h"
+#include "common/crc.h"
+#include "common/memory.h"
+#include "common/text.h"
 #include "store/dir/inside.h"
 
 /* Opens the object of the request's key for reading, once per job. */

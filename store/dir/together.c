@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "store/dir/inside.h"
 
 /* A folder that consecutive jobs share, open. */

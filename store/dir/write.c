@@ -8,11 +8,10 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "common/crashpoint.h"
-#include "common/crc32c.h"
-#include "common/pages.h"
+#include "common/crc.h"
+#include "common/hooks.h"
+#include "common/memory.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "store/dir/inside.h"
 
 /* A folder may be pruned between making it and making a file in it. */

@@ -7,7 +7,6 @@
 #include "common/file.h"
 #include "common/http/http.h"
 #include "common/text.h"
-#include "common/url.h"
 #include "store/keys/keys.h"
 #include "store/time.h"
 #include "store/xml/xml.h"

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/encode.h"
 #include "common/text.h"
 #include "store/keys/fetch.h"
 #include "store/keys/keys.h"

@@ -11,7 +11,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/file.h"
 #include "common/text.h"
 #include "store/keys/inside.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
+#include "common/text.h"
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
 

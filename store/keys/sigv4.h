@@ -18,7 +18,7 @@
 #pragma once
 
 #include "common/buf.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "store/secret.h"
 
 #define CAIRN_SIGV4_PAIRS_MAX 40

@@ -5,9 +5,7 @@
  */
 #include <stdio.h>
 
-#include "common/encode.h"
 #include "common/text.h"
-#include "common/url.h"
 #include "store/keys/aws.h"
 #include "store/keys/fetch.h"
 #include "store/keys/keys.h"

@@ -11,7 +11,6 @@
 
 #include "common/net.h"
 #include "common/text.h"
-#include "common/url.h"
 #include "store/keys/credentials.h"
 #include "store/keys/profile.h"
 #include "store/s3/url.h"

@@ -8,7 +8,6 @@
 #include <stdio.h>
 
 #include "common/text.h"
-#include "common/utf8.h"
 #include "store/s3/codes.h"
 #include "store/s3/inside.h"
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/crc32c.h"
-#include "common/id.h"
+#include "common/crc.h"
+#include "common/trace.h"
 #include "store/s3/capabilities.h"
 #include "store/s3/probe.h"
 

@@ -9,8 +9,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
 #include "common/text.h"
 #include "store/s3/codes.h"
 #include "store/s3/inside.h"

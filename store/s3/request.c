@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "store/s3/inside.h"
 

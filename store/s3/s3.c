@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/id.h"
 #include "common/text.h"
+#include "common/trace.h"
 #include "store/keys/keys.h"
 #include "store/s3/inside.h"
 

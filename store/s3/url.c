@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <stdio.h>
 
-#include "common/encode.h"
 #include "common/text.h"
 
 static const struct option {

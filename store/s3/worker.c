@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/log.h"
-#include "common/utf8.h"
+#include "common/text.h"
 #include "store/s3/inside.h"
 
 #define HEDGES_MAX 2

@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/encode.h"
+#include "common/buf.h"
 #include "common/text.h"
 #include "store/time.h"
 #include "store/xml/walk.h"

@@ -8,7 +8,7 @@
 #include "api/routes.h"
 #include "common/error.h"
 #include "common/file.h"
-#include "common/yaml_json.h"
+#include "common/json.h"
 
 static void print_form(enum cairn_message message) {
     static const char *const groups[] = {"REQUEST", "NOTICE", "ANSWER", "EVENT", "RECORD",

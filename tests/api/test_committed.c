@@ -5,7 +5,7 @@
 #include "api/digest.h"
 #include "api/dtype.h"
 #include "api/records.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "tests/harness.h"
 
 /* Three documents in memory, of which one byte comes wrong in the first or in every reading. */

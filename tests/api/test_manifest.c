@@ -2,7 +2,7 @@
 #include "api/manifest.h"
 
 #include "api/records.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
 

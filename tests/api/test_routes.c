@@ -2,7 +2,6 @@
 #include "api/routes.h"
 #include "common/text.h"
 
-#include "common/utf8.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
 #include "tests/support/route_path.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "api/routes.h"
-#include "common/id.h"
+#include "common/trace.h"
 #include "tests/harness.h"
 
 TEST(a_token_is_known_again_by_its_digest_and_every_other_text_is_none) /* A01 */

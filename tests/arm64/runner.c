@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <time.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/harness.h"
 
 #define TESTS_MAX 256

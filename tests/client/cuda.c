@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/client/staged.h"
 
 struct cairn_cuda_calls cairn_cuda;

@@ -7,7 +7,7 @@
 
 #include "api/layout.h"
 #include "api/table.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 #define NONCE "00112233445566778899aabbccddeeff"
 #define VERSION "ckpt_00000000-0000-8000-8000-000000000000"

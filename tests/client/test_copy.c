@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "client/save/copy.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/harness.h"
 
 /* Odd sizes, one of none, and pieces that reach over blocks and over segments of 16 MiB. */

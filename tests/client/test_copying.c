@@ -8,7 +8,7 @@
 
 #include "api/dtype.h"
 #include "client/save/copying.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/client/rank.h"
 
 #define BYTES (128 * CAIRN_MIB) /* two threads learn from it, and it is one leg */

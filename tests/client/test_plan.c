@@ -3,7 +3,7 @@
 /* A save of the layout of the one before is arranged and told by a name; every other one as the
  * first was. */
 #include "api/table.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/client/rank.h"
 
 #define PIECES 5

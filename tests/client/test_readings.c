@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "tests/client/team.h"
 
 #define TENSORS 12

@@ -9,7 +9,7 @@
 #include "api/manifest.h"
 #include "api/table.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "formats/safetensors.h"
 #include "tests/client/rank.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "formats/convert.h"
 #include "tests/client/rank.h"
 #include "tests/client/staged.h"

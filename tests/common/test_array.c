@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/array.h"
+#include "common/buf.h"
 
 #include <stdlib.h>
 

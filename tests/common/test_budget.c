@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/budget.h"
+#include "common/process.h"
 #include "tests/harness.h"
 
 static void put(const char *root, const char *path, const char *text) {
@@ -60,7 +60,7 @@ TEST(the_smallest_limit_of_a_control_group_and_those_above_it_counts) {
     EXPECT(cairn_memory_limit("") <= ram && cairn_memory_limit("") > 0);
 }
 
-TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* budget.h#1 budget.h#2, P11 */
+TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* process.h#7 process.h#8, P11 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(budget) budget = {0};
@@ -79,7 +79,7 @@ TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* budget.h#1 
     EXPECT_EQ_U64(budget.locked.highest_bytes, 10 * CAIRN_GIB);
 }
 
-TEST(a_request_near_the_end_of_the_number_range_does_not_wrap) /* budget.h#1 */
+TEST(a_request_near_the_end_of_the_number_range_does_not_wrap) /* process.h#7 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(budget) budget = {0};
@@ -105,7 +105,7 @@ static void *take_and_give(void *context) {
     return NULL;
 }
 
-TEST(threads_that_take_and_give_leave_nothing_behind) /* budget.h#1 */
+TEST(threads_that_take_and_give_leave_nothing_behind) /* process.h#7 */
 {
     CAIRN_AUTO(budget) budget = {0};
     cairn_budget_init(&budget, 7); /* room for two of the four */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -42,13 +42,13 @@ TEST(nothing_happens_where_nothing_was_chosen) {
     EXPECT_EQ_TEXT(outcome.text, "1 2 3 ");
 }
 
-TEST(the_chosen_point_kills_at_its_first_pass) { /* crashpoint.h#3 */
+TEST(the_chosen_point_kills_at_its_first_pass) { /* hooks.h#3 */
     struct outcome outcome = outcome_of("test.point");
     EXPECT(killed_by(outcome.status, SIGKILL));
     EXPECT_EQ_TEXT(outcome.text, "");
 }
 
-TEST(the_chosen_pass_kills_and_no_earlier_one) { /* crashpoint.h#3 */
+TEST(the_chosen_pass_kills_and_no_earlier_one) { /* hooks.h#3 */
     struct outcome outcome = outcome_of("test.point:3");
     EXPECT(killed_by(outcome.status, SIGKILL));
     EXPECT_EQ_TEXT(outcome.text, "1 2 ");
@@ -56,19 +56,19 @@ TEST(the_chosen_pass_kills_and_no_earlier_one) { /* crashpoint.h#3 */
     EXPECT(WIFEXITED(outcome.status));
 }
 
-TEST(a_point_ends_the_process_with_status_70) { /* crashpoint.h#3 */
+TEST(a_point_ends_the_process_with_status_70) { /* hooks.h#3 */
     struct outcome outcome = outcome_of("test.point:2:exit");
     EXPECT(WIFEXITED(outcome.status) && WEXITSTATUS(outcome.status) == 70);
     EXPECT_EQ_TEXT(outcome.text, "1 ");
 }
 
-TEST(a_point_fails_once_or_at_every_pass) { /* crashpoint.h#3 */
+TEST(a_point_fails_once_or_at_every_pass) { /* hooks.h#3 */
     EXPECT_EQ_TEXT(outcome_of("test.point:fail").text, "1! 2 3 ");
     EXPECT_EQ_TEXT(outcome_of("test.point:2:fail").text, "1 2! 3 ");
     EXPECT_EQ_TEXT(outcome_of("test.point:0:fail").text, "1! 2! 3! ");
 }
 
-TEST(a_point_delays_for_as_long_as_was_asked) { /* crashpoint.h#3 */
+TEST(a_point_delays_for_as_long_as_was_asked) { /* hooks.h#3 */
     uint64_t start = cairn_mono_ms();
     cairn_crashpoint_arm("test.point:1:delay=40");
     CAIRN_CRASHPOINT("test.point");
@@ -79,7 +79,7 @@ TEST(a_point_delays_for_as_long_as_was_asked) { /* crashpoint.h#3 */
     cairn_crashpoint_arm(NULL);
 }
 
-TEST(a_point_stops_the_process_until_it_is_continued) { /* crashpoint.h#3 */
+TEST(a_point_stops_the_process_until_it_is_continued) { /* hooks.h#3 */
     pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -93,7 +93,7 @@ TEST(a_point_stops_the_process_until_it_is_continued) { /* crashpoint.h#3 */
     EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 9);
 }
 
-TEST(every_passed_name_is_listed) { /* crashpoint.h#4 */
+TEST(every_passed_name_is_listed) { /* hooks.h#4 */
     char path[300], text[256] = "";
     snprintf(path, sizeof(path), "%s/list", cairn_test_folder());
     setenv("CAIRN_CRASH_LIST", path, 1);
@@ -112,7 +112,7 @@ static void pass_an_unlisted_point(void *argument) {
     CAIRN_CRASHPOINT("test.no_such_point");
 }
 
-TEST(names_that_are_not_listed_abort) { /* crashpoint.h#2 */
+TEST(names_that_are_not_listed_abort) { /* hooks.h#2 */
     char text[256];
     int status = cairn_test_in_child(pass_an_unlisted_point, NULL, text, sizeof(text));
     EXPECT(killed_by(status, SIGABRT));
@@ -120,7 +120,7 @@ TEST(names_that_are_not_listed_abort) { /* crashpoint.h#2 */
     EXPECT(killed_by(outcome_of("test.no_such_point").status, SIGABRT));
 }
 
-TEST(a_choice_that_is_not_understood_aborts) { /* crashpoint.h#2 */
+TEST(a_choice_that_is_not_understood_aborts) { /* hooks.h#2 */
     static const char *const wrong[] = {"test.point:",
                                         "test.point:die",
                                         "test.point:-1",
@@ -133,7 +133,7 @@ TEST(a_choice_that_is_not_understood_aborts) { /* crashpoint.h#2 */
     }
 }
 #else
-TEST(points_are_nothing_in_builds_without_them) { /* crashpoint.h#1 */
+TEST(points_are_nothing_in_builds_without_them) { /* hooks.h#1 */
     setenv("CAIRN_CRASH_AT", "test.point:0:kill", 1);
     CAIRN_CRASHPOINT("test.point");
     EXPECT(!cairn_crashpoint_fails("test.point"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checksum of zip entries: known values, all lengths, and parts joined in any order. */
-#include "common/crc32.h"
+#include "common/crc.h"
 #include "tests/harness.h"
 
 static uint32_t next_number(uint32_t *state) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 #include "tests/harness.h"
 
@@ -43,7 +43,7 @@ static void check_known_answers(void) {
     EXPECT_EQ_U64(cairn_crc32c(0x1234, NULL, 0), 0x1234);
 }
 
-TEST(known_answers) { /* crc32c.h#1 */
+TEST(known_answers) { /* crc.h#1 */
     EACH(name) check_known_answers();
 }
 
@@ -87,7 +87,7 @@ TEST(feeding_pieces_equals_feeding_the_whole) {
     }
 }
 
-TEST(combining_equals_the_checksum_of_the_whole_at_20000_random_splits) { /* crc32c.h#2 */
+TEST(combining_equals_the_checksum_of_the_whole_at_20000_random_splits) { /* crc.h#2 */
     static uint8_t data[65536];
     uint64_t state = cairn_test_seed();
     fill(data, sizeof(data), &state);
@@ -100,7 +100,7 @@ TEST(combining_equals_the_checksum_of_the_whole_at_20000_random_splits) { /* crc
     }
 }
 
-TEST(combining_is_exact_for_lengths_that_no_memory_holds) { /* crc32c.h#2 */
+TEST(combining_is_exact_for_lengths_that_no_memory_holds) { /* crc.h#2 */
     uint64_t state = cairn_test_seed();
     static const unsigned bits[] = {35, 40, 48, 60, 61, 62};
     for (size_t i = 0; i < CAIRN_COUNT(bits); i++) {
@@ -150,7 +150,7 @@ static void check_copies(void) {
     }
 }
 
-TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* crc32c.h#3 */
+TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* crc.h#3 */
     EACH(name) check_copies();
 }
 

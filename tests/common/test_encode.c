@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/encode.h"
+#include "common/text.h"
 
 #include "tests/harness.h"
 
@@ -16,7 +16,7 @@ TEST(hex_round_trips_and_is_lower_case) {
     REQUIRE_OK(cairn_hex_decode(CAIRN_VIEW(""), bytes, 0, &err));
 }
 
-TEST(hex_that_was_not_written_by_us_is_refused) { /* encode.h#1 */
+TEST(hex_that_was_not_written_by_us_is_refused) { /* text.h#4 */
     static const char *const wrong[] = {"",         "009fff1",  "009fff100", "009FFF10",
                                         "009fff1g", "0x9fff10", " 09fff10",  "009fff1 ",
                                         "009fff1/", "009fff1:", "009fff1`"};
@@ -51,7 +51,7 @@ TEST(base64_gives_the_known_answers_of_rfc_4648) {
     }
 }
 
-TEST(base64_that_was_not_written_by_us_is_refused_and_changes_nothing) { /* encode.h#1 */
+TEST(base64_that_was_not_written_by_us_is_refused_and_changes_nothing) { /* text.h#4 */
     static const char *const wrong[] = {"Zg",   "Zg=",  "Z===",  "====",     "Zh==",     "Zm9=",
                                         "Zm-v", "Zm_v", "Zm9\n", "Zg==Zm9v", "Zm9vZ=9v", "Z=9v"};
     struct cairn_error err = {0};

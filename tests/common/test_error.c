@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "common/utf8.h"
+#include "common/text.h"
 
 TEST(a_failure_carries_its_code_message_and_place) {
     struct cairn_error err = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
-#include "common/encode.h"
+#include "common/text.h"
 #include "tests/harness.h"
 
 static const char *hex_of(const uint8_t *data, size_t size) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/id.h"
+#include "common/trace.h"
 
 #include <unistd.h>
 

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/encode.h"
 #include "common/json.h"
+#include "common/text.h"
 #include "tests/harness.h"
 
 /* The log goes into a file of the test's folder; what stands in it is given back as text. */

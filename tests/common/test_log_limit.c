@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/log_limit.h"
+#include "common/log.h"
 
 #include <stdio.h>
 
 #include "tests/harness.h"
 
-TEST(a_cause_is_logged_once_a_minute_with_the_number_of_times_between) /* log_limit.h#1, #2 */
+TEST(a_cause_is_logged_once_a_minute_with_the_number_of_times_between) /* log.h#5, #6 */
 {
     struct cairn_log_limit limit = {0};
     uint64_t unsaid = 77;

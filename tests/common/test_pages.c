@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/pages.h"
+#include "common/memory.h"
 #include "tests/harness.h"
 
 /* The flags of the mapping that holds this address ("rd wr mr mw me ac hg"), from smaps. */
@@ -30,7 +30,7 @@ static bool is_mapped(const void *address) {
     return mincore((void *)page, 1, &resident) == 0; /* ENOMEM: nothing is there */
 }
 
-TEST(memory_for_transfers_begins_at_a_huge_page_and_asks_for_them) /* pages.h#1 */
+TEST(memory_for_transfers_begins_at_a_huge_page_and_asks_for_them) /* memory.h#1 */
 {
     size_t bytes = 8 * CAIRN_MIB;
     uint8_t *data = cairn_pages_map(bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/rule.h"
+#include "common/hooks.h"
 
 #include <stdlib.h>
 

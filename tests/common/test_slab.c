@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/slab.h"
+#include "common/memory.h"
 #include "tests/harness.h"
 
 static bool is_open(int fd) {
@@ -35,7 +35,7 @@ static bool is_mapped(const void *data, uint64_t bytes) {
     return true;
 }
 
-TEST(a_slab_is_rounded_up_aligned_zeroed_and_populated) /* slab.h#1 */
+TEST(a_slab_is_rounded_up_aligned_zeroed_and_populated) /* memory.h#3 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(slab) slab = {0};
@@ -50,7 +50,7 @@ TEST(a_slab_is_rounded_up_aligned_zeroed_and_populated) /* slab.h#1 */
     EXPECT(fcntl(slab.fd, F_GETFD) & FD_CLOEXEC);
 }
 
-TEST(a_slab_can_neither_shrink_nor_grow) /* slab.h#2 */
+TEST(a_slab_can_neither_shrink_nor_grow) /* memory.h#4 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(slab) slab = {0};
@@ -72,7 +72,7 @@ TEST(the_other_side_sees_the_same_bytes) {
     EXPECT_EQ_U64(ours.data[CAIRN_MIB], 42);
 }
 
-TEST(after_freeze_old_writers_go_on_and_new_ones_are_refused) /* slab.h#2 */
+TEST(after_freeze_old_writers_go_on_and_new_ones_are_refused) /* memory.h#4 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(slab) ours = {0};
@@ -90,7 +90,7 @@ TEST(after_freeze_old_writers_go_on_and_new_ones_are_refused) /* slab.h#2 */
     EXPECT(late.data && late.data[0] == 7);
 }
 
-TEST(a_slab_for_readers_is_frozen_from_the_start) /* slab.h#2 */
+TEST(a_slab_for_readers_is_frozen_from_the_start) /* memory.h#4 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(slab) ours = {0};
@@ -103,7 +103,7 @@ TEST(a_slab_for_readers_is_frozen_from_the_start) /* slab.h#2 */
     EXPECT(pwrite(theirs.fd, "x", 1, 0) < 0 && errno == EPERM);
 }
 
-TEST(a_descriptor_that_is_no_sealed_memory_of_that_size_is_refused_and_closed) /* slab.h#3 */
+TEST(a_descriptor_that_is_no_sealed_memory_of_that_size_is_refused_and_closed) /* memory.h#5 */
 {
     struct cairn_error err = {0};
     uint64_t size = 2 * CAIRN_MIB;
@@ -138,7 +138,7 @@ TEST(a_descriptor_that_is_no_sealed_memory_of_that_size_is_refused_and_closed) /
     EXPECT_CODE(cairn_slab_attach(-1, size, false, &slab, &err), CAIRN_PROTOCOL);
 }
 
-TEST(memory_on_reserved_huge_pages_is_refused) /* slab.h#3 */
+TEST(memory_on_reserved_huge_pages_is_refused) /* memory.h#5 */
 {
     struct cairn_error err = {0};
     struct cairn_slab slab = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* thread: wakes are not lost, and a stop waits for the end. */
-#include "common/thread.h"
+#include "common/process.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static void count(struct cairn_thread *thread, void *owner) {
     counted->ended = true;
 }
 
-TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* thread.h#2 */
+TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* process.h#2 */
 {
     struct counted counted = {.thread = {.name = "test", .run = count}, .goes_on = true};
     struct cairn_error err = {0};
@@ -46,7 +46,7 @@ TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* thread.h
     cairn_thread_stop(&counted.thread);
 }
 
-TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* thread.h#1 */
+TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* process.h#1 */
 {
     struct counted counted = {.thread = {.name = "test", .run = count}};
     struct cairn_error err = {0};

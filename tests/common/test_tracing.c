@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
-#include "common/tracing.h"
+#include "common/trace.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #define ID "0af7651916cd43dd8448eb211c80319c"
 #define PARENT "b7ad6b7169203331"
 
-TEST(a_traceparent_of_version_00_is_taken_with_its_flags) /* tracing.h#1 */
+TEST(a_traceparent_of_version_00_is_taken_with_its_flags) /* trace.h#1 */
 {
     struct cairn_trace trace;
     REQUIRE(cairn_trace_parse(CAIRN_VIEW("00-" ID "-" PARENT "-01"), &trace));
@@ -31,7 +31,7 @@ TEST(a_later_version_is_read_as_far_as_version_00_goes) {
     }
 }
 
-TEST(what_is_no_traceparent_is_ignored) /* tracing.h#1 */
+TEST(what_is_no_traceparent_is_ignored) /* trace.h#1 */
 {
     static const char *const bad[] = {
         "",
@@ -60,7 +60,7 @@ TEST(what_is_no_traceparent_is_ignored) /* tracing.h#1 */
     }
 }
 
-TEST(what_is_passed_on_has_the_same_trace_and_another_parent_each_time) /* tracing.h#2 */
+TEST(what_is_passed_on_has_the_same_trace_and_another_parent_each_time) /* trace.h#2 */
 {
     struct cairn_trace trace, passed, again;
     char header[CAIRN_TRACE_HEADER_BYTES];
@@ -95,7 +95,7 @@ TEST(all_who_work_on_a_version_share_its_trace) {
     }
 }
 
-TEST(a_line_that_is_logged_for_a_trace_names_it_and_others_do_not) /* tracing.h#3 */
+TEST(a_line_that_is_logged_for_a_trace_names_it_and_others_do_not) /* trace.h#3 */
 {
     char path[256];
     struct cairn_trace trace;

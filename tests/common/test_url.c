@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/url.h"
+#include "common/text.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* yaml_json: what is taken is read as YAML reads it, the rest is refused with its line. That
  * api/openapi.yaml is read as PyYAML reads it: tests/python/check_openapi.py. */
-#include "common/yaml_json.h"
+#include "common/json.h"
 
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 
 static struct cairn_error err;
 
-TEST(what_is_taken_is_read_as_yaml_reads_it) { /* yaml_json.h#1 */
+TEST(what_is_taken_is_read_as_yaml_reads_it) { /* json.h#6 */
     static const char *const cases[][2] = {
         {"a: 1\nb: text of words # and a comment\n", "{\"a\":1,\"b\":\"text of words\"}"},
         {"# first\n\na:\n  b: true\n  c: null\nd: false\n",
@@ -38,7 +38,7 @@ TEST(what_is_taken_is_read_as_yaml_reads_it) { /* yaml_json.h#1 */
     }
 }
 
-TEST(what_is_not_taken_is_refused_with_its_line) { /* yaml_json.h#1 */
+TEST(what_is_not_taken_is_refused_with_its_line) { /* json.h#6 */
     static const char *const cases[][2] = {
         {"a: 1\na: 2\n", "line 2: a name twice"},
         {"a: &x 1\n", "line 1: an indicator that is not taken"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checksum is compared when its last byte was noted, whatever the order, and not before. */
-#include "common/crc32.h"
+#include "common/crc.h"
 #include "formats/seals.h"
 #include "tests/harness.h"
 

@@ -6,7 +6,7 @@
 #include "api/policy.h"
 #include "api/records.h"
 #include "common/json.h"
-#include "common/utf8.h"
+#include "common/text.h"
 #include "formats/safetensors.h"
 #include "formats/torch_plain.h"
 #include "formats/torch_tree.h"

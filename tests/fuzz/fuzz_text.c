@@ -4,7 +4,6 @@
 #include "api/routes.h"
 #include "api/servers.h"
 #include "common/config.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "server/http/range.h"
 #include "store/time.h"

@@ -250,7 +250,7 @@ static void mutate(struct script *script, uint32_t *state) {
     }
 }
 
-/* direct.h#2: the direct path may refuse what libcurl takes, never the other way round, and never
+/* inside.h#4: the direct path may refuse what libcurl takes, never the other way round, and never
  * reads another body. Its own answers are the same however the bytes are cut. libcurl is asked
  * about what was accepted only: of the rest some make 7.88 read memory that it has freed (folded
  * headers). */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/http/trace.h"
+#include "common/http/inside.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 

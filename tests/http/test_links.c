@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /*
- * Links (common/http/link.h) against a peer that a test writes itself, plain and over TLS: one that
- * closes, stops, or says more than it was asked.
+ * Links (common/http/inside.h) against a peer that a test writes itself, plain and over TLS: one
+ * that closes, stops, or says more than it was asked.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -209,7 +209,7 @@ static void answer_twice(struct cairn_peer *peer, struct wire *wire) {
     }
 }
 
-/* common/http/link.h#3, direct.h#3 */
+/* common/http/inside.h#13, #5 */
 TEST(a_reply_that_nobody_asked_for_answers_no_later_request) {
     for (int tls = 0; tls < 2; tls++) {
         CAIRN_AUTO(peer) peer = {0};

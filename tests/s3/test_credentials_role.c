@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "common/encode.h"
 #include "common/text.h"
 #include "store/keys/sigv4.h"
 #include "store/time.h"

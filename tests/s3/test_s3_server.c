@@ -13,9 +13,9 @@
 #include "store/s3/s3.h"
 
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/http/http.h"
-#include "common/id.h"
+#include "common/trace.h"
 #include "store/multipart.h"
 #include "store/s3/capabilities.h"
 #include "tests/harness.h"

@@ -9,9 +9,9 @@
 #include <dirent.h>
 #include <strings.h>
 
-#include "common/encode.h"
 #include "common/file.h"
 #include "common/json.h"
+#include "common/text.h"
 #include "tests/harness.h"
 
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

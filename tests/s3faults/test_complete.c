@@ -4,7 +4,7 @@
  * S01-S06 and S25: what the answer to Complete says, what it hides, and what is there after it.
  * Each case sends a shard of three parts through the client against s3fault.
  */
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/s3faults/cases.h"
 
 TEST(s01_a_200_with_an_error_in_it_is_no_success_and_complete_is_repeated) {

@@ -3,7 +3,7 @@
 /* S07-S09, S13 (requests), S19-S23, S26: what happens to parts on their way, and to uploads. */
 #include <stdlib.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/s3faults/cases.h"
 
 TEST(s07_an_upload_that_the_store_swept_is_begun_anew_from_the_buffer) {

@@ -2,7 +2,7 @@
 /* ctest: labels=s3 */
 /* H1: a store that fails by chance, often, in many ways, by seed: 15 % 500, 20 % 503, 10 % late
  * answers, 0.5 % of bodies with a flipped bit. */
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/s3faults/cases.h"
 
 #define SEEDS 20

@@ -3,7 +3,7 @@
 /* Q42, V26: bytes that are sent are those that were staged, whoever checks. Where the store
  * confirms the CRC32C of what it took, its word counts; a Content-MD5 is made of the same memory
  * that is sent and proves nothing; elsewhere the bytes are summed here, after they went out. */
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "store/s3/capabilities.h"
 #include "tests/s3faults/cases.h"
 

@@ -9,7 +9,7 @@
 
 #include "api/manifest.h"
 #include "common/clock.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "tests/server/world.h"
 
 static struct cairn_version_place place_of(const struct cairn_hand_save *save) {

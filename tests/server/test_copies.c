@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "api/committed.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "server/copies/promote.h"
 #include "server/copies/verify.h"
 #include "server/ledger/copies.h"

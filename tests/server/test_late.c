@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/clock.h"
-#include "common/late.h"
+#include "common/process.h"
 #include "server/http/waiters.h"
 #include "tests/harness.h"
 

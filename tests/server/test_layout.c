@@ -10,7 +10,7 @@
 #include "api/dtype.h"
 #include "api/manifest.h"
 #include "api/table.h"
-#include "common/encode.h"
+#include "common/text.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
 #include "server/db/sql.h"
 #include "tests/server/world.h"

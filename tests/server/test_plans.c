@@ -8,7 +8,7 @@
 #include "api/digest.h"
 #include "api/dtype.h"
 #include "api/table.h"
-#include "common/encode.h"
+#include "common/text.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

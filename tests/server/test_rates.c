@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How often callers may ask: the buckets (server/access/rates.h), what costs a request and whom, and how a
- * refusal is told (server/access/judge.h#3). */
+/* How often callers may ask: the buckets (server/access/rates.h), what costs a request and whom,
+ * and how a refusal is told (server/access/judge.h#3). */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/id.h"
+#include "common/trace.h"
 #include "server/access/rates.h"
 #include "tests/server/office.h"
 #include "tests/support/raw.h"

@@ -7,7 +7,7 @@
 #include "api/manifest.h"
 #include "api/records.h"
 #include "common/clock.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "tests/server/world.h"
 
 static bool get_object(struct cairn_world *world, const char *key, struct cairn_buf *ret) {

@@ -11,7 +11,7 @@
 #include "api/dtype.h"
 #include "api/table.h"
 #include "common/clock.h"
-#include "common/encode.h"
+#include "common/text.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -9,8 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
 #include "common/text.h"
 #include "server/db/sql.h"
 #include "store/open.h"

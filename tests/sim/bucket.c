@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
-#include "common/rule.h"
+#include "common/crc.h"
+#include "common/hooks.h"
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
 

@@ -18,10 +18,10 @@
 
 #include <sqlite3.h>
 
-#include "common/net.h"
-#include "common/crashpoint.h"
 #include "common/error.h"
-#include "common/id.h"
+#include "common/hooks.h"
+#include "common/net.h"
+#include "common/trace.h"
 #include "tests/sim/kernel.h"
 #include "uploader/saves/process.h"
 
@@ -421,9 +421,9 @@ void sim_calls_kill(struct sim_process *process) {
     }
 }
 
-/* ---- common/crashpoint.h ---- */
+/* ---- common/hooks.h ---- */
 
-bool cairn_crashpoint_pass(const char *name) {
+bool __wrap_cairn_crashpoint_pass(const char *name) {
     struct sim_process *self = sim_self();
     bool chosen = self && sim_calls.dies_at && sim_calls.dies_at(name);
     if (!self || (!chosen && (!sim_calls.crash_points || !sim_chance(self->kill_chance))))
@@ -431,8 +431,4 @@ bool cairn_crashpoint_pass(const char *name) {
     sim_note("at %s", name);
     sim_kill(self);
     return false;
-}
-
-void cairn_crashpoint_arm(const char *text) {
-    (void)text;
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/lock.h"
-#include "common/tracing.h"
+#include "common/trace.h"
 #include "server/ledger/actor.h"
 #include "tests/sim/switch.h"
 

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/rule.h"
+#include "common/hooks.h"
 #include "tests/sim/world.h"
 
 #define SEED_US UINT64_C(3000000000)

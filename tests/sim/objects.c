@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "tests/sim/bucket.h"
 #include "tests/sim/check.h"
 

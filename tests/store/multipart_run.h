@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "store/multipart.h"
 #include "tests/harness.h"
 

@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
-#include "common/id.h"
+#include "common/trace.h"
 #include "store/dir/inside.h"
 #include "store/open.h"
 #include "tests/harness.h"

@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/crashpoint.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
+#include "common/hooks.h"
 #include "store/multipart.h"
 #include "store/open.h"
 #include "tests/harness.h"

@@ -3,9 +3,9 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
-#include "common/id.h"
+#include "common/trace.h"
 #include "store/dir/inside.h"
 #include "store/open.h"
 #include "tests/harness.h"

@@ -12,10 +12,10 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/encode.h"
-#include "common/id.h"
+#include "common/crc.h"
 #include "common/lock.h"
+#include "common/text.h"
+#include "common/trace.h"
 
 #define LATE_MS 400
 #define DEAF_MS 3000

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "api/frame.h"
-#include "common/slab.h"
+#include "common/memory.h"
 
 struct cairn_fake_uploader;
 struct cairn_fake_message {

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/crc32c.h"
-#include "common/id.h"
+#include "common/crc.h"
+#include "common/trace.h"
 #include "tests/harness.h"
 #include "tests/support/s3world.h"
 

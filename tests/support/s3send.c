@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
+#include "common/text.h"
 #include "tests/harness.h"
 #include "tests/support/s3world.h"
 #include "uploader/journal/journal.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "common/file.h"
-#include "common/id.h"
 #include "common/text.h"
+#include "common/trace.h"
 #include "server/commit/commit.h"
 #include "server/copies/copying_now.h"
 #include "server/db/values.h"

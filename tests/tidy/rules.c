@@ -154,7 +154,8 @@ void cairn_tidy_layers(const struct cairn_tidy_file *file, struct cairn_buf *fou
 static const struct {
     const char *room;
     int floor;
-} rooms[] = {{"common/http/", 1},       {"store/dir/", 1},         {"store/xml/", 1},
+} rooms[] = {{"common/hash/", 1},
+             {"common/http/", 1},       {"store/dir/", 1},         {"store/xml/", 1},
              {"store/keys/", 2},        {"store/s3/", 3},          {"store/open", 4},
              {"store/start", 5},        {"cli/verbs/", 1},         {"server/catalog/", 1},
              {"server/", 2},            {"server/jobs/", 3},       {"server/handlers/", 4},
@@ -208,7 +209,8 @@ static const struct {
     const char *owners[2];
 } foreign[] = {{"curl/", {"common/http/"}},        {"jansson.h", {"common/json"}},
                {"microhttpd.h", {"server/http/"}},
-               {"gnutls/", {"server/http/tls"}}, {"openssl/", {"common/hash", "common/http/tls"}},
+               {"gnutls/", {"server/http/tls"}},
+               {"openssl/", {"common/hash/", "common/http/link"}},
                {"sqlite3.h", {"server/catalog/"}}, {"libpq-fe.h", {"server/catalog/"}},
                {"expat.h", {"store/xml/"}},        {"cuda", {"client/stage_cuda"}},
                {"CUnit/", {"tests/harness"}}};

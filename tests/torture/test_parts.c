@@ -2,7 +2,7 @@
 /* K07: a store, a journal and a server's calls, with each allocation failing once. */
 #include <unistd.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/log.h"
 #include "store/open.h"
 #include "store/store.h"

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"

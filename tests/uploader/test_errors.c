@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as uploader/restage" */
 /* What the store says about one shard reaches the rank, the other ranks and the version, whole. */
-#include "common/utf8.h"
+#include "common/text.h"
 #include "tests/uploader/trainer.h"
 #include "uploader/server/outcome.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
+#include "common/text.h"
 #include "store/open.h"
 #include "tests/harness.h"
 #include "uploader/shards/shard.h"

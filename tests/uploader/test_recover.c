@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
 #include "tests/uploader/trainer.h"
 #include "uploader/journal/file.h"

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/id.h"
+#include "common/crc.h"
+#include "common/trace.h"
 
 #define ANSWER_MS 90000
 

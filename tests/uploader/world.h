@@ -14,7 +14,7 @@
 
 #include "api/frame.h"
 #include "api/rest.h"
-#include "common/slab.h"
+#include "common/memory.h"
 #include "store/store.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/pages.h"
+#include "common/memory.h"
 
 void cairn_up_cells_init(struct cairn_up_cells *cells, struct cairn_budget *budget,
                          uint64_t bytes_max) {

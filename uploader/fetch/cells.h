@@ -21,7 +21,7 @@
  */
 #pragma once
 
-#include "common/budget.h"
+#include "common/process.h"
 
 #define CAIRN_UP_CELL_BYTES (8 * CAIRN_MIB) /* eight blocks: a bit each */
 #define CAIRN_UP_CELLS_MIN 4

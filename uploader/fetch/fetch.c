@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/pages.h"
+#include "common/memory.h"
 #include "uploader/fetch/inside.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/saves/slabs.h"

@@ -22,7 +22,7 @@
  */
 #pragma once
 
-#include "common/slab.h"
+#include "common/memory.h"
 #include "uploader/fetch/version.h"
 
 #define CAIRN_UP_RANGES_MAX 65536

@@ -18,7 +18,7 @@
 #pragma once
 
 #include "api/read_lease.h"
-#include "common/thread.h"
+#include "common/process.h"
 
 struct cairn_up_fetch;
 

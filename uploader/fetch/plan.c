@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "plan/ranges.h"
 #include "uploader/fetch/inside.h"
 

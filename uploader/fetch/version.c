@@ -13,7 +13,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "store/documents.h"
 #include "uploader/fetch/inside.h"
 

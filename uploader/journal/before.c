@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "uploader/journal/scan.h"
 
 #define GROUP_MAGIC UINT32_C(0x32475243) /* "CRG2" */

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/crc32c.h"
+#include "common/buf.h"
+#include "common/crc.h"
 
 #define PAYLOAD_HEAD_BYTES 16
 #define FLAG_CLOSES UINT32_C(1)

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 
 #define NOTED_MAX (CAIRN_UP_GROUP_BYTES_MAX / CAIRN_UP_RECORD_HEAD_BYTES)
 #define BROKEN_MAX (1 << 20)

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/crc32c.h"
+#include "common/buf.h"
+#include "common/crc.h"
 
 #define HEAD_MAGIC UINT32_C(0x33475243) /* "CRG3" */
 #define FIXED_BYTES 56

@@ -14,10 +14,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/crashpoint.h"
 #include "common/file.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "uploader/journal/inside.h"
 
 #define WRITE_AGAIN_MS 2000 /* a disk that is full for a moment costs a stall, not a save */

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "api/messages.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/file.h"
-#include "common/id.h"
+#include "common/trace.h"
 #include "uploader/journal/before.h"
 #include "uploader/journal/inside.h"
 

@@ -7,9 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/crashpoint.h"
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"

@@ -4,10 +4,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/encode.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/log.h"
-#include "common/pages.h"
+#include "common/memory.h"
 #include "common/text.h"
 #include "store/range.h"
 #include "uploader/partner/inside.h"

@@ -8,11 +8,10 @@
 #include <strings.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
-#include "common/id.h"
-#include "common/late.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "common/text.h"
+#include "common/trace.h"
 #include "uploader/metrics.h"
 
 #define LOOK_MS 50

@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "common/array.h"
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/text.h"
 

@@ -12,7 +12,6 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/log_limit.h"
 #include "common/net.h"
 #include "common/text.h"
 #include "uploader/peers/address.h"

@@ -8,8 +8,8 @@
 
 #include "api/failure.h"
 #include "api/messages.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/recover/inside.h"
 #include "uploader/saves/begin.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
-#include "common/rule.h"
+#include "common/hooks.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 

@@ -3,8 +3,8 @@
 #include "uploader/saves/description.h"
 
 #include "api/messages.h"
-#include "common/encode.h"
 #include "common/json.h"
+#include "common/text.h"
 
 static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy's description");

@@ -10,7 +10,7 @@
  *          2   when its trainer has gone, the newest committed version of each run is kept, and
  *              what may be it; for memory_tier_time, within memory_tier. Whoever needs memory goes
  *              before it: a rank's slabs and the windows of restores have it given back. (They do
- *              not take it over: no other process can ever map it for writing, common/slab.h.)
+ *              not take it over: no other process can ever map it for writing, common/memory.h.)
  *          3   what is read here is a claim: trainers may write into the memory at any moment. The
  *              reader copies it and compares the copy with the version's checksums.
  *          4   a save that fails or does not become committed leaves nothing.

@@ -23,7 +23,7 @@
 
 #include "api/shard_names.h"
 #include "common/json.h"
-#include "common/tracing.h"
+#include "common/trace.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/saves/shard_errors.h"
 #include "uploader/saves/slabs.h"

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/utf8.h"
+#include "common/text.h"
 
 void cairn_up_errors_add(struct cairn_up_errors *errors, const char *shard, uint32_t part,
                          const char *text, uint64_t now_ms) {

@@ -17,11 +17,11 @@
  * Limits:  2 generations a session.
  * Threads: locked by uploader_state; reserving and giving back (page work) is done by helper
  *          threads with the lock free.
- * Next:    uploader/saves/kept.h; common/slab.h; docs/socket.md, "slabs" and "offer".
+ * Next:    uploader/saves/kept.h; common/memory.h; docs/socket.md, "slabs" and "offer".
  */
 #pragma once
 
-#include "common/slab.h"
+#include "common/memory.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/state/slab.h"
 

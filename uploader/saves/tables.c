@@ -8,7 +8,7 @@
 #include "api/digest.h"
 #include "api/messages.h"
 #include "api/table.h"
-#include "common/encode.h"
+#include "common/text.h"
 #include "uploader/journal/journal.h"
 
 static void table_free(struct cairn_up_table *table) {

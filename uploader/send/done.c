@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
-#include "common/crashpoint.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"
 #include "uploader/metrics.h"

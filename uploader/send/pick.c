@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"
 #include "uploader/metrics.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 

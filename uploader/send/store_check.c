@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "api/records.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "store/record.h"
 #include "uploader/saves/attempt.h"

@@ -6,8 +6,8 @@
 
 #include "api/digest.h"
 #include "api/messages.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/saves/begin.h"
 

@@ -10,11 +10,10 @@
 #include "api/digest.h"
 #include "api/failure.h"
 #include "api/messages.h"
-#include "common/crashpoint.h"
-#include "common/encode.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "common/tracing.h"
+#include "common/trace.h"
 
 #define SHARDS_MAX 4096
 /* Proxies let bodies of 1 MiB through where nobody has said otherwise. What is larger by itself, as

@@ -7,9 +7,8 @@
 #include <unistd.h>
 
 #include "api/messages.h"
-#include "common/encode.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "store/store.h"
 #include "uploader/journal/journal.h"

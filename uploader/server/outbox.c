@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/metrics.h"

@@ -9,7 +9,7 @@
 
 #include "common/log.h"
 #include "common/text.h"
-#include "common/tracing.h"
+#include "common/trace.h"
 #include "uploader/metrics.h"
 #include "uploader/server/heartbeat.h"
 #include "uploader/server/inside.h"

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "common/array.h"
-#include "common/rule.h"
+#include "common/buf.h"
+#include "common/hooks.h"
 #include "uploader/shards/shard.h"
 
 #define SAVES_MAX (1 << 20)

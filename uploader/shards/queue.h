@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include "common/late.h"
+#include "common/process.h"
 #include "uploader/shards/pool.h"
 #include "uploader/up.h"
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "api/messages.h"
-#include "common/id.h"
 #include "common/text.h"
+#include "common/trace.h"
 
 /* How many parts can be under way at once; a folder gains nothing from more of them. */
 static uint32_t connections(const struct cairn_up_queue *queue) {

@@ -11,8 +11,8 @@
 
 #include "api/messages.h"
 #include "api/routes.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/ended.h"

@@ -8,9 +8,8 @@
 #include <sys/stat.h>
 
 #include "api/messages.h"
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/server/watch.h"

@@ -5,8 +5,8 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
-#include "common/encode.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/socket.h"

@@ -6,7 +6,6 @@
 
 #include "api/frame.h"
 #include "api/messages.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/fetch/leases.h"

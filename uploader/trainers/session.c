@@ -9,8 +9,8 @@
 
 #include "api/failure.h"
 #include "api/messages.h"
+#include "common/hooks.h"
 #include "common/log.h"
-#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/saves/begin.h"
 #include "uploader/saves/ended.h"

@@ -14,7 +14,7 @@
  *          U06  a socket whose name somebody deleted is made again within a second or two; sessions
  *               notice nothing.
  *          U07  what callers do wrong is said once a minute for each cause, with the number of
- *               times between (common/log_limit.h).
+ *               times between (common/log.h).
  *          2    what comes from another thread for a connection that ended is dropped.
  * Limits:  connections_max connections.
  * Threads: one of its own runs everything here, and carries out uploader/mail.h in its order; while

@@ -6,7 +6,7 @@
 #include "api/digest.h"
 #include "api/failure.h"
 #include "api/messages.h"
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "store/store.h"

@@ -7,7 +7,6 @@
 
 #include "api/messages.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "uploader/server/outcome.h"
 #include "uploader/tasks.h"
 #include "uploader/trainers/inside.h"

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 #include "common/log.h"
 #include "tests/support/fault/script.h"
 

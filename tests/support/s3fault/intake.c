@@ -5,7 +5,7 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 
-#include "common/crc32c.h"
+#include "common/crc.h"
 
 #define DISCARD_ABOVE CAIRN_MIB
 

@@ -14,7 +14,7 @@
 
 #include "common/file.h"
 #include "common/net.h"
-#include "common/parent.h"
+#include "common/process.h"
 #include "common/text.h"
 #include "tests/support/s3fault/server.h"
 

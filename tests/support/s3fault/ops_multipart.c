@@ -4,8 +4,7 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 
-#include "common/crc32c.h"
-#include "common/encode.h"
+#include "common/crc.h"
 #include "common/text.h"
 #include "tests/support/s3fault/ops.h"
 #include "tests/support/s3fault/versions.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/encode.h"
+#include "common/text.h"
 #include "tests/support/s3fault/ops.h"
 
 #define WHITESPACE_EVERY_MS 100

@@ -1,15 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget: one counter under one lock; the numbers of a refusal are taken under it too. */
-#include "common/budget.h"
+/* Threads that wait for work, what the system is told of this process, and its budget of memory:
+ * one counter under one lock; the numbers of a refusal are taken under it, too. */
+#include "common/process.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/file.h"
-
+#include "common/log.h"
 #include "common/text.h"
+
+static void *enter(void *argument) {
+    struct cairn_thread *thread = argument;
+    pthread_setname_np(pthread_self(), thread->name);
+    thread->run(thread, thread->owner);
+    return NULL;
+}
+
+enum cairn_code cairn_thread_start(struct cairn_thread *thread, struct cairn_error *err) {
+    CAIRN_ASSERT(!thread->started);
+    CAIRN_ASSERT(strlen(thread->name) < 16);
+    cairn_lock_init(&thread->lock, CAIRN_LOCK_thread_bell);
+    cairn_condition_init(&thread->bell);
+    thread->locked.woken = thread->locked.stopping = false;
+    thread->started = true; /* before it runs: its own work may wake it */
+    if (!pthread_create(&thread->id, NULL, enter, thread)) return CAIRN_OK;
+    thread->started = false;
+    cairn_condition_release(&thread->bell);
+    cairn_lock_release(&thread->lock);
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no thread %s", thread->name);
+}
+
+bool cairn_thread_wait(struct cairn_thread *thread, uint64_t until_ms) {
+    CAIRN_HOLD(&thread->lock);
+    while (!thread->locked.woken && !thread->locked.stopping)
+        if (!cairn_condition_wait(&thread->bell, &thread->lock, until_ms)) break;
+    thread->locked.woken = false;
+    return !thread->locked.stopping;
+}
+
+void cairn_thread_wake(struct cairn_thread *thread) {
+    CAIRN_HOLD(&thread->lock);
+    thread->locked.woken = true;
+    cairn_condition_signal(&thread->bell);
+}
+
+void cairn_thread_stop(struct cairn_thread *thread) {
+    if (!thread->started) return;
+    {
+        CAIRN_HOLD(&thread->lock);
+        thread->locked.stopping = true;
+        cairn_condition_signal(&thread->bell);
+    }
+    pthread_join(thread->id, NULL);
+    cairn_condition_release(&thread->bell);
+    cairn_lock_release(&thread->lock);
+    thread->started = false;
+}
+
+void cairn_late_tell(const char *wait) {
+    cairn_log(WARN, "wait.late", "wait=%s hint=\"a wake was forgotten: please report it\"", wait);
+}
+
+/* ---- the service manager ---- */
+
+#define ALIVE_EVERY_MS 1000
+
+void cairn_manager_tell(const char *state) {
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    size_t size = path ? strlen(path) : 0;
+    if (size < 2 || size >= sizeof(to.sun_path) || (*path != '/' && *path != '@')) return;
+    memcpy(to.sun_path, path, size);
+    if (*path == '@') to.sun_path[0] = '\0'; /* an abstract name: all of its bytes count */
+    CAIRN_AUTO_FD fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return;
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
+    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to, bytes);
+}
+
+void cairn_manager_alive(void) {
+    static uint64_t told_ms; /* of the one loop that calls this */
+    uint64_t now_ms = cairn_mono_ms();
+    if (now_ms < told_ms + ALIVE_EVERY_MS || !getenv("WATCHDOG_USEC")) return;
+    told_ms = now_ms;
+    cairn_manager_tell("WATCHDOG=1");
+}
+
+/* ---- the parent ---- */
+
+enum cairn_code cairn_parent_follow(uint64_t parent_pid, struct cairn_error *err) {
+    if (!parent_pid) return CAIRN_OK;
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM)) return cairn_fail_errno(err, "parent-death signal");
+    /* It may have died before the line above: then somebody else is the parent now. */
+    if ((uint64_t)getppid() != parent_pid)
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "process %llu, which started this one, has ended",
+                          (unsigned long long)parent_pid);
+    return CAIRN_OK;
+}
+
+/* ---- memory ---- */
 
 void cairn_budget_init(struct cairn_budget *budget, uint64_t total_bytes) {
     cairn_lock_init(&budget->lock, CAIRN_LOCK_memory_budget);
@@ -28,7 +125,7 @@ enum cairn_code cairn_budget_take(struct cairn_budget *budget, uint64_t bytes, c
     {
         CAIRN_HOLD(&budget->lock);
         in_use = budget->locked.reserved_bytes;
-        CAIRN_ASSERT(in_use <= budget->total_bytes); /* budget.h#1 */
+        CAIRN_ASSERT(in_use <= budget->total_bytes); /* process.h#7 */
         /* The free part is what is compared, so that no sum can wrap. */
         if (bytes <= budget->total_bytes - in_use) {
             budget->locked.reserved_bytes += bytes;

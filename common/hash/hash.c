@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OpenSSL's digests by algorithm (not EVP, which allocates): they work on memory of the caller. */
 #define OPENSSL_API_COMPAT 0x10100000L
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 #include <openssl/crypto.h>
 #include <openssl/md5.h>

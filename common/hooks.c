@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mutex of its own and not a ranked one: points are passed while any lock may be held. */
-#include "common/crashpoint.h"
+/* Points: a mutex of its own and not a ranked one, since they are passed while any lock may be
+ * held. Rules: one word of bits; the top one says that the environment was looked at. */
+#include "common/hooks.h"
 
 #ifdef CAIRN_CRASHPOINTS
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -17,13 +19,13 @@
 
 enum action { ACTION_NONE, ACTION_KILL, ACTION_EXIT, ACTION_STOP, ACTION_DELAY, ACTION_FAIL };
 
-static const char *const names[] = {
+static const char *const point_names[] = {
 #define POINT(name, where) name,
 #include "common/crashpoints.def"
 #undef POINT
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t chosen_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     enum action action;
     char name[64];
@@ -39,8 +41,8 @@ static _Noreturn void refuse(const char *what, const char *text) {
 }
 
 static void must_be_listed(const char *name) {
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
-        if (!strcmp(name, names[i])) return;
+    for (size_t i = 0; i < CAIRN_COUNT(point_names); i++) {
+        if (!strcmp(name, point_names[i])) return;
     }
     refuse("not in common/crashpoints.def", name);
 }
@@ -98,7 +100,7 @@ static void list_pass(const char *name) {
 
 /* What this pass must do; the count is kept under the mutex, the deed is done outside it. */
 static enum action action_of_pass(const char *name, uint64_t *delay_ms) {
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&chosen_mutex);
     if (!chosen.read) choose(getenv("CAIRN_CRASH_AT"));
     enum action action = ACTION_NONE;
     if (chosen.action != ACTION_NONE && !strcmp(name, chosen.name)) {
@@ -106,7 +108,7 @@ static enum action action_of_pass(const char *name, uint64_t *delay_ms) {
         if (chosen.nth == 0 || chosen.passes == chosen.nth) action = chosen.action;
     }
     *delay_ms = chosen.delay_ms;
-    pthread_mutex_unlock(&mutex);
+    pthread_mutex_unlock(&chosen_mutex);
     return action;
 }
 
@@ -131,9 +133,57 @@ bool cairn_crashpoint_pass(const char *name) {
 }
 
 void cairn_crashpoint_arm(const char *text) {
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&chosen_mutex);
     choose(text);
     chosen.read = text != NULL;
-    pthread_mutex_unlock(&mutex);
+    pthread_mutex_unlock(&chosen_mutex);
+}
+
+/* ---- rules ---- */
+
+#define LOOKED (UINT64_C(1) << 63)
+_Static_assert(CAIRN_RULES < 63, "one bit a rule");
+
+static const char *const rule_names[] = {
+#define RULE(name, what) #name,
+#include "common/rules.def"
+#undef RULE
+};
+static _Atomic uint64_t out; /* bits of the rules that do not hold */
+
+static bool bits_of(const char *text, uint64_t *ret) {
+    uint64_t bits = LOOKED;
+    while (*text) {
+        size_t size = strcspn(text, ","), i = 0;
+        while (i < CAIRN_RULES &&
+               (strlen(rule_names[i]) != size || memcmp(rule_names[i], text, size)))
+            i++;
+        if (i == CAIRN_RULES) return false;
+        bits |= UINT64_C(1) << i;
+        text += size;
+        if (*text == ',') text++;
+    }
+    *ret = bits;
+    return true;
+}
+
+bool cairn_rule_take_out(const char *text) {
+    uint64_t bits = 0;
+    if (text && !bits_of(text, &bits)) return false;
+    atomic_store(&out, bits);
+    return true;
+}
+
+bool cairn_rule_holds(enum cairn_rule rule) {
+    uint64_t bits = atomic_load_explicit(&out, memory_order_relaxed);
+    if (!(bits & LOOKED)) {
+        const char *text = getenv("CAIRN_WITHOUT");
+        if (!bits_of(text ? text : "", &bits)) {
+            fprintf(stderr, "cairn: no such rule in CAIRN_WITHOUT: \"%s\"\n", text);
+            abort();
+        }
+        atomic_store(&out, bits);
+    }
+    return !(bits >> rule & 1);
 }
 #endif

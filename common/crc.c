@@ -1,15 +1,129 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three streams of words, lines that are folded beside such streams, and lines that are folded by
- * wider multipliers. crc32c.c says in which form a word stands for a
- * polynomial. */
-#include "common/crc32c_loops.h"
+/*
+ * A CRC is the remainder of a polynomial over GF(2). In the reflected form used here bit 31 of a
+ * word is the coefficient of x^0. Everything but the inner loops is multiplication modulo P. Long
+ * data is folded by carry-less multiplication: what lies D bits before other bytes is added to them
+ * times x^D modulo P.
+ */
+#include "common/crc.h"
 
+#include <stdatomic.h>
+#include <sys/mman.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <arm_neon.h>
 #include <sys/auxv.h>
 #endif
+
+#include "common/buf.h"
+
+/* ---- polynomials ---- */
+
+#define ONE UINT32_C(0x80000000) /* x^0 */
+
+/* A size below 2^62 bytes shifts by up to 2^65 bits, so 64 powers would be too few. */
+#define POWERS 67
+
+/* One of the two checksums; filled at load, by a constructor below. */
+struct field {
+    uint32_t polynomial;
+    uint32_t table[8][256];  /* of a byte with 0 to 7 bytes behind it */
+    uint32_t powers[POWERS]; /* x^(2^i) mod P */
+};
+static struct field castagnoli = {.polynomial = UINT32_C(0x82f63b78)};
+static struct field ieee = {.polynomial = UINT32_C(0xedb88320)};
+
+/* Product of two polynomials modulo P. */
+static uint32_t multiply(const struct field *field, uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = ONE; bit; bit >>= 1) {
+        product ^= b & -(uint32_t)((a & bit) != 0);
+        b = b >> 1 ^ (field->polynomial & -(b & 1));
+    }
+    return product;
+}
+
+/* x^bits mod P, for bits = count << shift. */
+static uint32_t power_of_x(const struct field *field, uint64_t count, unsigned shift) {
+    uint32_t power = ONE;
+    for (unsigned i = shift; count; count >>= 1, i++)
+        if (count & 1) power = multiply(field, power, field->powers[i]);
+    return power;
+}
+
+static void fill(struct field *field) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t word = i;
+        for (int bit = 0; bit < 8; bit++) word = word >> 1 ^ (field->polynomial & -(word & 1));
+        field->table[0][i] = word;
+    }
+    for (unsigned row = 1; row < 8; row++)
+        for (unsigned i = 0; i < 256; i++) {
+            uint32_t word = field->table[row - 1][i];
+            field->table[row][i] = word >> 8 ^ field->table[0][word & 255];
+        }
+    field->powers[0] = ONE >> 1; /* x^1 */
+    for (unsigned i = 1; i < POWERS; i++)
+        field->powers[i] = multiply(field, field->powers[i - 1], field->powers[i - 1]);
+}
+
+/* Portable: eight bytes a step. */
+static inline uint32_t update_by(const struct field *field, uint32_t state, const uint8_t *data,
+                                 size_t size) {
+    for (; size >= 8; data += 8, size -= 8) {
+        uint64_t word = cairn_load_u64le(data) ^ state;
+        state = 0;
+        for (unsigned i = 0; i < 8; i++) state ^= field->table[7 - i][word >> (8 * i) & 255];
+    }
+    for (; size; data++, size--) state = state >> 8 ^ field->table[0][(state ^ *data) & 255];
+    return state;
+}
+
+uint32_t cairn_crc32c_power_of_x(uint64_t bits) {
+    return power_of_x(&castagnoli, bits, 0);
+}
+
+/* ---- CRC32C: the choice among implementations ---- */
+
+/* By a CPU's own instructions; crc is inverted on both sides. */
+struct loop {
+    const char *name;
+    bool (*usable)(void); /* NULL: always */
+    uint32_t (*update)(uint32_t crc, const uint8_t *data, size_t size);
+    uint32_t (*copy)(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size);
+};
+
+/* Any of them may be used at any moment, since all make the same sums. */
+static struct {
+    _Atomic(const struct loop *) updater, copier;
+    atomic_bool measured;
+} chosen;
+
+static const struct loop *updater(void) {
+    return atomic_load_explicit(&chosen.updater, memory_order_relaxed);
+}
+
+static uint32_t update_table(uint32_t crc, const uint8_t *data, size_t size) {
+    return update_by(&castagnoli, crc, data, size);
+}
+
+/* A block is read once from memory and copied from the cache. 64 to 512 KiB were equally fast; from
+ * 1 MiB on it has left the cache again. */
+static uint32_t copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size) {
+    const size_t block = 256 * 1024;
+    for (size_t done = 0; done < size; done += block) {
+        size_t piece = size - done < block ? size - done : block;
+        crc = updater()->update(crc, from + done, piece);
+        memcpy(to + done, from + done, piece);
+    }
+    return crc;
+}
+
+/* ---- CRC32C by a CPU's own instructions ---- */
+
+/* Three streams of words, lines that are folded beside such streams, and lines that are folded by
+ * wider multipliers. */
 
 /* The three streams run this many bytes each, then are joined. Long runs make the join cheap,
  * short ones keep the streams busy on small blocks. */
@@ -23,7 +137,7 @@
  * were slower (Zen 5). */
 #define AHEAD_BYTES 1024
 
-/* ---- one instruction a word, three words in flight ---- */
+/* One instruction a word, three words in flight. */
 
 #if defined(__x86_64__)
 #define HAVE_FAST
@@ -59,11 +173,11 @@ static inline void store_end(void) {
     _mm_sfence();
 }
 
-uint64_t cairn_crc32c_ticks(void) {
+static uint64_t ticks_now(void) {
     return __rdtsc();
 }
 
-void cairn_crc32c_forget_cached(const uint8_t *at, size_t size) {
+static void forget_cached(const uint8_t *at, size_t size) {
     for (size_t i = 0; i < size; i += 64) _mm_clflush(at + i);
     _mm_mfence();
 }
@@ -102,27 +216,26 @@ static inline void store_line(uint8_t *to, const uint8_t *from) {
 }
 static inline void store_end(void) {}
 
-uint64_t cairn_crc32c_ticks(void) {
+static uint64_t ticks_now(void) {
     uint64_t ticks;
     __asm__ volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(ticks));
     return ticks;
 }
 
 /* Programs may not empty caches everywhere; the copies alternate, so each meets the same. */
-void cairn_crc32c_forget_cached(const uint8_t *at, size_t size) {
+static void forget_cached(const uint8_t *at, size_t size) {
+    (void)at, (void)size;
+}
+#else
+static uint64_t ticks_now(void) {
+    return 0;
+}
+static void forget_cached(const uint8_t *at, size_t size) {
     (void)at, (void)size;
 }
 #endif
 
 #ifdef HAVE_FAST
-static uint32_t power_of_x(uint64_t bits) {
-    return cairn_crc32c_power_of_x(bits);
-}
-
-static uint32_t copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size) {
-    return cairn_crc32c_copy_blocks(crc, to, from, size);
-}
-
 /* Factors that move a CRC over one and over two streams, for long and short runs. */
 struct factors {
     uint32_t one, two;
@@ -131,7 +244,8 @@ static struct factors long_factors, short_factors;
 
 static struct factors factors_of(uint64_t run) {
     /* product_of gives A * B * x and crc_word(0, W) is W * x^32: 33 bits that a factor lacks. */
-    return (struct factors){power_of_x(8 * run - 33), power_of_x(16 * run - 33)};
+    return (struct factors){cairn_crc32c_power_of_x(8 * run - 33),
+                            cairn_crc32c_power_of_x(16 * run - 33)};
 }
 
 FAST static inline uint64_t load_word(const uint8_t *at) {
@@ -202,11 +316,9 @@ FAST static uint32_t copy_fast(uint32_t crc, uint8_t *to, const uint8_t *from, s
     store_end();
     return copy_blocks(crc, to, from, size);
 }
-#endif
 
 /* ---- carry-less multiplication, and words beside it ---- */
 
-#ifdef HAVE_FAST
 /* What moves 128 bits over a distance: the first word of memory holds the higher powers, and the
  * product of two reflected words lacks one x. */
 enum fold_distance { FOLD_256, FOLD_64, FOLD_32, FOLD_16, FOLD_COUNT };
@@ -294,12 +406,13 @@ static size_t mixed_stream(size_t words) {
 static void make_fold_factors(void) {
     static const uint64_t distances[FOLD_COUNT] = {256, 64, 32, 16};
     for (unsigned i = 0; i < FOLD_COUNT; i++) {
-        fold_factors[i][0] = (uint64_t)power_of_x(8 * distances[i] + 63) << 32;
-        fold_factors[i][1] = (uint64_t)power_of_x(8 * distances[i] - 1) << 32;
+        fold_factors[i][0] = (uint64_t)cairn_crc32c_power_of_x(8 * distances[i] + 63) << 32;
+        fold_factors[i][1] = (uint64_t)cairn_crc32c_power_of_x(8 * distances[i] - 1) << 32;
     }
     for (size_t words = 1; words <= MIXED_WORDS_MAX; words++)
         for (unsigned i = 0; i < 3; i++) /* as factors_of() */
-            mixed_factors[words][i] = power_of_x(8 * (i + 1) * mixed_stream(words) - 33);
+            mixed_factors[words][i] =
+                cairn_crc32c_power_of_x(8 * (i + 1) * mixed_stream(words) - 33);
 }
 
 /* Where `to` is given (aligned to 64), the bytes go there in the same pass, past the cache. */
@@ -473,42 +586,214 @@ DEFINE_RUNS(half, HALF)
 DEFINE_RUNS(wide, WIDE)
 #endif
 
-/* ---- all of them ---- */
+/* ---- CRC32C: the choice among them ---- */
 
-void cairn_crc32c_loops_prepare(void) {
+/* The one that is used until another was measured to be faster comes first. */
+static const struct loop loops[] = {
+#ifdef HAVE_WIDE
+    {"avx512", wide_usable, update_wide, copy_wide},
+    {"avx2", half_usable, update_half, copy_half},
+#endif
+#ifdef HAVE_FAST
+    {FAST_NAME, fast_usable, update_fast, copy_fast},
+    {MIXED_NAME, fast_usable, update_mixed_1, copy_mixed_1},
+    {MIXED_NAME "-2", fast_usable, update_mixed_2, copy_mixed_2},
+    {MIXED_NAME "-3", fast_usable, update_mixed_3, copy_mixed_3},
+#endif
+    {"table", NULL, update_table, copy_blocks}, /* is not measured */
+};
+
+static bool usable(const struct loop *one) {
+    return !one->usable || one->usable();
+}
+
+static void use(const struct loop *summing, const struct loop *copying) {
+    atomic_store_explicit(&chosen.updater, summing, memory_order_relaxed);
+    atomic_store_explicit(&chosen.copier, copying, memory_order_relaxed);
+}
+
+size_t cairn_crc32c_fastest(const uint64_t *ticks, size_t count) {
+    size_t best = 0;
+    for (size_t i = 0; i < count; i++)
+        if (ticks[i] && (!ticks[best] || ticks[i] < ticks[best])) best = i;
+    size_t first = 0;
+    while (first < best && !ticks[first]) first++;
+    /* Two that are alike are told apart by what else the machine did. */
+    return ticks[best] < ticks[first] - ticks[first] / 10 ? best : first;
+}
+
+/* Sums are made of bytes that are in the cache, copies of bytes that are not. */
+#define SUMMED_BYTES ((size_t)32 * 1024)
+#define COPIED_BYTES ((size_t)1024 * 1024)
+#define ROUNDS 4
+
+static uint64_t time_of(const struct loop *one, uint8_t *to, const uint8_t *from) {
+    uint64_t began = ticks_now();
+    if (to)
+        (void)one->copy(0, to, from, COPIED_BYTES);
+    else
+        (void)one->update(0, from, SUMMED_BYTES);
+    return ticks_now() - began;
+}
+
+/* The least of some rounds: what disturbs one makes it longer. to: NULL for sums. */
+static const struct loop *measure(uint8_t *to, const uint8_t *from) {
+    uint64_t least[CAIRN_COUNT(loops)] = {0};
+    for (unsigned round = 0; round < ROUNDS; round++)
+        for (size_t i = 0; i + 1 < CAIRN_COUNT(loops); i++) {
+            if (!usable(&loops[i])) continue;
+            if (to) forget_cached(from, COPIED_BYTES);
+            uint64_t took = time_of(&loops[i], to, from) | 1;
+            if (!least[i] || took < least[i]) least[i] = took;
+        }
+    return &loops[cairn_crc32c_fastest(least, CAIRN_COUNT(loops))];
+}
+
+static void measure_all(void) {
+    if (updater() == &loops[CAIRN_COUNT(loops) - 1]) return; /* this CPU has nothing else */
+    uint8_t *memory = mmap(NULL, 2 * COPIED_BYTES, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return; /* it stays with the first one */
+    memset(memory, 0x5a, 2 * COPIED_BYTES);
+    const struct loop *summing = measure(NULL, memory);
+    use(summing, measure(memory + COPIED_BYTES, memory));
+    (void)munmap(memory, 2 * COPIED_BYTES);
+}
+
+void cairn_crc32c_measure(void) {
+    if (!atomic_exchange(&chosen.measured, true)) measure_all();
+}
+
+bool cairn_crc32c_choose(const char *name) {
+    for (size_t i = 0; i < CAIRN_COUNT(loops); i++) {
+        const struct loop *one = &loops[i];
+        if ((name && strcmp(one->name, name)) || !usable(one)) continue;
+        atomic_store(&chosen.measured, name != NULL);
+        use(one, one);
+        return true;
+    }
+    return false;
+}
+
+/* From here on a call is worth measuring for. */
+#define MEASURED_BYTES_MIN ((size_t)256 * 1024)
+
+static void measure_for(size_t size) {
+    if (size >= MEASURED_BYTES_MIN && !atomic_load_explicit(&chosen.measured, memory_order_relaxed))
+        cairn_crc32c_measure();
+}
+
+uint32_t cairn_crc32c(uint32_t crc, const void *data, size_t size) {
+    if (!size) return crc; /* data may be NULL, which must not even be advanced by 0 */
+    measure_for(size);
+    return ~updater()->update(~crc, data, size);
+}
+
+uint32_t cairn_crc32c_with_table(uint32_t crc, const void *data, size_t size) {
+    return size ? ~update_table(~crc, data, size) : crc;
+}
+
+uint32_t cairn_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {
+    /* The two inversions of a CRC cancel out, so only crc_a has to be moved over size_b bytes. */
+    return multiply(&castagnoli, power_of_x(&castagnoli, size_b, 3), crc_a) ^ crc_b;
+}
+
+uint32_t cairn_crc32c_copy(uint32_t crc, void *to, const void *from, size_t size) {
+    measure_for(size);
+    return ~atomic_load_explicit(&chosen.copier, memory_order_relaxed)->copy(~crc, to, from, size);
+}
+
+const char *cairn_crc32c_implementation(void) {
+    return updater()->name;
+}
+
+const char *cairn_crc32c_copier(void) {
+    return atomic_load_explicit(&chosen.copier, memory_order_relaxed)->name;
+}
+
+/* ---- CRC-32, of zip entries ---- */
+
+static uint32_t (*zip_update)(uint32_t state, const uint8_t *data, size_t size);
+
+static uint32_t zip_update_table(uint32_t state, const uint8_t *data, size_t size) {
+    return update_by(&ieee, state, data, size);
+}
+
+#ifdef HAVE_WIDE
+/* Factors that move the low and the high half of 128 bits over a distance. A reflected product
+ * lacks a bit, which the shift makes good. */
+static uint64_t zip_by_128[2], zip_by_512[2], zip_by_2048[2];
+
+static void make_zip_factors(uint64_t ret[2], unsigned bits) {
+    ret[0] = (uint64_t)power_of_x(&ieee, bits + 32, 0) << 1;
+    ret[1] = (uint64_t)power_of_x(&ieee, bits - 32, 0) << 1;
+}
+
+FAST static uint32_t zip_update_fast(uint32_t state, const uint8_t *data, size_t size) {
+    if (size < 128) return zip_update_table(state, data, size);
+    const lanes far = load_16(zip_by_512), near = load_16(zip_by_128);
+    lanes sums[4];
+    for (int i = 0; i < 4; i++) sums[i] = load_16(data + 16 * i);
+    sums[0] = add(sums[0], lanes_of_crc(state));
+    for (data += 64, size -= 64; size >= 64; data += 64, size -= 64)
+        for (int i = 0; i < 4; i++) sums[i] = fold(sums[i], far, load_16(data + 16 * i));
+    for (int i = 1; i < 4; i++) sums[i] = fold(sums[i - 1], near, sums[i]);
+    uint8_t rest[16];
+    _mm_storeu_si128((__m128i *)(void *)rest, sums[3]);
+    return zip_update_table(zip_update_table(0, rest, sizeof rest), data, size);
+}
+
+WIDE static uint32_t zip_update_wide(uint32_t state, const uint8_t *data, size_t size) {
+    if (size < 1024) return zip_update_fast(state, data, size);
+    const __m512i factor = _mm512_broadcast_i32x4(load_16(zip_by_2048));
+    __m512i sums[4];
+    for (int i = 0; i < 4; i++) sums[i] = _mm512_loadu_si512(data + 64 * i);
+    sums[0] = _mm512_xor_si512(sums[0], _mm512_zextsi128_si512(lanes_of_crc(state)));
+    for (data += 256, size -= 256; size >= 256; data += 256, size -= 256)
+        for (int i = 0; i < 4; i++)
+            sums[i] = wide_fold(sums[i], factor, _mm512_loadu_si512(data + 64 * i));
+    uint8_t rest[256]; /* as many bytes of the same remainder */
+    for (int i = 0; i < 4; i++) _mm512_storeu_si512(rest + 64 * i, sums[i]);
+    return zip_update_fast(zip_update_fast(0, rest, sizeof rest), data, size);
+}
+#endif
+
+uint32_t cairn_crc32(const void *data, size_t size) {
+    return ~zip_update(UINT32_MAX, data, size);
+}
+
+uint32_t cairn_crc32_remainder(const void *data, size_t size) {
+    return zip_update(0, data, size);
+}
+
+uint32_t cairn_crc32_shift(uint32_t remainder, uint64_t bytes) {
+    return bytes ? multiply(&ieee, remainder, power_of_x(&ieee, bytes, 3)) : remainder;
+}
+
+uint32_t cairn_crc32_of_remainder(uint32_t remainder, uint64_t bytes) {
+    return ~(remainder ^ cairn_crc32_shift(UINT32_MAX, bytes));
+}
+
+uint32_t cairn_crc32_with_table(uint32_t state, const void *data, size_t size) {
+    return zip_update_table(state, data, size);
+}
+
+/* ---- at load ---- */
+
+__attribute__((constructor)) static void prepare(void) {
+    fill(&castagnoli);
+    fill(&ieee);
+    zip_update = zip_update_table;
 #ifdef HAVE_FAST
     long_factors = factors_of(LONG_BYTES);
     short_factors = factors_of(SHORT_BYTES);
     make_fold_factors();
 #endif
-}
-
-#ifdef HAVE_FAST
-static const struct cairn_crc32c_loop loops[] = {
 #ifdef HAVE_WIDE
-    {"avx512", wide_usable, update_wide, copy_wide},
-    {"avx2", half_usable, update_half, copy_half},
+    make_zip_factors(zip_by_128, 128);
+    make_zip_factors(zip_by_512, 512);
+    make_zip_factors(zip_by_2048, 2048);
+    if (fast_usable()) zip_update = wide_usable() ? zip_update_wide : zip_update_fast;
 #endif
-    {FAST_NAME, fast_usable, update_fast, copy_fast},
-    {MIXED_NAME, fast_usable, update_mixed_1, copy_mixed_1},
-    {MIXED_NAME "-2", fast_usable, update_mixed_2, copy_mixed_2},
-    {MIXED_NAME "-3", fast_usable, update_mixed_3, copy_mixed_3},
-};
-
-const struct cairn_crc32c_loop *cairn_crc32c_loops(size_t *ret_count) {
-    CAIRN_ASSERT(CAIRN_COUNT(loops) <= CAIRN_CRC32C_LOOPS_MAX);
-    *ret_count = CAIRN_COUNT(loops);
-    return loops;
+    (void)cairn_crc32c_choose(NULL);
 }
-#else
-const struct cairn_crc32c_loop *cairn_crc32c_loops(size_t *ret_count) {
-    *ret_count = 0;
-    return NULL;
-}
-uint64_t cairn_crc32c_ticks(void) {
-    return 0;
-}
-void cairn_crc32c_forget_cached(const uint8_t *at, size_t size) {
-    (void)at, (void)size;
-}
-#endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * slab: memfds that are populated, huge where the kernel can, and sealed.
- *
- * A chunk is touched once and then collapsed: collapsing an untouched chunk is EINVAL, and
- * populating it by 4 KiB pages first makes the kernel copy what it could have cleared.
- */
-#include "common/slab.h"
+/* Private memory is mapped with a huge page's worth of addresses more, which are given back around
+ * it. Slabs are memfds; a chunk is touched once and then collapsed: collapsing an untouched chunk
+ * is EINVAL, and populating it by 4 KiB pages first makes the kernel copy what it could have
+ * cleared. */
+#include "common/memory.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -13,6 +11,31 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+static size_t whole_pages(size_t bytes) {
+    size_t unit = (size_t)sysconf(_SC_PAGESIZE);
+    return bytes / unit * unit + (bytes % unit ? unit : 0);
+}
+
+void *cairn_pages_map(size_t bytes) {
+    size_t wanted = whole_pages(bytes), all = wanted + CAIRN_PAGES_HUGE_BYTES;
+    if (!bytes || wanted < bytes || all < wanted) return NULL;
+    uint8_t *start =
+        mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    size_t lead = (size_t)(-(uintptr_t)start & (CAIRN_PAGES_HUGE_BYTES - 1));
+    if (lead) munmap(start, lead);
+    munmap(start + lead + wanted, CAIRN_PAGES_HUGE_BYTES - lead);
+    size_t huge = wanted - wanted % CAIRN_PAGES_HUGE_BYTES;
+    if (huge) (void)madvise(start + lead, huge, MADV_HUGEPAGE);
+    return start + lead;
+}
+
+void cairn_pages_unmap(void *data, size_t bytes) {
+    if (data) munmap(data, whole_pages(bytes));
+}
+
+/* ---- slabs ---- */
 
 /* Numbers of the kernel that glibc 2.36 does not have yet. */
 #ifndef MADV_POPULATE_READ
@@ -131,7 +154,7 @@ enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_on
     return code;
 }
 
-/* slab.h#3: nothing is mapped before the kernel itself has vouched for the size. */
+/* memory.h#5: nothing is mapped before the kernel itself has vouched for the size. */
 static enum cairn_code trust(int fd, uint64_t expected_bytes, struct cairn_error *err) {
     struct stat status;
     struct statfs system;

@@ -3,7 +3,7 @@
  * hash: SHA-256, MD5 and HMAC-SHA256 (owner of OpenSSL's digest headers).
  *
  * Why:     ids, table digests, grants and request signatures rest on them; bulk bytes do not
- *          (those use common/crc32c.h, which costs a fifteenth).
+ *          (those use common/crc.h, which costs a fifteenth).
  * Promise: 1   cairn_equal_secret takes the same time wherever two values differ.
  *          2   no digest needs memory of the heap, so none can fail (K07).
  * Limits:  daemons, the cli and libcairn_http only; libcairn.so does not link OpenSSL.

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process: a daemon's threads, its waits, its memory, its parent and its service manager.
+ *
+ * Why:     each background thread had a lock, a condition, two flags and a join of its own, and
+ *          each got one of them wrong once. A thread that wakes by its timer hides a wake that was
+ *          forgotten: all is done in the end, up to a timer's length later, and no test fails. A
+ *          save that waits for memory in its middle can wait for ever, and a node that takes what
+ *          it needs is killed: memory is reserved once, before work starts, or the work is refused.
+ * Promise: 1   a wake that comes while a thread works is not lost: its next wait returns at once.
+ *          2   after stop has returned, run() has; a zeroed or a stopped one may be stopped again.
+ *          3   wake and wait take no lock but their own, so they may be called under any other.
+ *          4   a late wait counts once, if its timer ended it, work was found then, and no ring
+ *              came from the look before that wait until CAIRN_LATE_MS after its end. So a ring
+ *              that is under way while the timer ends is no finding.
+ *          5   after cairn_parent_follow the process gets SIGTERM when its parent ends (`cairn up`
+ *              may be killed with SIGKILL); if it has ended already, CAIRN_UNAVAILABLE.
+ *          6   the service manager is told as systemd's sd_notify does it; nobody is waited for,
+ *              and without NOTIFY_SOCKET nothing is done.
+ *          7   reserved memory never exceeds the budget's total.
+ *          8   a refusal says what was asked, what is in use and what the total is.
+ * Limits:  names of threads of at most 15 bytes; budgets of 2^62 bytes. One candidate of a late
+ *          wait at a time for each waiting thread; another ring within that time hides it, so a
+ *          finding is a fault, and none is no proof.
+ * Threads: wake and stop from any other thread, wait from run() alone. A late bell is any thread's,
+ *          a struct cairn_late its waiting thread's. A budget is locked by memory_budget.
+ *          cairn_parent_follow: the main thread, before others start. cairn_manager_alive: one
+ *          owner.
+ * Next:    server/health.c, uploader/metrics.h, packaging/cairn-server.service.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "common/base.h"
+#include "common/error.h"
+#include "common/lock.h"
+
+struct cairn_thread {
+    const char *name;
+    void (*run)(struct cairn_thread *thread, void *owner);
+    void *owner;
+    bool started;
+    pthread_t id;
+    struct cairn_lock lock;
+    struct cairn_condition bell;
+    struct {
+        bool woken, stopping;
+    } locked;
+};
+/* name, run and owner are set. */
+enum cairn_code cairn_thread_start(struct cairn_thread *thread,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Until it is woken, until_ms (mono clock; UINT64_MAX: no end) or a stop; false: it must return. */
+bool cairn_thread_wait(struct cairn_thread *thread, uint64_t until_ms);
+void cairn_thread_wake(struct cairn_thread *thread);
+void cairn_thread_stop(struct cairn_thread *thread);
+
+/* ---- waits that end late ---- */
+
+#define CAIRN_LATE_MS 1000
+
+struct cairn_late_bell {
+    atomic_uint_fast64_t rings;
+};
+struct cairn_late {
+    uint64_t heard;    /* rings, as of the look before the wait */
+    uint64_t seen;     /* as of this look */
+    uint64_t since_ms; /* of a candidate; 0: there is none */
+    bool timed_out;    /* the caller sets it: the wait before this look was ended by its timer */
+};
+
+static inline void cairn_late_ring(struct cairn_late_bell *bell) {
+    atomic_fetch_add(&bell->rings, 1);
+}
+
+/* Before each look for work. True: a wait counts. */
+static inline bool cairn_late_before(struct cairn_late *late, const struct cairn_late_bell *bell,
+                                     uint64_t now_ms) {
+    late->seen = atomic_load(&bell->rings);
+    if (!late->since_ms) return false;
+    bool counts = late->seen == late->heard && now_ms >= late->since_ms + CAIRN_LATE_MS;
+    if (counts || late->seen != late->heard) late->since_ms = 0;
+    return counts;
+}
+
+/* After the look, which found some or none. */
+static inline void cairn_late_after(struct cairn_late *late, const struct cairn_late_bell *bell,
+                                    bool worked, uint64_t now_ms) {
+    bool rang = atomic_load(&bell->rings) != late->heard;
+    if (worked && late->timed_out && !rang && !late->since_ms) late->since_ms = now_ms;
+    late->timed_out = false;
+    if (!late->since_ms) late->heard = late->seen;
+}
+
+/* A line of the log for one that counts. */
+void cairn_late_tell(const char *wait);
+
+/* ---- the service manager ---- */
+
+/* "READY=1", "STOPPING=1". */
+void cairn_manager_tell(const char *state);
+/* From a loop that turns at least once a second or so: that it does, where a watchdog asks. */
+void cairn_manager_alive(void);
+
+/* ---- the parent ---- */
+
+/* parent_pid 0: nothing is followed. */
+enum cairn_code cairn_parent_follow(uint64_t parent_pid, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- memory ---- */
+
+struct cairn_budget {
+    struct cairn_lock lock;
+    uint64_t total_bytes;
+    struct {
+        uint64_t reserved_bytes;
+        uint64_t highest_bytes;
+    } locked;
+};
+void cairn_budget_init(struct cairn_budget *budget, uint64_t total_bytes);
+void cairn_budget_release(struct cairn_budget *budget);
+/* what names the purpose in the refusal ("slabs of llm/7b rank 3"). CAIRN_NO_MEMORY when refused.
+ */
+enum cairn_code cairn_budget_take(struct cairn_budget *budget, uint64_t bytes, const char *what,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_budget_give(struct cairn_budget *budget, uint64_t bytes);
+uint64_t cairn_budget_free_bytes(struct cairn_budget *budget);
+/* Memory that this process may use: the RAM, or the smallest limit of its control group and the
+ * groups above it (v1 and v2), as far as its container shows them. Below `root`, "" but for tests.
+ */
+uint64_t cairn_memory_limit(const char *root);
