@@ -160,7 +160,7 @@ static const struct {
              {"server/", 2},            {"server/jobs/", 3},       {"server/handlers/", 4},
              {"server/http/", 5},       {"server/main", 6},        {"client/device/", 0},
              {"client/stage_cuda/", 1}, {"client/session/", 1},    {"client/save/", 2},
-             {"client/restore/", 2},    {"client/cairn", 3},       {"client/pieces", 3},
+             {"client/restore/", 2},    {"client/cairn", 3},
              {"uploader/state/", 1},
              {"uploader/", 2},          {"uploader/journal/", 3},  {"uploader/shards/", 3},
              {"uploader/peers/", 3},
