@@ -8,7 +8,7 @@
  *               and depth are those of the canonical form, whatever spelling it came in.
  * Limits:  CAIRN_META_BYTES_MAX as canonical JSON; objects and arrays CAIRN_META_DEPTH_MAX deep.
  * Threads: stateless.
- * Next:    client/save/begun.c, server/intake/begin.c.
+ * Next:    client/save/begin.c, server/intake/begin.c.
  */
 #pragma once
 

@@ -19,7 +19,7 @@
  * Limits:  CAIRN_PLAN_SPLIT_ITEMS_MAX items, CAIRN_PLAN_SPLIT_MEMBERS_MAX members, 2^62 bytes;
  *          O(n log n + n log members).
  * Threads: stateless.
- * Next:    client/save/share.h; tests/plan/test_split.c compares it with the promises.
+ * Next:    client/save/split.h; tests/plan/test_split.c compares it with the promises.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device: what a plug-in for an accelerator does for libcairn, and how it is loaded.
+ * device: what a plug-in for an accelerator does for libcairn.
  *
  * Why:     libcairn needs libc and jansson only; a trainer without an accelerator loads nothing.
  * Promise: 1   a plug-in is loaded when the first piece of its kind is described, and never before.
@@ -10,7 +10,7 @@
  * Limits:  one kind of device: CUDA.
  * Threads: of a job all but `await` and `fence` are called by one thread at a time; several jobs
  *          may be under way.
- * Next:    client/stage_cuda/stage_cuda.c, client/save/copy.c.
+ * Next:    client/session/memory.c loads it, client/save/copy.c calls it.
  */
 #pragma once
 
@@ -87,7 +87,3 @@ struct cairn_client_device {
     const struct cairn_device_plugin *plugin;
     struct cairn_device *handle;
 };
-/* Load libcairn_cuda.so from beside libcairn, else by the loader's search. It stays loaded. */
-enum cairn_code cairn_client_device_open(struct cairn_client_device *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_client_device_release(struct cairn_client_device *device);

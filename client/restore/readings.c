@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A queue of readings and the thread that runs them. */
-#include "client/restore/readings.h"
+#include "client/restore/restore.h"
 
 #include <cairn/reads.h>
 #include <signal.h>
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "api/table.h"
-#include "client/restore/reads.h"
 #include "common/hooks.h"
 
 #define READINGS_MAX 65536
@@ -118,7 +117,7 @@ static enum cairn_code make(struct cairn_restore *restore, const struct cairn_re
 /* Once. The lock is held. */
 static void finish(struct cairn_reading *reading, enum cairn_code code,
                    const struct cairn_error *why) {
-    CAIRN_PROMISE(!reading->done, return);
+    CAIRN_PROMISE(!reading->done, return );
     reading->done = true;
     reading->code = code;
     if (code) reading->why = *why;
@@ -170,7 +169,7 @@ static enum cairn_code run(struct group *group, struct cairn_error *err) {
     return code;
 }
 
-/* readings.h#1 */
+/* restore.h#5 */
 static void run_and_finish(struct group *group) {
     struct cairn_error why = {0};
     enum cairn_code code = run(group, &why);
@@ -181,7 +180,7 @@ static void run_and_finish(struct group *group) {
         if (!code)
             finish(reading, CAIRN_OK, NULL);
         else if (reading->cancelled || group->session->locked.leaving)
-            finish_cancelled(reading); /* readings.h#3 */
+            finish_cancelled(reading); /* restore.h#6 */
         else if (group->count == 1)
             finish(reading, code, &why);
         else

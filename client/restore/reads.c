@@ -5,16 +5,17 @@
  * copying one out overlaps reading the next. A slot is used again only after its answer came, also
  * when the call that asked for it has failed meanwhile: the uploader may still write into it.
  */
-#include "client/restore/reads.h"
+#include "client/restore/restore.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "client/restore/landing.h"
-#include "client/session/devices.h"
+#include "api/dtype.h"
+#include "client/session/memory.h"
 #include "client/session/options.h"
-#include "client/session/window.h"
+#include "common/crc.h"
 #include "common/text.h"
+#include "formats/convert.h"
 #include "plan/fragments.h"
 #include "plan/ranges.h"
 #include "plan/reads.h"
@@ -24,6 +25,188 @@
 #define WINDOW_BYTES (64 * CAIRN_MIB)
 #define WINDOW_BYTES_LARGE (256 * CAIRN_MIB)
 #define TRIES_MAX 3
+#define BLOCK 512 /* elements; at most 8 KiB */
+
+/* ---- elements: by way of an aligned block on the stack; the window has them at any address ----
+ * */
+
+static enum cairn_code read_dtype(const struct cairn_read *read, struct cairn_client_target *ret,
+                                  struct cairn_error *err) {
+    if (!read->into_dtype) return CAIRN_OK;
+    if (!cairn_dtype_parse(cairn_view_of(read->into_dtype), &ret->to_dtype))
+        return cairn_fail(err, CAIRN_INVALID, "unknown dtype %.16s", read->into_dtype);
+    if (!cairn_convertible(ret->from_dtype, ret->to_dtype))
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "%s is not converted to %s",
+                          cairn_dtype_text(ret->from_dtype), cairn_dtype_text(ret->to_dtype));
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_strides(const struct cairn_tensor *tensor,
+                                    const struct cairn_read *read, struct cairn_client_target *ret,
+                                    struct cairn_error *err) {
+    unsigned dimensions = read->form == CAIRN_FLAT ? 1 : tensor->dimension_count;
+    const uint64_t *count = read->form == CAIRN_WHOLE ? tensor->shape : read->count;
+    if (!read->into_stride || !dimensions) return CAIRN_OK;
+    for (unsigned d = 0; d < dimensions; d++)
+        if (!count[d]) return CAIRN_OK; /* no element at all */
+    if (!cairn_strided_make(ret->to_width, dimensions, count, read->into_stride, &ret->strided))
+        return cairn_fail(err, CAIRN_INVALID, "strides of places that memory cannot have");
+    ret->apart = !cairn_strided_is_contiguous(&ret->strided);
+    if (ret->apart && cairn_strided_may_overlap(&ret->strided))
+        return cairn_fail(err, CAIRN_INVALID, "strides that put two elements to one place");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_target_make(const struct cairn_tensor *tensor,
+                                         const struct cairn_read *read,
+                                         struct cairn_client_target *ret, struct cairn_error *err) {
+    struct cairn_client_target made = {.from_dtype = tensor->dtype, .to_dtype = tensor->dtype};
+    CAIRN_TRY(read_dtype(read, &made, err));
+    unsigned from_bits = cairn_dtype_bits(made.from_dtype);
+    if (from_bits % 8 && (read->into_stride || made.to_dtype != made.from_dtype))
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "strides need elements of whole bytes");
+    made.from_width = from_bits / 8;
+    made.to_width = cairn_dtype_bits(made.to_dtype) / 8;
+    CAIRN_TRY(read_strides(tensor, read, &made, err));
+    made.plain = made.from_dtype == made.to_dtype && !made.apart;
+    if (!made.plain && read->memory != CAIRN_MEMORY_HOST)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "into_dtype and into_stride are of host memory; memory of a device is "
+                          "filled with the elements as they are stored");
+    *ret = made;
+    return CAIRN_OK;
+}
+
+uint64_t cairn_client_target_bytes(const struct cairn_client_target *target,
+                                   uint64_t stored_bytes) {
+    return target->plain ? stored_bytes : stored_bytes / target->from_width * target->to_width;
+}
+
+static void put_dense(const struct cairn_client_target *target, void *into, uint64_t element,
+                      const void *from, size_t count) {
+    uint64_t at = element * target->to_width;
+    size_t size = count * target->to_width;
+    if (target->apart)
+        cairn_strided_scatter(&target->strided, into, at, from, size);
+    else
+        memcpy((uint8_t *)into + at, from, size);
+}
+
+static void put_elements(const struct cairn_client_target *target, void *into, uint64_t element,
+                         const uint8_t *from, size_t count) {
+    uint64_t stored[BLOCK], wanted[BLOCK]; /* aligned for every type that is converted */
+    if (target->from_dtype == target->to_dtype) {
+        put_dense(target, into, element, from, count);
+        return;
+    }
+    for (size_t done = 0; done < count; done += BLOCK) {
+        size_t some = count - done < BLOCK ? count - done : BLOCK;
+        memcpy(stored, from + done * target->from_width, some * target->from_width);
+        cairn_convert(target->from_dtype, stored, target->to_dtype, wanted, some);
+        put_dense(target, into, element + done, wanted, some);
+    }
+}
+
+/* More bytes of the element that is under way; the number that it took. */
+static size_t put_part(struct cairn_client_target *target, void *into, const uint8_t *from,
+                       size_t size) {
+    size_t some = cairn_min_u64(target->from_width - target->part.have, size);
+    memcpy(target->part.bytes + target->part.have, from, some);
+    target->part.have += (uint32_t)some;
+    if (target->part.have == target->from_width) {
+        put_elements(target, into, target->part.element, target->part.bytes, 1);
+        target->part.have = 0;
+    }
+    return some;
+}
+
+bool cairn_client_target_put(struct cairn_client_target *target, void *into, uint64_t at,
+                             const void *from, size_t size) {
+    const uint8_t *bytes = from;
+    uint64_t element = at / target->from_width;
+    if (at % target->from_width) {
+        CAIRN_PROMISE(target->part.element == element, return false);
+        CAIRN_PROMISE(target->part.have == at % target->from_width, return false);
+        size_t took = put_part(target, into, bytes, size);
+        bytes += took;
+        size -= took;
+        element++;
+    }
+    size_t whole = size / target->from_width;
+    put_elements(target, into, element, bytes, whole);
+    size -= whole * target->from_width;
+    if (!size) return true;
+    target->part.element = element + whole;
+    target->part.have = 0;
+    (void)put_part(target, into, bytes + whole * target->from_width, size);
+    return true;
+}
+
+/* ---- landing: bytes of the window go to host memory or on to a device ---- */
+
+struct landing {
+    const struct cairn_client_device *device;
+    struct cairn_device_job *job; /* NULL: all reads are to host memory */
+    bool put;                     /* to the device, since it was settled */
+};
+
+/* One mark is enough: it is waited for before anything is put behind it. */
+static enum cairn_code begin_landing(struct cairn_session *session, const struct cairn_read *reads,
+                                     size_t count, struct landing *ret, struct cairn_error *err) {
+    *ret = (struct landing){.device = &session->device};
+    for (size_t i = 0; i < count; i++) {
+        if (reads[i].memory == CAIRN_MEMORY_HOST || !reads[i].into_bytes) continue;
+        const char *name = reads[i].tensor ? reads[i].tensor : reads[i].shard;
+        enum cairn_code code = CAIRN_OK;
+        if (reads[i].memory != CAIRN_MEMORY_CUDA)
+            code = cairn_fail(err, CAIRN_INVALID, "memory %d is unknown", (int)reads[i].memory);
+        if (!code) code = cairn_client_device_need(session, reads[i].into, err);
+        if (!code && !ret->job)
+            code = ret->device->plugin->begin(ret->device->handle,
+                                              &(struct cairn_device_job_options){.mark_count = 1},
+                                              &ret->job, err);
+        if (!code)
+            code = ret->device->plugin->follow(ret->job, reads[i].into, reads[i].stream, err);
+        if (code) return cairn_within(err, code, "read %zu, of %.300s", i, name);
+    }
+    return CAIRN_OK;
+}
+
+/* The bytes [at, at + size) of the read, as they are stored. */
+static enum cairn_code land(struct landing *landing, const struct cairn_read *read,
+                            struct cairn_client_target *target, uint64_t at, struct cairn_view from,
+                            struct cairn_error *err) {
+    if (!target->plain) {
+        if (cairn_client_target_put(target, read->into, at, from.data, from.size)) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_INTERNAL, "the bytes of an element came out of order");
+    }
+    if (read->memory == CAIRN_MEMORY_HOST) {
+        /* It streams past the cache, which memcpy does not at these sizes; the sum is free. */
+        (void)cairn_crc32c_copy(0, (uint8_t *)read->into + at, from.data, from.size);
+        return CAIRN_OK;
+    }
+    const struct cairn_device_part part = {.memory = read->into,
+                                           .at = at,
+                                           .bytes = from.size,
+                                           .host = (uint8_t *)(uintptr_t)from.data,
+                                           .into_device = true};
+    landing->put = true;
+    return landing->device->plugin->copy(landing->job, &part, err);
+}
+
+static enum cairn_code settle_landing(struct landing *landing, struct cairn_error *err) {
+    if (!landing->put) return CAIRN_OK;
+    landing->put = false;
+    CAIRN_TRY(landing->device->plugin->mark(landing->job, 0, err));
+    return landing->device->plugin->await(landing->job, 0, err);
+}
+
+static void end_landing(struct landing *landing) {
+    if (landing->job) landing->device->plugin->end(landing->job);
+    landing->job = NULL;
+}
+
+/* ---- a call ---- */
 
 struct range {                /* a part of a shard that one or more pieces need */
     uint64_t offset, end, at; /* at: in the window */
@@ -40,13 +223,13 @@ struct reading {
     struct cairn_session *session;
     const struct cairn_read *reads;
     struct cairn_client_target *targets; /* of each read */
-    struct cairn_plan_piece *pieces; /* by shard, then offset */
+    struct cairn_plan_piece *pieces;     /* by shard, then offset */
     size_t piece_count;
     size_t next_piece; /* where the next range begins ... */
     uint64_t next_offset;
     struct batch *batches; /* one per slot */
     uint64_t slot_bytes;
-    struct cairn_client_landing landing;
+    struct landing landing;
     uint64_t deadline_ms;
     uint32_t epoch;
 };
@@ -131,12 +314,12 @@ static enum cairn_code copy_out(struct reading *reading, const struct batch *bat
             if (from >= end) continue;
             struct cairn_view bytes = {window + range->at + (from - range->offset),
                                        (size_t)(end - from)};
-            CAIRN_TRY(cairn_client_landing_put(&reading->landing, &reading->reads[piece->want],
-                                               &reading->targets[piece->want],
-                                               piece->at + (from - piece->offset), bytes, err));
+            CAIRN_TRY(land(&reading->landing, &reading->reads[piece->want],
+                           &reading->targets[piece->want], piece->at + (from - piece->offset),
+                           bytes, err));
         }
     }
-    return cairn_client_landing_settle(&reading->landing, err);
+    return settle_landing(&reading->landing, err);
 }
 
 static json_t *read_message(const struct reading *reading, const struct batch *batch) {
@@ -249,16 +432,15 @@ static enum cairn_code read_all(struct reading *reading, struct cairn_error *err
     CAIRN_TRY(cairn_client_window_take(reading->session, reading->deadline_ms, err));
     for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++)
         code = read_once(reading, err);
-    cairn_client_landing_end(&reading->landing); /* before others use the window */
+    end_landing(&reading->landing); /* before others use the window */
     cairn_client_window_give(reading->session);
     return code;
 }
 
 /* ---- the call ---- */
 
-static enum cairn_code make_want(const struct cairn_restore *restore,
-                                 const struct cairn_read *read, struct cairn_plan_want *ret,
-                                 struct cairn_error *err) {
+static enum cairn_code make_want(const struct cairn_restore *restore, const struct cairn_read *read,
+                                 struct cairn_plan_want *ret, struct cairn_error *err) {
     uint32_t index, first, count;
     if (!read->shard == !read->tensor)
         return cairn_fail(err, CAIRN_INVALID, "either a shard or a tensor is read");
@@ -392,9 +574,9 @@ static enum cairn_code read_planned(const struct cairn_client_reads *call,
                               .piece_count = planned.count,
                               .batches = batches,
                               .deadline_ms = call->deadline_ms};
-    enum cairn_code code = cairn_client_landing_begin(session, reads, count, &reading.landing, err);
+    enum cairn_code code = begin_landing(session, reads, count, &reading.landing, err);
     if (!code) code = read_all(&reading, err);
-    cairn_client_landing_end(&reading.landing);
+    end_landing(&reading.landing);
     CAIRN_TRY(code);
     return cairn_client_sound(session, err);
 }

@@ -3,6 +3,7 @@
  * the version are only compared with it. */
 #include "client/restore/restore.h"
 
+#include <cairn/inspect.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,9 +15,154 @@
 #include "api/layout.h"
 #include "client/session/options.h"
 #include "common/text.h"
+#include "plan/reads.h"
+
+/* ---- names: all are made once, so that what collides is known when the version is opened ---- */
+
+static void release_names(struct cairn_client_names *names) {
+    for (size_t i = 0; i < names->rule_count; i++) {
+        free(names->rules[i].stored);
+        free(names->rules[i].known);
+    }
+    for (size_t i = 0; i < names->count; i++) free(names->all[i].known);
+    free(names->rules);
+    free(names->all);
+    *names = (struct cairn_client_names){0};
+}
+
+static bool fits(const struct cairn_client_rule *rule, struct cairn_view stored) {
+    size_t size = strlen(rule->stored);
+    bool sized = rule->whole ? stored.size == size : stored.size >= size;
+    return sized && memcmp(stored.data, rule->stored, size) == 0;
+}
+
+static bool known_name(const struct cairn_client_names *names, struct cairn_view stored,
+                       char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
+    struct cairn_view before = {0}, rest = stored;
+    for (size_t i = 0; i < names->rule_count; i++) {
+        const struct cairn_client_rule *rule = &names->rules[i];
+        if (!fits(rule, stored)) continue;
+        size_t cut = strlen(rule->stored);
+        before = cairn_view_of(rule->known);
+        rest = (struct cairn_view){(const char *)stored.data + cut, stored.size - cut};
+        break;
+    }
+    size_t size = before.size + rest.size;
+    if (!size || size > CAIRN_TENSOR_NAME_BYTES_MAX) return false;
+    if (before.size) memcpy(ret, before.data, before.size);
+    if (rest.size) memcpy(ret + before.size, rest.data, rest.size);
+    ret[size] = '\0';
+    return true;
+}
+
+static enum cairn_code copy_rules(const struct cairn_rename *renames, size_t count,
+                                  struct cairn_client_names *ret, struct cairn_error *err) {
+    ret->rules = calloc(count, sizeof *ret->rules);
+    if (!ret->rules) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the renames");
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_client_rule *rule = &ret->rules[ret->rule_count++];
+        struct cairn_rename own;
+        CAIRN_TRY(cairn_client_options((const uint8_t *)renames + i * renames->size, &own,
+                                       sizeof own, "rename", err));
+        if (!own.stored || !own.known || !cairn_utf8_valid(cairn_view_of(own.known)))
+            return cairn_fail(err, CAIRN_INVALID, "rename %zu: stored or known is missing", i);
+        rule->stored = strdup(own.stored);
+        rule->known = strdup(own.known);
+        rule->whole = own.whole != 0;
+        if (!rule->stored || !rule->known)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the renames");
+    }
+    return CAIRN_OK;
+}
+
+static int by_known(const void *a, const void *b) {
+    const struct cairn_client_name *x = a, *y = b;
+    return strcmp(x->known, y->known);
+}
+
+static enum cairn_code add_name(const struct cairn_layout *layout, uint32_t index,
+                                struct cairn_client_names *ret, struct cairn_error *err) {
+    char known[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+    struct cairn_view stored;
+    uint32_t first, count;
+    cairn_layout_name_at(layout, index, &stored, &first, &count);
+    if (!known_name(ret, stored, known))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "a rename makes of tensor \"%.*s\" a name that none can have",
+                          (int)cairn_min_u64(stored.size, 200), (const char *)stored.data);
+    ret->all[index] = (struct cairn_client_name){strdup(known), index};
+    ret->count++;
+    return ret->all[index].known ? CAIRN_OK
+                                 : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names");
+}
+
+static enum cairn_code make(const struct cairn_layout *layout, const struct cairn_rename *renames,
+                            size_t count, struct cairn_client_names *ret, struct cairn_error *err) {
+    CAIRN_TRY(copy_rules(renames, count, ret, err));
+    ret->all = calloc((size_t)layout->name_count + 1, sizeof *ret->all);
+    if (!ret->all) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names");
+    for (uint32_t i = 0; i < layout->name_count; i++) CAIRN_TRY(add_name(layout, i, ret, err));
+    qsort(ret->all, ret->count, sizeof *ret->all, by_known);
+    for (size_t i = 1; i < ret->count; i++)
+        if (strcmp(ret->all[i - 1].known, ret->all[i].known) == 0)
+            return cairn_fail(err, CAIRN_INVALID, "the renames give two tensors the name %s",
+                              cairn_short(ret->all[i].known).text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_names(const struct cairn_layout *layout,
+                                  const struct cairn_rename *renames, size_t count,
+                                  struct cairn_client_names *ret, struct cairn_error *err) {
+    struct cairn_client_names made = {0};
+    if (!count) return CAIRN_OK;
+    if (!renames) return cairn_fail(err, CAIRN_INVALID, "the renames are missing");
+    enum cairn_code code = make(layout, renames, count, &made, err);
+    if (code)
+        release_names(&made);
+    else
+        *ret = made;
+    return code;
+}
+
+static const struct cairn_client_name *find(const struct cairn_client_names *names,
+                                            struct cairn_view known) {
+    size_t low = 0, high = names->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const char *at = names->all[middle].known;
+        size_t size = strlen(at);
+        int order = memcmp(at, known.data, size < known.size ? size : known.size);
+        if (!order && size == known.size) return &names->all[middle];
+        if (order < 0 || (!order && size < known.size))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+static bool find_name(const struct cairn_client_names *names, const struct cairn_layout *layout,
+                      struct cairn_view known, uint32_t *ret_index) {
+    if (!names->rule_count) return cairn_layout_find(layout, known, ret_index);
+    const struct cairn_client_name *found = find(names, known);
+    if (found) *ret_index = found->index;
+    return found != NULL;
+}
+
+static const char *kept_name(const struct cairn_client_names *names, struct cairn_view known) {
+    const struct cairn_client_name *found = find(names, known);
+    return found ? found->known : NULL;
+}
+
+static uint32_t index_of_place(const struct cairn_client_names *names, uint32_t place) {
+    CAIRN_PROMISE(!names->rule_count || place < names->count, return 0);
+    return names->rule_count ? names->all[place].index : place;
+}
+
+/* ---- opening ---- */
 
 static void restore_release(struct cairn_restore *restore) {
-    cairn_client_names_release(&restore->names);
+    release_names(&restore->names);
     cairn_layout_release(&restore->layout);
     cairn_manifest_release(&restore->manifest);
     if (restore->memory) munmap(restore->memory, restore->memory_bytes);
@@ -138,8 +284,8 @@ static enum cairn_code open_restore(struct cairn_restore *restore, const char *r
     CAIRN_TRY(open_documents(restore, &answer, err));
     CAIRN_TRY(check_format(restore, options->format, err));
     if (!restore->has_layout) return CAIRN_OK;
-    return cairn_client_names_make(&restore->layout, options->renames, options->rename_count,
-                                   &restore->names, err);
+    return make_names(&restore->layout, options->renames, options->rename_count, &restore->names,
+                      err);
 }
 
 enum cairn_code cairn_restore_open(struct cairn_session *session,
@@ -228,14 +374,14 @@ static void copy_view(char *to, size_t capacity, struct cairn_view from) {
  * and keeps its own. */
 static void copy_known(const struct cairn_restore *restore, struct cairn_view stored,
                        char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
-    if (!cairn_client_names_known(&restore->names, stored, ret))
+    if (!known_name(&restore->names, stored, ret))
         copy_view(ret, CAIRN_TENSOR_NAME_BYTES_MAX + 1, stored);
 }
 
 bool cairn_client_restore_find(const struct cairn_restore *restore, const char *known,
                                uint32_t *ret_index) {
-    return restore->has_layout && cairn_client_names_find(&restore->names, &restore->layout,
-                                                          cairn_view_of(known), ret_index);
+    return restore->has_layout &&
+           find_name(&restore->names, &restore->layout, cairn_view_of(known), ret_index);
 }
 
 /* index: in the layout. */
@@ -266,7 +412,7 @@ enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t 
     CAIRN_CLIENT_RET(ret, err);
     if (!restore->has_layout || index >= restore->layout.name_count)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %u", index);
-    return tensor_info(restore, cairn_client_names_at(&restore->names, index), ret, err);
+    return tensor_info(restore, index_of_place(&restore->names, index), ret, err);
 }
 
 enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const char *name,
@@ -277,4 +423,196 @@ enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const c
     if (!cairn_client_restore_find(restore, name, &index))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s", cairn_short(name).text);
     return tensor_info(restore, index, ret, err);
+}
+
+/* ---- what it holds, out of its layout: cursors count names, and (listing, fragment) ---- */
+
+static struct cairn_text text_of(struct cairn_view view) {
+    return (struct cairn_text){(const char *)view.data, view.size};
+}
+
+/* One rank's listing of a tensor. */
+static void listing_at(const struct cairn_restore *restore, uint32_t ref,
+                       const struct cairn_table **ret_table, struct cairn_tensor *ret) {
+    uint32_t table = 0, row = 0;
+    cairn_layout_ref_at(&restore->layout, ref, &table, &row);
+    *ret_table = &restore->layout.tables[table];
+    cairn_table_tensor_at(*ret_table, row, ret);
+}
+
+static enum cairn_code size_of(const struct cairn_tensor *tensor, uint64_t *ret_bytes,
+                               struct cairn_error *err) {
+    uint64_t elements = 0;
+    if (cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &elements,
+                          ret_bytes))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "tensor %.*s has no size",
+                      (int)cairn_min_u64(tensor->name.size, 300), (const char *)tensor->name.data);
+}
+
+/* ---- tensors ---- */
+
+/* The name by which a stored one is known; its memory is the restore's. */
+static struct cairn_text known_text(const struct cairn_restore *restore, struct cairn_view stored) {
+    char known[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+    const char *kept = restore->names.rule_count && known_name(&restore->names, stored, known)
+                           ? kept_name(&restore->names, cairn_view_of(known))
+                           : NULL;
+    return kept ? text_of(cairn_view_of(kept)) : text_of(stored);
+}
+
+enum cairn_code cairn_restore_next(struct cairn_restore *restore, uint64_t *cursor,
+                                   struct cairn_tensor_view *ret, struct cairn_error *err) {
+    if (!restore || !cursor || !ret) return cairn_fail(err, CAIRN_INVALID, "no restore or cursor");
+    if (!restore->has_layout || *cursor >= restore->layout.name_count) return CAIRN_NOT_FOUND;
+    uint32_t index = index_of_place(&restore->names, (uint32_t)*cursor);
+    uint32_t first = 0, count = 0;
+    const struct cairn_table *table;
+    struct cairn_view name;
+    struct cairn_tensor tensor;
+    cairn_layout_name_at(&restore->layout, index, &name, &first, &count);
+    listing_at(restore, first, &table, &tensor);
+    struct cairn_tensor_view made = {.name = known_text(restore, name),
+                                     .dtype = cairn_dtype_text(tensor.dtype),
+                                     .dimension_count = tensor.dimension_count,
+                                     .kind = (enum cairn_kind)tensor.kind,
+                                     .holder_count = count};
+    CAIRN_TRY(size_of(&tensor, &made.bytes, err));
+    if (tensor.kind == CAIRN_TENSOR_ALIAS) made.alias_of = known_text(restore, tensor.alias_of);
+    memcpy(made.shape, tensor.shape, sizeof made.shape);
+    *ret = made;
+    ++*cursor;
+    return CAIRN_OK;
+}
+
+/* ---- holders and pieces ---- */
+
+/* The listings [*ret_first, + *ret_count) of the tensor that the name stands for. */
+static enum cairn_code find_listings(const struct cairn_restore *restore, const char *tensor,
+                                     uint32_t *ret_first, uint32_t *ret_count,
+                                     struct cairn_error *err) {
+    struct cairn_view name;
+    uint32_t index = 0;
+    if (!restore || !tensor) return cairn_fail(err, CAIRN_INVALID, "no restore, or no name");
+    if (!cairn_client_restore_find(restore, tensor, &index))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s", cairn_short(tensor).text);
+    cairn_layout_name_at(&restore->layout, index, &name, ret_first, ret_count);
+    CAIRN_TRY(cairn_plan_resolve(&restore->layout, name, &index, err));
+    cairn_layout_name_at(&restore->layout, index, &name, ret_first, ret_count);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_restore_holder_next(struct cairn_restore *restore, const char *tensor,
+                                          uint64_t *cursor, struct cairn_holder *ret,
+                                          struct cairn_error *err) {
+    uint32_t first = 0, count = 0;
+    const struct cairn_table *table;
+    struct cairn_tensor listed;
+    if (!cursor || !ret) return cairn_fail(err, CAIRN_INVALID, "no cursor");
+    CAIRN_TRY(find_listings(restore, tensor, &first, &count, err));
+    if (*cursor >= count) return CAIRN_NOT_FOUND;
+    listing_at(restore, first + (uint32_t)*cursor, &table, &listed);
+    struct cairn_holder made = {.rank = table->rank,
+                                .dtype = cairn_dtype_text(listed.dtype),
+                                .dimension_count = listed.dimension_count,
+                                .piece_count = listed.fragment_count};
+    CAIRN_TRY(size_of(&listed, &made.bytes, err));
+    memcpy(made.shape, listed.shape, sizeof made.shape);
+    *ret = made;
+    ++*cursor;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_restore_piece_next(struct cairn_restore *restore, const char *tensor,
+                                         uint64_t *cursor, struct cairn_stored_piece *ret,
+                                         struct cairn_error *err) {
+    uint32_t first = 0, count = 0;
+    if (!cursor || !ret) return cairn_fail(err, CAIRN_INVALID, "no cursor");
+    CAIRN_TRY(find_listings(restore, tensor, &first, &count, err));
+    uint32_t at = (uint32_t)(*cursor >> 32), fragment = (uint32_t)*cursor;
+    for (; at < count; at++, fragment = 0) {
+        const struct cairn_table *table;
+        struct cairn_tensor listed;
+        struct cairn_table_shard shard;
+        struct cairn_fragment found;
+        listing_at(restore, first + at, &table, &listed);
+        if (fragment >= listed.fragment_count) continue;
+        cairn_table_fragment_at(table, listed.fragment_first + fragment, &found);
+        cairn_table_shard_at(table, found.shard, &shard);
+        *ret = (struct cairn_stored_piece){.rank = table->rank,
+                                           .shard = text_of(shard.name),
+                                           .offset = found.offset_bytes,
+                                           .bytes = found.size_bytes,
+                                           .form = found.form == CAIRN_FRAGMENT_FLAT ? CAIRN_FLAT
+                                                                                     : CAIRN_BOX};
+        memcpy(ret->start, found.start, sizeof ret->start);
+        memcpy(ret->count, found.count, sizeof ret->count);
+        *cursor = (uint64_t)at << 32 | (fragment + 1);
+        return CAIRN_OK;
+    }
+    return CAIRN_NOT_FOUND;
+}
+
+/* ---- what a job wants against what it has: by names alone ---- */
+
+struct found {
+    const struct cairn_match_options *options;
+    size_t missing, surplus;
+    char first_missing[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+    char first_surplus[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+};
+
+static void note(struct found *found, enum cairn_mismatch what, const char *name) {
+    bool missing = what == CAIRN_TENSOR_MISSING;
+    size_t *count = missing ? &found->missing : &found->surplus;
+    if (!(*count)++)
+        (void)cairn_text_copy(missing ? found->first_missing : found->first_surplus,
+                              sizeof found->first_missing, name);
+    if (found->options->report) found->options->report(found->options->owner, what, name);
+}
+
+static enum cairn_code match(struct cairn_restore *restore, struct found *found,
+                             struct cairn_error *err) {
+    uint32_t count = restore->has_layout ? restore->layout.name_count : 0, index;
+    CAIRN_AUTO_HEAP bool *wanted = calloc((size_t)count + 1, sizeof *wanted);
+    if (!wanted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to match names");
+    for (size_t i = 0; i < found->options->name_count; i++) {
+        const char *name = found->options->names[i];
+        if (!name) return cairn_fail(err, CAIRN_INVALID, "name %zu is missing", i);
+        if (cairn_client_restore_find(restore, name, &index))
+            wanted[index] = true;
+        else
+            note(found, CAIRN_TENSOR_MISSING, name);
+    }
+    for (uint32_t place = 0; place < count; place++) {
+        struct cairn_tensor_info info;
+        if (wanted[index_of_place(&restore->names, place)]) continue;
+        CAIRN_TRY(cairn_restore_tensor_at(restore, place, &info, err));
+        note(found, CAIRN_TENSOR_SURPLUS, info.name);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_restore_match(struct cairn_restore *restore,
+                                    const struct cairn_match_options *options,
+                                    struct cairn_error *err) {
+    struct cairn_match_options own;
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
+    if (!restore || (own.name_count && !own.names))
+        return cairn_fail(err, CAIRN_INVALID, "nothing to match");
+    struct found found = {.options = &own};
+    CAIRN_TRY(match(restore, &found, err));
+    bool missing = found.missing && !own.allow_missing;
+    bool surplus = found.surplus && !own.allow_surplus;
+    if (missing && surplus)
+        return cairn_fail(
+            err, CAIRN_NOT_FOUND, "%s missing, the first is %s; %zu surplus, the first is %s",
+            cairn_counted(found.missing, "tensor").text, cairn_short(found.first_missing).text,
+            found.surplus, cairn_short(found.first_surplus).text);
+    if (missing || surplus)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s %s, the first is %s",
+                          cairn_counted(missing ? found.missing : found.surplus, "tensor").text,
+                          missing ? "missing" : "surplus",
+                          cairn_short(missing ? found.first_missing : found.first_surplus).text);
+    return CAIRN_OK;
 }

@@ -3,12 +3,226 @@
 #include "client/save/arrange.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "client/save/described.h"
-#include "client/save/known.h"
+#include "client/save/save.h"
+#include "client/save/split.h"
 #include "formats/safetensors.h"
+
+#define DESCRIBED_BYTES_MAX (2 * CAIRN_TABLE_BYTES_MAX)
+#define CHUNK_BYTES (64 * CAIRN_KIB)
+
+/* ---- names: chunks in a list; what is larger than one gets a chunk of its own ---- */
+
+struct cairn_client_text {
+    struct cairn_client_text *before;
+    size_t used, capacity;
+    uint64_t data[]; /* aligned as such */
+};
+
+static struct cairn_client_text *chunk_with(struct cairn_client_texts *texts, size_t bytes) {
+    struct cairn_client_text *newest = texts->newest;
+    if (newest && bytes <= newest->capacity - newest->used) return newest;
+    size_t capacity = (size_t)cairn_max_u64(CHUNK_BYTES, bytes);
+    struct cairn_client_text *made = malloc(sizeof *made + capacity);
+    if (!made) return NULL;
+    *made = (struct cairn_client_text){.before = newest, .capacity = capacity};
+    return texts->newest = made;
+}
+
+void *cairn_client_texts_keep_bytes(struct cairn_client_texts *texts, const void *data,
+                                    size_t bytes) {
+    size_t room = (size_t)cairn_round_up(bytes, sizeof(uint64_t));
+    struct cairn_client_text *chunk = chunk_with(texts, room);
+    if (!chunk) return NULL;
+    uint8_t *at = (uint8_t *)chunk->data + chunk->used;
+    chunk->used += room;
+    memcpy(at, data, bytes);
+    return at;
+}
+
+char *cairn_client_texts_keep(struct cairn_client_texts *texts, const char *text) {
+    return cairn_client_texts_keep_bytes(texts, text, strlen(text) + 1);
+}
+
+void cairn_client_texts_release(struct cairn_client_texts *texts) {
+    while (texts->newest) {
+        struct cairn_client_text *before = texts->newest->before;
+        free(texts->newest);
+        texts->newest = before;
+    }
+}
+
+/* ---- known pieces, and the arrays that saves give back ---- */
+
+uint64_t cairn_client_known_number(void) {
+    static _Atomic uint64_t last;
+    return atomic_fetch_add(&last, 1) + 1;
+}
+
+void cairn_client_known_hold(struct cairn_pieces *known) {
+    atomic_fetch_add(&known->users, 1);
+}
+
+static void free_splits(struct cairn_client_shares *shares) {
+    for (size_t i = 0; i < shares->count; i++) {
+        if (shares->seen) free(shares->seen[i]);
+        if (shares->splits) cairn_split_free(shares->splits[i]);
+    }
+    free(shares->seen);
+    free((void *)(uintptr_t)shares->splits);
+}
+
+void cairn_pieces_free(struct cairn_pieces *known) {
+    if (!known || atomic_fetch_sub(&known->users, 1) > 1) return;
+    for (size_t i = 0; i < known->count; i++) free(known->pieces[i].strided);
+    for (size_t i = 0; i < known->raw_count; i++) free(known->raws[i].name);
+    for (size_t i = 0; i < CAIRN_CLIENT_SPARES; i++) free(known->spares[i]);
+    cairn_client_texts_release(&known->texts);
+    free_splits(&known->shares);
+    free(known->pieces);
+    free(known->raws);
+    free(known);
+}
+
+void cairn_client_known_give(struct cairn_pieces *known, struct cairn_client_piece *take_pieces) {
+    for (size_t i = 0; i < CAIRN_CLIENT_SPARES && take_pieces; i++) {
+        struct cairn_client_piece *none = NULL;
+        if (atomic_compare_exchange_strong(&known->spares[i], &none, take_pieces)) return;
+    }
+    free(take_pieces);
+}
+
+struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known) {
+    for (size_t i = 0; i < CAIRN_CLIENT_SPARES; i++) {
+        struct cairn_client_piece *found = atomic_exchange(&known->spares[i], NULL);
+        if (found) return found;
+    }
+    struct cairn_client_piece *made = malloc((known->count + 1) * sizeof *made);
+    if (made && known->count) memcpy(made, known->pieces, known->count * sizeof *made);
+    return made;
+}
+
+/* ---- what a save consisted of ---- */
+
+static bool is_repeatable(const struct cairn_save *save) {
+    for (size_t i = 0; i < save->raw_count; i++)
+        if (save->raws[i].file) return false;
+    return !save->owned_count;
+}
+
+/* The splits are the caller's, who may free them. */
+static bool take_shares(struct cairn_client_shares *shares, struct cairn_client_shares *ret) {
+    if (!shares->count) return true;
+    struct cairn_split **splits = malloc(shares->count * sizeof *splits);
+    if (!splits) return false;
+    for (size_t i = 0; i < shares->count; i++) {
+        splits[i] = shares->splits[i];
+        atomic_fetch_add(&splits[i]->users, 1);
+    }
+    *ret = (struct cairn_client_shares){splits, shares->count, CAIRN_TAKE(shares->seen)};
+    return true;
+}
+
+struct cairn_pieces *cairn_client_known_of(struct cairn_save *save) {
+    struct cairn_pieces *known = save->known;
+    if (!is_repeatable(save)) return NULL;
+    if (known) {
+        if (save->piece_count != known->count || save->raw_count != known->raw_count) return NULL;
+        cairn_client_known_hold(known);
+        return known;
+    }
+    struct cairn_pieces *made = calloc(1, sizeof *made);
+    if (!made || !take_shares(&save->shares, &made->shares)) {
+        free(made);
+        return NULL;
+    }
+    made->users = 1;
+    made->number = save->number;
+    made->count = save->piece_count;
+    made->raw_count = save->raw_count;
+    made->source_count = save->source_count;
+    made->texts = save->texts;
+    made->pieces = CAIRN_TAKE(save->pieces);
+    made->raws = CAIRN_TAKE(save->raws);
+    for (size_t i = 0; i < made->count; i++) made->pieces[i].late = false;
+    save->texts = (struct cairn_client_texts){0};
+    save->piece_count = save->piece_capacity = save->raw_count = save->raw_capacity = 0;
+    return made;
+}
+
+/* ---- one way through pieces and raws, which writes their bytes down or compares them ---- */
+
+/* Written to `keep`, or compared with what is left of `known`. */
+struct tape {
+    struct cairn_buf *keep;
+    struct cairn_view known;
+    bool whole; /* all was kept, or all was the same */
+};
+
+static void put(struct tape *tape, const void *data, size_t size) {
+    if (!tape->whole || !size) return;
+    if (tape->keep) {
+        tape->whole = cairn_buf_append(tape->keep, data, size, NULL) == CAIRN_OK;
+        return;
+    }
+    tape->whole = size <= tape->known.size && !memcmp(tape->known.data, data, size);
+    if (!tape->whole) return;
+    tape->known.data = (const char *)tape->known.data + size;
+    tape->known.size -= size;
+}
+
+/* Its end is part of it, so that no two texts run together; NULL is none. */
+static void put_text(struct tape *tape, const char *text) {
+    const char there = text != NULL;
+    put(tape, &there, 1);
+    if (text) put(tape, text, strlen(text) + 1);
+}
+
+static void put_piece(struct tape *tape, const struct cairn_client_piece *piece) {
+    const uint32_t head[] = {piece->dtype, piece->dimension_count, (uint32_t)piece->kind,
+                             (uint32_t)piece->form, (uint32_t)piece->fragment.form};
+    const uint64_t sizes[] = {piece->bytes, piece->tensor_bytes, piece->file_offset};
+    size_t places = piece->dimension_count ? piece->dimension_count : 1; /* FLAT has one */
+    CAIRN_PROMISE(places <= CAIRN_DIMENSIONS_MAX, tape->whole = false; return );
+    put_text(tape, piece->name);
+    put(tape, head, sizeof head);
+    put(tape, sizes, sizeof sizes);
+    put(tape, piece->shape, piece->dimension_count * sizeof *piece->shape);
+    put(tape, piece->fragment.start, places * sizeof *piece->fragment.start);
+    put(tape, piece->fragment.count, places * sizeof *piece->fragment.count);
+    put_text(tape, piece->alias_of);
+    put_text(tape, piece->in_file);
+}
+
+static void put_all(struct tape *tape, const struct cairn_save *save) {
+    const uint64_t counts[] = {save->piece_count, save->raw_count};
+    put(tape, counts, sizeof counts);
+    for (size_t i = 0; i < save->piece_count && tape->whole; i++) put_piece(tape, &save->pieces[i]);
+    for (size_t i = 0; i < save->raw_count && tape->whole; i++) {
+        const uint64_t raw[] = {save->raws[i].bytes, save->raws[i].file};
+        put_text(tape, save->raws[i].name);
+        put(tape, raw, sizeof raw);
+    }
+}
+
+/* What a save consists of, in bytes that are equal when its layout is; empty where they are too
+ * many, or there is no memory. */
+static void describe_layout(const struct cairn_save *save, struct cairn_buf *ret) {
+    struct tape tape = {.keep = ret, .whole = true};
+    cairn_buf_clear(ret);
+    ret->limit = DESCRIBED_BYTES_MAX;
+    put_all(&tape, save);
+    if (!tape.whole) cairn_buf_release(ret);
+}
+
+static bool has_layout_of(const struct cairn_save *save, struct cairn_view known) {
+    struct tape tape = {.known = known, .whole = known.size > 0};
+    put_all(&tape, save);
+    return tape.whole && !tape.known.size;
+}
 
 void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangement) {
     cairn_buf_release(&arrangement->header);
@@ -150,7 +364,7 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
 /* The next bytes of the shard that was added last. */
 static void add_run(struct cairn_client_arrangement *arrangement, const void *source,
                     uint64_t bytes, struct cairn_client_piece *piece) {
-    CAIRN_PROMISE(arrangement->shard_count > 0, return);
+    CAIRN_PROMISE(arrangement->shard_count > 0, return );
     struct cairn_client_shard *shard = &arrangement->shards[arrangement->shard_count - 1];
     struct cairn_client_run *run = &arrangement->runs[arrangement->run_count++];
     uint64_t offset = shard->run_count++ ? run[-1].offset + run[-1].bytes : 0;
@@ -171,11 +385,11 @@ static enum cairn_code place_tensors(struct cairn_save *save, bool late,
     }
     if (!naming.count) return CAIRN_OK;
     struct cairn_client_shard *shard = &ret->shards[ret->shard_count++];
-    *shard = (struct cairn_client_shard){.name = late ? ret->more_name : ret->tensors_name,
-                                         .tensors = true,
-                                         .late = late,
-                                         .offset = cairn_round_up(ret->slab_bytes,
-                                                                  CAIRN_SAFETENSORS_ALIGN)};
+    *shard = (struct cairn_client_shard){
+        .name = late ? ret->more_name : ret->tensors_name,
+        .tensors = true,
+        .late = late,
+        .offset = cairn_round_up(ret->slab_bytes, CAIRN_SAFETENSORS_ALIGN)};
     cairn_buf_clear(&ret->header);
     CAIRN_TRY(
         cairn_safetensors_write(naming.entries, naming.count, &ret->header, &shard->bytes, err));
@@ -249,7 +463,7 @@ static enum cairn_code check_names(const struct cairn_save *save,
 
 struct table_shards {
     uint32_t tensors, more; /* of tensors that came late */
-    uint32_t *files; /* by raw; CAIRN_CLIENT_NO_FILE: not in the table */
+    uint32_t *files;        /* by raw; CAIRN_CLIENT_NO_FILE: not in the table */
 };
 
 static enum cairn_code find_file(struct cairn_save *save, struct cairn_table_builder *builder,
@@ -312,8 +526,8 @@ static enum cairn_code build_table(struct cairn_save *save, uint32_t rank,
         const struct cairn_client_shard *shard = &ret->shards[i];
         const struct cairn_table_shard row = {cairn_view_of(shard->name), shard->bytes, true};
         if (!shard->tensors) continue;
-        CAIRN_TRY(cairn_table_add_shard(builder, &row,
-                                        shard->late ? &shards.more : &shards.tensors, err));
+        CAIRN_TRY(cairn_table_add_shard(builder, &row, shard->late ? &shards.more : &shards.tensors,
+                                        err));
     }
     for (size_t first = 0, end; first < save->piece_count; first = end) {
         end = group_end(ret, first, save->piece_count);
@@ -349,7 +563,7 @@ static void bind(struct cairn_save *save, struct cairn_client_arrangement *arran
         run->source = run->piece->source;
         run->piece->fragment.offset_bytes = run->offset;
         run->piece->fragment.size_bytes = run->bytes;
-        CAIRN_PROMISE(run->bytes == run->piece->bytes, return);
+        CAIRN_PROMISE(run->bytes == run->piece->bytes, return );
     }
 }
 
@@ -367,7 +581,7 @@ static void remember(const struct cairn_save *save, bool late,
         const struct cairn_client_piece *piece = arrangement->runs[i].piece;
         arrangement->pieces[i] = piece ? (uint32_t)(piece - save->pieces) : CAIRN_CLIENT_NO_PIECE;
     }
-    cairn_client_described(save, &arrangement->described);
+    describe_layout(save, &arrangement->described);
 }
 
 void cairn_client_arrangement_take(struct cairn_session *session,
@@ -403,8 +617,7 @@ void cairn_client_arrangement_keep(struct cairn_session *session,
 /* What consists of known pieces alone has their number. */
 static uint64_t number_of(const struct cairn_save *save) {
     const struct cairn_pieces *known = save->known;
-    bool alone =
-        known && save->piece_count == known->count && save->raw_count == known->raw_count;
+    bool alone = known && save->piece_count == known->count && save->raw_count == known->raw_count;
     return alone ? known->number : save->number;
 }
 
@@ -453,7 +666,7 @@ enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
     struct cairn_view before = cairn_buf_view(&in_arrangement->described);
     uint64_t number = number_of(save);
     bool same = before.size && in_arrangement->number == number;
-    bool known = first && (same || cairn_client_described_is(save, before));
+    bool known = first && (same || has_layout_of(save, before));
     if (first && !known) cairn_client_arrangement_release(in_arrangement);
     enum cairn_code code = known ? CAIRN_OK : arrange(save, rank, in_arrangement, err);
     if (code) { /* half of it is good for nothing, also not for the next save */

@@ -1,21 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arrange: where every byte of one rank's save will stand, before any is copied.
+ * arrange: where every byte of one rank's save will stand, before any is copied; and what a save
+ * consists of, kept for the saves that come.
  *
  * Why:     header, rank table and offsets depend on the descriptions alone; so the copy goes
  *          straight to its final place and the uploader can send parts while later ones are staged.
+ *          Most saves of a job have the layout of the one before and describe the same pieces, at
+ *          the same or at other addresses; to check, sort and name them again is time for which
+ *          training stands still.
  * Promise: 1   shards lie in the slab in ascending offsets, each at a multiple of 4 KiB; the
  *              tensors shard comes first and is a valid safetensors file.
  *          2   the same descriptions give the same table and header, in whatever order they came.
  *          3   pieces of one name agree about dtype, shape and kind, or it fails and names it.
  *          4   an arrangement of an earlier save is taken over whole where this one describes the
- *              same layout (client/save/described.h).
- * Limits:  as formats/safetensors.h and api/table.h. One is kept between the saves of a session:
- *          its header and table, and about 150 bytes for each piece.
- * Threads: stateless; an arrangement belongs to its caller.
- * Next:    client/save/stage.c.
+ *              same layout: header, table and the place of every byte are the same. Sources,
+ *              strides and devices may change from save to save.
+ *          5   what is known never changes, so that any thread may use it. A save that is described
+ *              by known pieces first takes an array of pieces that an earlier one has given back:
+ *              nothing but addresses is written.
+ *          6   a save whose handle is there keeps what it consisted of, for cairn_save_again,
+ *              unless it had files or streams, or was described by known pieces and more.
+ * Limits:  as formats/safetensors.h and api/table.h. One arrangement is kept between the saves of a
+ *          session, with about 150 bytes for each piece, and two arrays of known pieces.
+ * Threads: known pieces are any thread's; an arrangement belongs to its caller.
+ * Next:    client/save/stage.c; include/cairn/pieces.h.
  */
 #pragma once
+
+#include <cairn/pieces.h>
 
 #include "client/save/save.h"
 
@@ -41,12 +53,12 @@ struct cairn_client_arrangement {
     struct cairn_client_run *runs;      /* of the shards that were placed last; owned */
     struct cairn_client_piece **sorted; /* all pieces by name, then place; while it is made */
     size_t shard_count, run_count;
-    bool placed;        /* all but what came late ... */
-    size_t placed_raws; /* ... of which this many are raws and files */
+    bool placed;          /* all but what came late ... */
+    size_t placed_raws;   /* ... of which this many are raws and files */
     uint64_t slab_bytes;  /* end of the last shard */
     uint64_t total_bytes; /* staged shards and files together */
     /* for the saves that come */
-    struct cairn_buf described; /* client/save/described.h; empty: it is good for this save alone */
+    struct cairn_buf described; /* client/save/arrange.h; empty: it is good for this save alone */
     uint64_t number;            /* of what was described last so */
     uint32_t *pieces;           /* by run: number of its piece, or CAIRN_CLIENT_NO_PIECE; owned */
     char table_name[65];        /* by which the uploader of a link ... */
@@ -65,3 +77,32 @@ void cairn_client_arrangement_take(struct cairn_session *session,
                                    struct cairn_client_arrangement *ret);
 void cairn_client_arrangement_keep(struct cairn_session *session,
                                    struct cairn_client_arrangement *take_arrangement);
+
+/* ---- known pieces: what a save consists of, described once for many saves ---- */
+
+#define CAIRN_CLIENT_SPARES 2
+
+struct cairn_pieces {
+    _Atomic uint32_t users;
+    uint64_t number;                   /* of the process, from 1 */
+    struct cairn_client_piece *pieces; /* as described; owned, and their strides */
+    size_t count;
+    struct cairn_client_texts texts; /* their names, and `described` */
+    struct cairn_client_raw *raws;   /* owned; of cairn_save_again alone */
+    size_t raw_count;
+    uint32_t source_count;             /* described pieces and raws */
+    bool early_only;                   /* some of it can be described before the copy alone */
+    struct cairn_client_shares shares; /* its splits are held; owned */
+    uint64_t bytes;                    /* where the last shard of a save of it ends; 0: not known */
+    struct cairn_tensor_piece *described; /* in texts, by source; NULL: of cairn_save_again */
+    struct cairn_client_piece *_Atomic spares[CAIRN_CLIENT_SPARES];
+};
+/* A number for what a save consists of. */
+uint64_t cairn_client_known_number(void);
+void cairn_client_known_hold(struct cairn_pieces *known);
+/* An array for a save that they describe first; NULL: no memory. */
+struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known);
+/* It is given back; taken. */
+void cairn_client_known_give(struct cairn_pieces *known, struct cairn_client_piece *take_pieces);
+/* Its pieces and raws, which it needs no more, as known pieces; NULL: they are dropped. */
+struct cairn_pieces *cairn_client_known_of(struct cairn_save *save);

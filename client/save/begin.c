@@ -1,18 +1,214 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Begin a save: count it, ask the uploader, take a generation. */
+/* Begin a save: count it, ask the uploader, take a generation of the slab; and reserve the slab. */
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "client/save/begun.h"
-#include "client/save/fail.h"
-#include "client/save/late.h"
-#include "client/save/known.h"
-#include "client/save/sweep.h"
+#include "api/meta.h"
+#include "client/save/arrange.h"
+#include "client/save/save.h"
+#include "client/save/split.h"
+#include "client/session/memory.h"
 #include "client/session/options.h"
 #include "client/session/process.h"
+#include "client/session/session.h"
+#include "client/session/wire.h"
 
 #define SKIP_WAIT_MS 1000
 #define BEGIN_TRIES 3
+#define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
+#define VERSION_OF_SEALED_META 4
+#define VERSION_OF_FOLLOWING 7 /* of the socket */
+#define ROW 2                  /* begins that find an earlier save under way */
+#define MEMORY_WAIT_US 10000   /* less is no wait */
+#define VERSION_OF_RESIZING 4
+#define RESERVE_BEHIND_MS 600000 /* 40 GB are not filled within a minute everywhere */
+
+/* ---- labels and meta: checked as the server will check them, and kept for the seal ---- */
+
+struct meta_text {
+    const char *labels, *meta; /* JSON objects; NULL: none */
+};
+
+static enum cairn_code parse_object(const char *what, const char *text, bool of_text, json_t **ret,
+                                    struct cairn_error *err) {
+    if (!text) return CAIRN_OK;
+    const struct cairn_json_limits limits = {META_TEXT_BYTES_MAX, 0};
+    CAIRN_AUTO_JSON json_t *value = NULL;
+    enum cairn_code code = cairn_json_parse(cairn_view_of(text), limits, &value, err);
+    if (code) return cairn_within(err, code, "%s", what);
+    CAIRN_TRY(cairn_meta_check(value, what, of_text, NULL, err));
+    *ret = CAIRN_TAKE(value);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_meta(const struct meta_text *text, json_t **ret_labels,
+                                 json_t **ret_meta, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *labels = NULL;
+    CAIRN_TRY(parse_object("labels", text->labels, true, &labels, err));
+    CAIRN_TRY(parse_object("meta", text->meta, false, ret_meta, err));
+    *ret_labels = CAIRN_TAKE(labels);
+    return CAIRN_OK;
+}
+
+/* With the member "origin", where the session has one and it fits (client/session/options.h#7). */
+static enum cairn_code add_origin(const struct cairn_session *session, json_t **meta,
+                                  struct cairn_error *err) {
+    if (!session->origin || json_object_get(*meta, "origin")) return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *both = *meta ? json_copy(*meta) : json_object();
+    if (!both || json_object_set(both, "origin", session->origin))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    if (cairn_meta_check(both, "meta", false, NULL, NULL)) return CAIRN_OK;
+    json_decref(*meta);
+    *meta = CAIRN_TAKE(both);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_meta_can_be_sealed(struct cairn_session *session,
+                                                struct cairn_error *err) {
+    return cairn_client_speaks(session, VERSION_OF_SEALED_META, "labels and meta after the begin",
+                               err);
+}
+
+static void take(json_t **kept, json_t **given) {
+    if (!*given) return;
+    json_decref(*kept);
+    *kept = CAIRN_TAKE(*given);
+}
+
+enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_json,
+                                    const char *meta_json, struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_TRY(cairn_client_save_describable(save, err));
+    const struct meta_text text = {labels_json, meta_json};
+    CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL;
+    CAIRN_TRY(read_meta(&text, &labels, &meta, err));
+    if (save->session->rank != 0) return CAIRN_OK;
+    if (meta) CAIRN_TRY(add_origin(save->session, &meta, err));
+    CAIRN_TRY(cairn_client_meta_can_be_sealed(save->session, err));
+    take(&save->labels, &labels);
+    take(&save->meta, &meta);
+    return CAIRN_OK;
+}
+
+/* ---- the message `begin`, built once and sent as often as needed, and its answer ---- */
+
+static const char *on_exists_text(enum cairn_on_exists on_exists) {
+    if (on_exists == CAIRN_EXISTS_NEW_VERSION) return "new-version";
+    return on_exists == CAIRN_EXISTS_SUPERSEDE ? "supersede" : "error";
+}
+
+static bool format_valid(const char *format) {
+    return !format || (strlen(format) < 64 && format[0] && cairn_name_valid(cairn_view_of(format)));
+}
+
+/* Rank 0 follows nobody: its own seal is the decision. */
+static enum cairn_code check_follows(struct cairn_save *save, struct cairn_error *err) {
+    if (!save->session->rank)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s step %" PRIu64 ": rank 0 decides, and follows no rank",
+                          save->session->run, save->step);
+    CAIRN_TRY(cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
+    save->follows = true;
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_save_options *options,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL, *splits = NULL;
+    const char *on_exists = on_exists_text(options->on_exists);
+    /* What the report of a refusal below must say. */
+    save->begin = CAIRN_PACK(begin, .step = save->step, .n = save->n, .on_exists = on_exists,
+                             .skip = options->skip != 0,
+                             .format = format_valid(options->format) ? options->format : NULL);
+    if (save->session->rank == 0) {
+        const struct meta_text text = {options->labels_json, options->meta_json};
+        CAIRN_TRY(read_meta(&text, &labels, &meta, err));
+        CAIRN_TRY(add_origin(save->session, &meta, err));
+    }
+    if (!format_valid(options->format))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
+                          "A-Za-z0-9");
+    if (options->follow) CAIRN_TRY(check_follows(save, err));
+    bool finer = options->split_count && cairn_client_can_look(save->session);
+    CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count, finer,
+                                       &splits, err));
+    if (finer) CAIRN_TRY(cairn_client_lists_keep(save, err));
+    json_decref(save->begin);
+    save->begin = CAIRN_PACK(
+        begin, .splits = splits, .step = save->step, .n = save->n, .on_exists = on_exists,
+        .skip = options->skip != 0, .format = options->format, .labels = labels, .meta = meta,
+        .abort_on_disconnect = save->session->abort_on_disconnect, .follow = save->follows);
+    if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    return CAIRN_OK;
+}
+
+static bool read_begun(const json_t *answer, struct cairn_msg_begun *ret) {
+    return cairn_msg_begun_read(answer, "", ret, NULL) == CAIRN_OK && ret->save && ret->owner &&
+           cairn_version_id_valid(cairn_view_of(ret->version));
+}
+
+/* The lock is held. */
+static void take_begun(struct cairn_save *save, const json_t *answer) {
+    struct cairn_msg_begun told = {0};
+    if (!read_begun(answer, &told)) return; /* the call fails: cairn_client_save_begin_again */
+    save->id = told.save;
+    save->owner = told.owner;
+    memcpy(save->version, told.version, strlen(told.version) + 1);
+    if (save->generation < 0) return;
+    /* The generation was taken before this uploader knew the save. */
+    struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
+    if (own->held == save) own->owner = told.owner;
+}
+
+static void on_begun(void *subject, const struct cairn_frame *answer) {
+    struct cairn_save *save = subject;
+    if (strcmp(answer->name, "begun") == 0)
+        take_begun(save, answer->message);
+    else
+        cairn_client_stopping_note(save->session, answer);
+}
+
+/* For a save that is begun, an uploader that stops is one that is away: the save is copied into
+ * memory that is free, and the next uploader gets it (Q43). */
+static enum cairn_code refuse_stopping(const struct cairn_session *session,
+                                       struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "the uploader at %s is stopping; the next one begins the save",
+                      session->socket);
+}
+
+static bool is_stopping(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    return cairn_client_stopping(session);
+}
+
+enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
+                                              uint64_t deadline_ms, struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    CAIRN_AUTO(frame) answer = {0};
+    struct cairn_msg_begun told = {0};
+    if (!alone && is_stopping(session)) return refuse_stopping(session, err);
+    const struct cairn_client_request request = {.take_message = json_deep_copy(save->begin),
+                                                 .wanted = cairn_client_wanted(CAIRN_MESSAGE_begin),
+                                                 .on_answer = on_begun,
+                                                 .subject = save,
+                                                 .epoch = epoch,
+                                                 .deadline_ms = deadline_ms};
+    enum cairn_code code = alone ? cairn_client_call_alone(session, &request, &answer, err)
+                                 : cairn_client_call(session, &request, &answer, err);
+    if (code == CAIRN_UNAVAILABLE) return refuse_stopping(session, err);
+    CAIRN_TRY(code);
+    if (!read_begun(answer.message, &told))
+        return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and version");
+    CAIRN_HOLD(&session->lock);
+    if (alone) take_begun(save, answer.message);
+    return CAIRN_OK;
+}
+
+/* ---- the slab generation of a save ---- */
 
 /* A generation that nobody writes and no uploader reads. The lock is held. */
 static bool generation_take_free(struct cairn_save *save) {
@@ -122,6 +318,117 @@ static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *er
     return cairn_fail(err, CAIRN_SKIPPED, "an earlier save is still being sent");
 }
 
+/* ---- earlier saves that have not ended, and what holds them up ---- */
+
+struct late {
+    bool found; /* the oldest of them, as it was when the next one began */
+    uint64_t step;
+    enum cairn_client_phase phase;
+    enum cairn_client_reached reached;
+    uint64_t staged_bytes, sent_bytes, total_bytes;
+    uint64_t link_us, store_us; /* of its parts that are sent; 0 both: not known */
+    uint64_t since_ms;          /* its copy began, or where it is durable: since it is */
+};
+
+static bool is_under_way(const struct cairn_save *save) {
+    return save->state.phase == CAIRN_CLIENT_PHASE_STAGED ||
+           save->state.phase == CAIRN_CLIENT_PHASE_COPIED || save->behind.busy;
+}
+
+/* Before the wait for memory, since that wait ends with the save that is looked for. */
+static void look_for_late(const struct cairn_save *save, struct late *ret) {
+    const struct cairn_save *at;
+    *ret = (struct late){0};
+    TAILQ_FOREACH(at, &save->session->saves->all, place)
+        if (at != save && is_under_way(at)) break;
+    if (!at) return;
+    bool durable = at->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
+    *ret = (struct late){.found = true,
+                         .step = at->step,
+                         .phase = at->state.phase,
+                         .reached = at->state.reached,
+                         .staged_bytes = at->staged_bytes,
+                         .sent_bytes = cairn_min_u64(at->sent_bytes, at->total_bytes),
+                         .total_bytes = at->total_bytes,
+                         .link_us = at->link_us,
+                         .store_us = at->store_us,
+                         .since_ms = durable ? at->durable_ms : at->copied_ms};
+}
+
+/* Which of both, by where the greater part of the parts' time went. */
+static void say_sending(const struct cairn_save *save, const struct late *late, double seconds,
+                        char *ret, size_t capacity) {
+    uint64_t all_us = late->link_us + late->store_us;
+    bool link = late->link_us > late->store_us;
+    char share[64] = "";
+    if (all_us)
+        snprintf(share, sizeof share, ", %.0f %% of a part's time %s",
+                 100.0 * (double)(link ? late->link_us : late->store_us) / (double)all_us,
+                 link ? "on its way" : "with the store");
+    snprintf(ret, capacity,
+             "by the %s: %" PRIu64 " of %" PRIu64
+             " bytes are sent after %.1f s, %.1f MB/s%s; this begin waited %.2f s for memory",
+             !all_us ? "store or the link to it"
+             : link  ? "link to the store"
+                     : "store",
+             late->sent_bytes, late->total_bytes, seconds,
+             seconds > 0 ? (double)late->sent_bytes / seconds / 1e6 : 0, share,
+             (double)save->wait_us / 1000000);
+}
+
+/* What the save waits for, with figures. */
+static void say_cause(const struct cairn_save *save, const struct late *late, char *ret,
+                      size_t capacity) {
+    const struct cairn_session *session = save->session;
+    double seconds = (double)(cairn_mono_ms() - late->since_ms) / 1000;
+    double wait_s = (double)save->wait_us / 1000000;
+    if (late->phase == CAIRN_CLIENT_PHASE_COPYING && late->staged_bytes < late->total_bytes)
+        snprintf(ret, capacity,
+                 "by the copy beside the training: %" PRIu64 " of %" PRIu64
+                 " bytes are copied after %.1f s",
+                 late->staged_bytes, late->total_bytes, seconds);
+    else if (late->phase == CAIRN_CLIENT_PHASE_COPIED)
+        snprintf(ret, capacity, "by the uploader, which is away");
+    else if (late->reached >= CAIRN_CLIENT_REACHED_DURABLE)
+        snprintf(ret, capacity,
+                 "by the server or other ranks: its shards here are durable since %.1f s and it "
+                 "is not committed",
+                 seconds);
+    else if (session->slab_count == 1 && save->wait_us >= MEMORY_WAIT_US)
+        snprintf(ret, capacity,
+                 "by the slab: the node's memory holds one save of this rank, so this begin waited "
+                 "%.2f s for it",
+                 wait_s);
+    else
+        say_sending(save, late, seconds, ret, capacity);
+}
+
+/* After the wait for memory, which tells whether that is what there is too little of. */
+static void warn_of_late(struct cairn_save *save, const struct late *late) {
+    struct cairn_client_saves *saves = save->session->saves;
+    char cause[256];
+    saves->late_in_row = late->found ? saves->late_in_row + 1 : 0;
+    if (saves->late_in_row != ROW) return;
+    say_cause(save, late, cause, sizeof cause);
+    (void)cairn_fail(&saves->late, CAIRN_UNAVAILABLE,
+                     "saves take longer than the time between them: step %" PRIu64
+                     " was under way when step %" PRIu64 " began, held up %s",
+                     late->step, save->step, cause);
+}
+
+enum cairn_code cairn_session_warning(struct cairn_session *session, struct cairn_error *err) {
+    CAIRN_CLIENT_CALL(session, err);
+    CAIRN_HOLD(&session->lock);
+    struct cairn_client_saves *saves = session->saves;
+    struct cairn_error *first = saves->late.code ? &saves->late : &saves->stale_warning;
+    if (!first->code) return CAIRN_OK;
+    if (err) *err = *first;
+    *first = (struct cairn_error){0};
+    return cairn_within(err, CAIRN_UNAVAILABLE, "%s rank %u", session->run, session->rank);
+}
+
+/* ---- the call ---- */
+
 /* `begin` is repeated when the link ends before its answer: the same n is the same begin (Q8). An
  * uploader that stays away fails it within CAIRN_CLIENT_GONE_MS. */
 static enum cairn_code ask_begin(struct cairn_save *save, uint64_t deadline_ms,
@@ -154,21 +461,21 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     save->progress = options->progress;
     save->progress_owner = options->progress_owner;
     save->verify_sources = options->verify_sources != 0;
-    CAIRN_TRY(cairn_client_begin_body(save, options, err));
+    CAIRN_TRY(make_begin(save, options, err));
     generation_reclaim(session, save->step);
     enum cairn_code code = ask_begin(save, deadline_ms, err);
     CAIRN_HOLD(&session->lock);
     bool later = false;
     CAIRN_TRY(begin_without(save, code, &later));
     if (later) return CAIRN_OK;
-    struct cairn_client_late late;
-    cairn_client_late_look(save, &late);
+    struct late late;
+    look_for_late(save, &late);
     uint64_t waits_us = cairn_mono_us();
     bool waits = session->slab_count || session->saves->reserving;
     if (waits && options->skip) CAIRN_TRY(skip_wait(save, err));
     if (waits && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
     save->wait_us = cairn_mono_us() - waits_us;
-    cairn_client_late_note(save, &late);
+    warn_of_late(save, &late);
     if (cairn_client_save_over(save)) {
         if (err) *err = save->problem;
         return save->problem.code;
@@ -225,4 +532,176 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     }
     *ret = save;
     return CAIRN_OK;
+}
+
+/* ---- memory of another size ---- */
+
+/* What the session has goes back before it asks, so that no rank holds memory while it waits for
+ * memory; and it waits between saves alone (Q13, Q14). */
+
+/* The lock is held. */
+static bool any_generation_used(const struct cairn_session *session) {
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        const struct cairn_client_generation *at = &session->saves->generations[i];
+        if (at->held || at->lent) return true;
+    }
+    return false;
+}
+
+/* Waits for an uploader and until no save needs the memory, and takes it out of the session. From
+ * here on an uploader that comes anew is offered none. The lock is held. */
+static enum cairn_code take_all(struct cairn_session *session, uint64_t deadline_ms,
+                                uint32_t *ret_epoch, struct cairn_client_slabs *ret,
+                                struct cairn_error *err) {
+    struct cairn_save *save;
+    for (;;) {
+        CAIRN_TRY(cairn_client_reach(session, true, deadline_ms, ret_epoch, err));
+        if (!any_generation_used(session)) break;
+        enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
+        if (code == CAIRN_TIMEOUT)
+            return cairn_fail(err, code, "a save still needs the memory that the session has");
+        CAIRN_TRY(code);
+    }
+    cairn_client_slabs_take(session, ret);
+    memset(session->saves->generations, 0, sizeof session->saves->generations);
+    TAILQ_FOREACH(save, &session->saves->all, place) save->generation = -1; /* it needed none */
+    return CAIRN_OK;
+}
+
+/* They may be page-locked for a device; the lock is not held. */
+static void release(struct cairn_session *session, struct cairn_client_slabs *slabs) {
+    for (uint32_t i = 0; i < slabs->count && session->device.handle; i++)
+        session->device.plugin->unlock(session->device.handle, slabs->slabs[i].data);
+    cairn_client_slabs_unmap(slabs);
+}
+
+static enum cairn_code ask(struct cairn_session *session, uint32_t epoch, uint64_t deadline_ms,
+                           struct cairn_client_slabs *ret, struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    uint64_t bytes = session->bytes + CAIRN_CLIENT_HEADER_BYTES;
+    uint64_t node_bytes =
+        session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES;
+    uint64_t left_ms = cairn_client_left_ms(deadline_ms) / 4 * 3; /* it answers before ours ends */
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(slabs,
+                             .wait_staged_ms = cairn_min_u64(session->wait_staged_ms, left_ms),
+                             .bytes = bytes, .node_bytes = node_bytes),
+        .epoch = epoch, .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_call(session, &request, &answer, err));
+    CAIRN_TRY(cairn_client_slabs_map(&answer, session->bytes, ret, err));
+    const struct cairn_client_request mapped = {CAIRN_CLIENT_REQUEST(mapped, 0), .epoch = epoch,
+                                                .deadline_ms = deadline_ms};
+    return cairn_client_call(session, &mapped, NULL, err);
+}
+
+/* The memory is the session's, unless the uploader that gave it is another by now. */
+static enum cairn_code put(struct cairn_session *session, uint32_t epoch,
+                           struct cairn_client_slabs *slabs, struct cairn_error *err) {
+    CAIRN_HOLD(&session->lock);
+    if (session->locked.state == CAIRN_CLIENT_UP && session->locked.epoch == epoch) {
+        cairn_client_slabs_set(session, slabs);
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader at %s went away", session->socket);
+}
+
+static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_ms,
+                               struct cairn_error *err) {
+    struct cairn_client_slabs slabs = {0};
+    uint32_t epoch = 0;
+    cairn_lock_take(&session->lock);
+    enum cairn_code code = take_all(session, deadline_ms, &epoch, &slabs, err);
+    cairn_lock_give(&session->lock);
+    CAIRN_TRY(code);
+    release(session, &slabs);
+    code = ask(session, epoch, deadline_ms, &slabs, err);
+    if (!code) code = put(session, epoch, &slabs, err);
+    release(session, &slabs); /* what was mapped and is not the session's */
+    return code;
+}
+
+static bool begin_reserving(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    if (session->saves->reserving) return false;
+    return session->saves->reserving = true;
+}
+
+static enum cairn_code check(struct cairn_session *session, uint64_t bytes, uint64_t *node_bytes,
+                             struct cairn_error *err) {
+    if (session->read_only || !bytes)
+        return cairn_fail(err, CAIRN_INVALID, "%s: bytes are for sessions that save, and not 0",
+                          session->run);
+    CAIRN_TRY(cairn_client_bytes_check(session, bytes, node_bytes, err));
+    CAIRN_TRY(cairn_client_speaks(session, VERSION_OF_RESIZING, "memory of another size", err));
+    if (!begin_reserving(session))
+        return cairn_fail(err, CAIRN_BUSY, "%s: another call reserves memory", session->run);
+    return CAIRN_OK;
+}
+
+/* Begun by begin_reserving; ends it. */
+static enum cairn_code reserve_all(struct cairn_session *session, uint64_t bytes,
+                                   uint64_t node_bytes, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
+    uint64_t before = session->bytes, node_before = session->node_bytes;
+    session->bytes = bytes;
+    session->node_bytes = node_bytes;
+    enum cairn_code code = reserve(session, deadline_ms, err);
+    if (code) (void)cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    cairn_lock_take(&session->lock);
+    session->saves->reserving = false;
+    if (session->slab_count && code) { /* as it was: nothing was given back */
+        session->bytes = before;
+        session->node_bytes = node_before;
+    }
+    session->saves->unreserved = (struct cairn_error){0};
+    if (code && !session->slab_count && err) session->saves->unreserved = *err;
+    cairn_client_changed(session);
+    cairn_lock_give(&session->lock);
+    return code;
+}
+
+enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t bytes,
+                                      uint64_t node_bytes, uint32_t timeout_ms,
+                                      struct cairn_error *err) {
+    struct cairn_error own = {0};
+    CAIRN_CLIENT_CALL(session, err);
+    CAIRN_TRY(check(session, bytes, &node_bytes, err));
+    uint64_t deadline_ms =
+        cairn_client_deadline(session, timeout_ms) + (timeout_ms ? 0 : session->wait_staged_ms);
+    return reserve_all(session, bytes, node_bytes, deadline_ms, err ? err : &own);
+}
+
+/* ---- beside the training ---- */
+
+struct wanted {
+    struct cairn_session *session;
+    uint64_t bytes, node_bytes;
+};
+
+/* What fails is said by cairn_session_problem, and by a save that needs the memory. */
+static void *reserve_behind(void *owner) {
+    struct wanted wanted = *(struct wanted *)owner;
+    struct cairn_session *session = wanted.session;
+    struct cairn_error why = {0};
+    free(owner);
+    uint64_t deadline_ms = cairn_client_deadline(session, RESERVE_BEHIND_MS);
+    if (reserve_all(session, wanted.bytes, wanted.node_bytes, deadline_ms, &why)) {
+        CAIRN_HOLD(&session->lock);
+        session->saves->notice = why;
+    }
+    cairn_client_leave(session);
+    return NULL;
+}
+
+enum cairn_code cairn_session_reserve_begin(struct cairn_session *session, uint64_t bytes,
+                                            uint64_t node_bytes, struct cairn_error *err) {
+    CAIRN_CLIENT_CALL(session, err);
+    struct wanted *wanted = malloc(sizeof *wanted);
+    if (!wanted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to reserve");
+    enum cairn_code code = check(session, bytes, &node_bytes, err);
+    *wanted = (struct wanted){session, bytes, node_bytes};
+    if (!code && cairn_client_detached(session, reserve_behind, wanted)) return CAIRN_OK;
+    free(wanted);
+    if (code) return code;
+    return reserve_all(session, bytes, node_bytes, cairn_client_deadline(session, 0), err);
 }

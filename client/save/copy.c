@@ -122,8 +122,7 @@ static void put_part(const struct cairn_client_run *run, enum source source, uin
 }
 
 /* Chunks that the device has summed are not read here. */
-static uint32_t take_summed(const struct work *work, uint32_t crc, const uint8_t *at,
-                            size_t size) {
+static uint32_t take_summed(const struct work *work, uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t offset = (uint64_t)(at - work->copy->to), end = offset + size;
     for (uint64_t next; offset < end; offset = next) {
         uint64_t chunk = offset / CAIRN_DEVICE_SUM_BYTES, sum = 0;

@@ -23,7 +23,7 @@
  * Limits:  64 threads, the caller's among them.
  * Threads: one call at a time for a shard; its threads live as long as the call, and block all
  *          signals.
- * Next:    client/save/copying.h says how many threads; client/save/stage.c.
+ * Next:    client/save/threads.h says how many threads; client/save/stage.c.
  */
 #pragma once
 

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a save consists of: pieces, raw shards and files are checked and written down here; no
- * source byte is read. */
+/* What a save consists of: pieces, raw shards, files and items are checked and written down, or
+ * taken over from a save before; no source byte is read. */
+
+#include <cairn/items.h>
+#include <cairn/pieces.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include <cairn/pieces.h>
-
 #include "api/dtype.h"
-#include "client/save/begun.h"
-#include "client/save/describe.h"
-#include "client/save/fail.h"
-#include "client/save/pieces.h"
-#include "client/save/share.h"
+#include "client/save/arrange.h"
+#include "client/save/save.h"
+#include "client/save/split.h"
 #include "client/save/stager.h"
-#include "client/session/devices.h"
+#include "client/session/memory.h"
 #include "client/session/options.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "formats/convert.h"
 
 #define PIECES_MAX (UINT32_C(1) << 21) /* a rank table has no more rows */
+#define STREAM_BYTES_MIN (64 * CAIRN_KIB)
+#define STREAMS_MAX (UINT32_C(1) << 20)
 
 /* A handle that is then left unstaged loses its generation to a later save
  * (client/save/begin.c). */
-enum cairn_code cairn_client_save_misused(struct cairn_save *save, enum cairn_code code) {
+static enum cairn_code note_misused(struct cairn_save *save, enum cairn_code code) {
     CAIRN_HOLD(&save->session->lock);
     save->misused = true;
     return code;
@@ -34,8 +35,8 @@ enum cairn_code cairn_client_save_misused(struct cairn_save *save, enum cairn_co
 
 /* Between place and copy nothing is added, and after the copy no file and nothing that the caller
  * writes into the slab. */
-enum cairn_code cairn_client_save_extensible(struct cairn_save *save, bool early_only,
-                                             struct cairn_error *err) {
+static enum cairn_code check_extensible(struct cairn_save *save, bool early_only,
+                                        struct cairn_error *err) {
     if (!save->kept) return CAIRN_OK;
     if (!save->kept->copied)
         return cairn_fail(err, CAIRN_INVALID,
@@ -152,9 +153,8 @@ static bool keep(struct cairn_client_texts *texts, char **text) {
     return *text != NULL;
 }
 
-enum cairn_code cairn_client_pieces_append(struct cairn_save *save,
-                                           const struct cairn_client_piece *piece,
-                                           struct cairn_error *err) {
+static enum cairn_code append_piece(struct cairn_save *save, const struct cairn_client_piece *piece,
+                                    struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,
                                "pieces", err));
     struct cairn_client_piece *made = &save->pieces[save->piece_count];
@@ -177,11 +177,10 @@ static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_cl
     struct cairn_client_piece parts[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX];
     bool listed = false;
     unsigned count = 0;
-    if (!save->shares.count) return cairn_client_pieces_append(save, made, err);
+    if (!save->shares.count) return append_piece(save, made, err);
     CAIRN_TRY(cairn_client_shares_cut(&save->shares, made, &listed, parts, &count, err));
-    if (!listed) return cairn_client_pieces_append(save, made, err);
-    for (unsigned i = 0; i < count; i++)
-        CAIRN_TRY(cairn_client_pieces_append(save, &parts[i], err));
+    if (!listed) return append_piece(save, made, err);
+    for (unsigned i = 0; i < count; i++) CAIRN_TRY(append_piece(save, &parts[i], err));
     return CAIRN_OK;
 }
 
@@ -251,9 +250,9 @@ static enum cairn_code add_regions(struct cairn_save *save, const struct cairn_t
 static enum cairn_code add_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
     size_t before = save->piece_count;
-    CAIRN_TRY(cairn_client_save_extensible(save, piece->by_caller || piece->in_file, err));
-    enum cairn_code code = piece->region_count <= 1 ? add_region(save, piece, 0, err)
-                                                    : add_regions(save, piece, err);
+    CAIRN_TRY(check_extensible(save, piece->by_caller || piece->in_file, err));
+    enum cairn_code code =
+        piece->region_count <= 1 ? add_region(save, piece, 0, err) : add_regions(save, piece, err);
     for (size_t i = before; i < save->piece_count && !code; i++) {
         struct cairn_client_piece *made = &save->pieces[i];
         made->source_index = save->source_count;
@@ -275,17 +274,16 @@ static enum cairn_code read_one(const struct cairn_tensor_piece *pieces, size_t 
     return cairn_client_piece_name(ret->name, err);
 }
 
-enum cairn_code cairn_client_pieces_add(struct cairn_save *save,
-                                        const struct cairn_tensor_piece *pieces, size_t count,
-                                        size_t *ret_bad, struct cairn_error *err) {
+static enum cairn_code add_all(struct cairn_save *save, const struct cairn_tensor_piece *pieces,
+                               size_t count, size_t *ret_bad, struct cairn_error *err) {
     size_t before = save->piece_count, done = 0;
     uint32_t sources_before = save->source_count;
     struct cairn_tensor_piece own;
     enum cairn_code code = CAIRN_OK;
     if (count && !pieces) return cairn_fail(err, CAIRN_INVALID, "no piece");
     if (count > 1) /* at once, since what is there would move each time that it grows */
-        CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(save->pieces, save->piece_count, count,
-                                       save->piece_capacity, PIECES_MAX, "pieces", err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(save->pieces, save->piece_count, count, save->piece_capacity,
+                                       PIECES_MAX, "pieces", err));
     for (; done < count; done++) {
         code = read_one(pieces, done, &own, err);
         if (code) break;
@@ -301,7 +299,7 @@ enum cairn_code cairn_client_pieces_add(struct cairn_save *save,
         if (read_one(pieces, done, &own, NULL) == CAIRN_OK)
             cairn_client_shares_forget(&save->shares, own.name);
     save->source_count = sources_before;
-    return cairn_client_save_misused(save, code);
+    return note_misused(save, code);
 }
 
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
@@ -309,8 +307,8 @@ enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_te
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     size_t bad = 0;
-    if (!piece) return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID), "no piece");
-    return cairn_client_pieces_add(save, piece, 1, &bad, err);
+    if (!piece) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no piece");
+    return add_all(save, piece, 1, &bad, err);
 }
 
 enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_tensor_piece *pieces,
@@ -318,9 +316,8 @@ enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_t
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     size_t bad = 0;
-    if (count && !pieces)
-        return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID), "no pieces");
-    enum cairn_code code = cairn_client_pieces_add(save, pieces, count, &bad, err);
+    if (count && !pieces) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no pieces");
+    enum cairn_code code = add_all(save, pieces, count, &bad, err);
     if (!code) return CAIRN_OK;
     if (ret_bad) *ret_bad = bad;
     return cairn_within(err, code, "piece %zu", bad);
@@ -330,14 +327,14 @@ enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_t
 
 static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw raw,
                                struct cairn_error *err) {
-    enum cairn_code code = cairn_client_save_extensible(save, raw.file, err);
+    enum cairn_code code = check_extensible(save, raw.file, err);
     if (!code) code = cairn_shard_name_check(cairn_view_of(raw.name), err);
     if (!code) code = cairn_shard_names_add(&save->raw_names, cairn_view_of(raw.name), err);
     if (!code)
         code = CAIRN_ARRAY_ROOM(save->raws, save->raw_count, save->raw_capacity, PIECES_MAX,
                                 "raw shards and files", err);
     if (code) {
-        code = cairn_within(err, cairn_client_save_misused(save, code), "shard %s", raw.name);
+        code = cairn_within(err, note_misused(save, code), "shard %s", raw.name);
         free(raw.name);
         return code;
     }
@@ -346,9 +343,8 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_client_raws_append(struct cairn_save *save,
-                                         const struct cairn_client_raw *raw,
-                                         struct cairn_error *err) {
+static enum cairn_code append_raw(struct cairn_save *save, const struct cairn_client_raw *raw,
+                                  struct cairn_error *err) {
     struct cairn_client_raw made = *raw;
     made.name = strdup(raw->name);
     if (!made.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
@@ -360,7 +356,7 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || (bytes && !source))
-        return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID),
+        return cairn_fail(err, note_misused(save, CAIRN_INVALID),
                           "a raw shard needs a name and a source");
     char *stored = NULL;
     if (asprintf(&stored, "rank-%05" PRIu32 "/%s", save->session->rank, name) < 0)
@@ -414,10 +410,10 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || bytes > (UINT64_C(1) << 62))
-        return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID),
+        return cairn_fail(err, note_misused(save, CAIRN_INVALID),
                           "a file shard needs a name and a size");
     enum cairn_code code = check_file(fd, bytes, err);
-    if (code) return cairn_within(err, cairn_client_save_misused(save, code), "shard %s", name);
+    if (code) return cairn_within(err, note_misused(save, code), "shard %s", name);
     char *stored = strdup(name);
     if (!stored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
     const struct cairn_client_raw raw = {.name = stored, .bytes = bytes, .file = true};
@@ -426,4 +422,397 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
     if (!code) return CAIRN_OK;
     (void)cairn_within(err, code, "shard %s", name);
     return cairn_client_save_fail(save, code, err);
+}
+
+/* ---- items and streams: tensors of the type ITEM; a stream keeps its bytes until the copy ---- */
+
+struct cairn_stream {
+    struct cairn_save *save;
+    char *name; /* owned */
+    enum cairn_kind kind;
+    uint8_t *data; /* owned; the save's once it is closed */
+    size_t size, capacity;
+    bool closed;
+};
+
+enum cairn_code cairn_save_item(struct cairn_save *save, const struct cairn_item *item,
+                                struct cairn_error *err) {
+    struct cairn_item own;
+    if (!item) return cairn_fail(err, CAIRN_INVALID, "no item");
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(item, &own, err));
+    if (own.kind && own.kind != CAIRN_LOCAL && own.kind != CAIRN_REPLICATED)
+        return cairn_fail(err, CAIRN_INVALID, "an item is local or replicated");
+    const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                             .name = own.name,
+                                             .dtype = "ITEM",
+                                             .dimension_count = 1,
+                                             .shape = &own.bytes,
+                                             .kind = own.kind ? own.kind : CAIRN_LOCAL,
+                                             .source = own.bytes ? own.source : NULL,
+                                             .source_bytes = own.bytes};
+    return cairn_save_tensor(save, &piece, err);
+}
+
+enum cairn_code cairn_save_stream(struct cairn_save *save, const char *name, enum cairn_kind kind,
+                                  struct cairn_stream **ret, struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_TRY(cairn_client_save_describable(save, err));
+    if (!name || !ret || (kind && kind != CAIRN_LOCAL && kind != CAIRN_REPLICATED))
+        return cairn_fail(err, CAIRN_INVALID, "a stream needs a name, and is local or replicated");
+    struct cairn_stream *stream = calloc(1, sizeof *stream);
+    if (stream) stream->name = strdup(name);
+    if (!stream || !stream->name) {
+        free(stream);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream");
+    }
+    stream->save = save;
+    stream->kind = kind;
+    *ret = stream;
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_room(struct cairn_stream *stream, size_t bytes,
+                                 struct cairn_error *err) {
+    uint64_t limit = stream->save->session->bytes, used = stream->save->stream_bytes;
+    if (used > limit || bytes > limit - used)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "stream %s: %" PRIu64 " bytes are in the save's streams and %zu come, "
+                          "the session was opened for %" PRIu64,
+                          cairn_short(stream->name).text, used, bytes, limit);
+    if (bytes <= stream->capacity - stream->size) return CAIRN_OK;
+    size_t capacity = (size_t)cairn_max_u64(stream->capacity, STREAM_BYTES_MIN);
+    while (capacity < stream->size + bytes) capacity *= 2;
+    uint8_t *data = realloc(stream->data, capacity);
+    if (!data) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream");
+    stream->data = data;
+    stream->capacity = capacity;
+    return CAIRN_OK;
+}
+
+static enum cairn_code check_open(const struct cairn_stream *stream, struct cairn_error *err) {
+    if (stream->closed)
+        return cairn_fail(err, CAIRN_INVALID, "stream %s is closed",
+                          cairn_short(stream->name).text);
+    return cairn_client_save_describable(stream->save, err);
+}
+
+enum cairn_code cairn_stream_write(struct cairn_stream *stream, const void *data, size_t bytes,
+                                   struct cairn_error *err) {
+    if (!stream || (!data && bytes))
+        return cairn_fail(err, CAIRN_INVALID, "no stream, or nothing to write");
+    CAIRN_CLIENT_SAVE_OWN_CALL(stream->save, err);
+    CAIRN_TRY(check_open(stream, err));
+    CAIRN_TRY(make_room(stream, bytes, err));
+    if (bytes) memcpy(stream->data + stream->size, data, bytes);
+    stream->size += bytes;
+    stream->save->stream_bytes += bytes;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_stream_close(struct cairn_stream *stream, struct cairn_error *err) {
+    if (!stream) return cairn_fail(err, CAIRN_INVALID, "no stream");
+    struct cairn_save *save = stream->save;
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_TRY(check_open(stream, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(save->owned, save->owned_count, save->owned_capacity, STREAMS_MAX,
+                               "streams of a save", err));
+    const struct cairn_item item = {.size = sizeof item,
+                                    .name = stream->name,
+                                    .kind = stream->kind,
+                                    .source = stream->data,
+                                    .bytes = stream->size};
+    CAIRN_TRY(cairn_save_item(save, &item, err));
+    save->owned[save->owned_count++] = CAIRN_TAKE(stream->data);
+    stream->closed = true;
+    return CAIRN_OK;
+}
+
+void cairn_stream_free(struct cairn_stream *stream) {
+    if (!stream) return;
+    if (!stream->closed) stream->save->stream_bytes -= stream->size;
+    free(stream->name);
+    free(stream->data);
+    free(stream);
+}
+
+/* ---- what was described before: of known pieces, or of a save ---- */
+
+static enum cairn_code check_count(const struct cairn_pieces *known, const void *const *sources,
+                                   size_t count, struct cairn_error *err) {
+    if (sources ? count == known->source_count : !count) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%zu sources of what has %" PRIu32, count,
+                      known->source_count);
+}
+
+static enum cairn_code set_source(struct cairn_save *save, struct cairn_client_piece *piece,
+                                  const void *const *sources, struct cairn_error *err) {
+    piece->crc32c = 0;
+    piece->written = false;
+    if (!sources || !piece->source) return CAIRN_OK;
+    const uint8_t *source = sources[piece->source_index];
+    if (!source)
+        return cairn_fail(err, CAIRN_INVALID, "source %" PRIu32 ", of tensor %s, is NULL",
+                          piece->source_index, piece->name);
+    piece->source = source + piece->source_offset;
+    if (!piece->on_device) return CAIRN_OK;
+    return cairn_client_device_need(save->session, piece->source, err);
+}
+
+static enum cairn_code set_sources(struct cairn_save *save, const struct cairn_pieces *known,
+                                   const void *const *sources, struct cairn_error *err) {
+    for (size_t i = 0; i < known->count; i++) {
+        save->pieces[i].source = known->pieces[i].source;
+        CAIRN_TRY(set_source(save, &save->pieces[i], sources, err));
+    }
+    return CAIRN_OK;
+}
+
+/* For cairn_save_again, which may name none. */
+static enum cairn_code keep_sources(struct cairn_save *save, const void *const *sources,
+                                    size_t count, struct cairn_error *err) {
+    if (!sources) return CAIRN_OK;
+    save->sources = malloc((count + 1) * sizeof *save->sources);
+    if (!save->sources) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sources");
+    memcpy((void *)(uintptr_t)save->sources, sources, count * sizeof *save->sources);
+    return CAIRN_OK;
+}
+
+/* ---- known pieces become a save's ---- */
+
+/* The save's first: the array changes its owner. */
+static enum cairn_code adopt(struct cairn_save *save, struct cairn_pieces *known,
+                             const void *const *sources, struct cairn_error *err) {
+    struct cairn_client_piece *pieces = cairn_client_known_take(known);
+    if (!pieces) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the pieces");
+    free(save->pieces);
+    save->pieces = pieces;
+    save->piece_count = save->piece_capacity = known->count;
+    save->known = known;
+    cairn_client_known_hold(known);
+    return set_sources(save, known, sources, err);
+}
+
+static enum cairn_code append(struct cairn_save *save, const struct cairn_pieces *known,
+                              const void *const *sources, struct cairn_error *err) {
+    for (size_t i = 0; i < known->count; i++) {
+        struct cairn_client_piece piece = known->pieces[i];
+        CAIRN_TRY(set_source(save, &piece, sources, err));
+        piece.source_index += save->source_count;
+        CAIRN_TRY(append_piece(save, &piece, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_pieces *known,
+                                const void *const *sources, struct cairn_error *err) {
+    for (size_t i = 0; i < known->raw_count; i++) {
+        struct cairn_client_raw raw = known->raws[i];
+        uint32_t index = save->source_count;
+        if (sources) raw.source = sources[raw.source_index];
+        if (raw.bytes && !raw.source)
+            return cairn_fail(err, CAIRN_INVALID, "the source of shard %s is NULL", raw.name);
+        CAIRN_TRY(append_raw(save, &raw, err));
+        save->raws[save->raw_count - 1].source_index = index + known->raws[i].source_index;
+        save->source_count = index;
+    }
+    return CAIRN_OK;
+}
+
+/* The save consists of what is known, and of what it has already. */
+static enum cairn_code use(struct cairn_save *save, struct cairn_pieces *known,
+                           const void *const *sources, size_t source_count,
+                           struct cairn_error *err) {
+    CAIRN_TRY(check_count(known, sources, source_count, err));
+    CAIRN_TRY(cairn_client_shares_join(&save->shares, &known->shares, err));
+    bool first = !save->piece_count && !save->raw_count && !save->known && !save->kept;
+    size_t before = save->piece_count;
+    enum cairn_code code =
+        first ? adopt(save, known, sources, err) : append(save, known, sources, err);
+    if (!code) code = add_raws(save, known, sources, err);
+    if (!code && first) code = keep_sources(save, sources, source_count, err);
+    if (!code) save->source_count += known->source_count;
+    if (code && first) cairn_client_save_drop_pieces(save);
+    while (code && !first && save->piece_count > before)
+        free(save->pieces[--save->piece_count].strided);
+    if (code) cairn_client_shares_part(&save->shares, &known->shares);
+    return code;
+}
+
+enum cairn_code cairn_save_pieces(struct cairn_save *save, struct cairn_pieces *known,
+                                  const void *const *sources, size_t source_count,
+                                  struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_TRY(cairn_client_save_describable(save, err));
+    if (!known) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no known pieces");
+    enum cairn_code code = check_extensible(save, known->early_only, err);
+    if (!code) code = use(save, known, sources, source_count, err);
+    return code ? note_misused(save, code) : CAIRN_OK;
+}
+
+/* ---- pieces become known ---- */
+
+static enum cairn_code describe_known(struct cairn_save *of,
+                                      const struct cairn_tensor_piece *pieces, size_t count,
+                                      const struct cairn_pieces_options *options, size_t *ret_bad,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *said = NULL; /* by each begin */
+    CAIRN_TRY(cairn_client_shares_open(&of->shares, options->splits, options->split_count, false,
+                                       &said, err));
+    return add_all(of, pieces, count, ret_bad, err);
+}
+
+/* Where everything will lie; the session's next save of it finds that done. */
+static enum cairn_code place(struct cairn_save *of, uint64_t *ret_bytes, struct cairn_error *err) {
+    struct cairn_client_arrangement arrangement = {0};
+    CAIRN_TRY(cairn_client_shares_complete(&of->shares, err));
+    CAIRN_TRY(cairn_client_arrange(of, of->session->rank, &arrangement, err));
+    *ret_bytes = arrangement.slab_bytes;
+    cairn_client_arrangement_keep(of->session, &arrangement);
+    return CAIRN_OK;
+}
+
+static bool keep_numbers(struct cairn_client_texts *texts, const void **numbers, size_t count) {
+    if (!*numbers || !count) return true;
+    *numbers = cairn_client_texts_keep_bytes(texts, *numbers, count * sizeof(uint64_t));
+    return *numbers != NULL;
+}
+
+static bool keep_text(struct cairn_client_texts *texts, const char **text) {
+    if (!*text) return true;
+    *text = cairn_client_texts_keep(texts, *text);
+    return *text != NULL;
+}
+
+/* What was said of a piece, for restores. */
+static bool keep_described(struct cairn_client_texts *texts, struct cairn_tensor_piece *piece) {
+    size_t regions = piece->region_count > 1 ? piece->region_count : 1;
+    size_t places = (piece->form == CAIRN_FLAT ? 1 : piece->dimension_count) * regions;
+    bool formed = piece->form == CAIRN_FLAT || piece->form == CAIRN_BOX;
+    if (!formed) piece->start = piece->count = NULL;
+    size_t strides = piece->form == CAIRN_FLAT ? 1 : piece->dimension_count;
+    return keep_text(texts, &piece->name) && keep_text(texts, &piece->dtype) &&
+           keep_text(texts, &piece->source_dtype) &&
+           keep_numbers(texts, (const void **)&piece->shape, piece->dimension_count) &&
+           keep_numbers(texts, (const void **)&piece->start, places) &&
+           keep_numbers(texts, (const void **)&piece->count, places) &&
+           keep_numbers(texts, (const void **)&piece->source_stride, strides);
+}
+
+static enum cairn_code keep_all(struct cairn_pieces *known, const struct cairn_tensor_piece *pieces,
+                                size_t count, struct cairn_error *err) {
+    const uint8_t *at = (const uint8_t *)pieces;
+    CAIRN_AUTO_HEAP struct cairn_tensor_piece *own = calloc(count + 1, sizeof *own);
+    bool whole = own != NULL;
+    for (size_t i = 0; i < count && whole; i++, at += pieces->size) {
+        CAIRN_TRY(cairn_client_options(at, &own[i], sizeof own[i], "piece", err));
+        known->early_only = known->early_only || own[i].by_caller || own[i].in_file;
+        whole = keep_described(&known->texts, &own[i]);
+    }
+    if (whole)
+        known->described =
+            cairn_client_texts_keep_bytes(&known->texts, own, (count + 1) * sizeof *own);
+    if (known->described) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
+}
+
+static enum cairn_code make(struct cairn_save *of, const struct cairn_tensor_piece *pieces,
+                            size_t count, const struct cairn_pieces_options *options,
+                            size_t *ret_bad, struct cairn_pieces **ret, struct cairn_error *err) {
+    uint64_t bytes = 0;
+    CAIRN_TRY(describe_known(of, pieces, count, options, ret_bad, err));
+    *ret_bad = count;
+    CAIRN_TRY(place(of, &bytes, err));
+    struct cairn_pieces *made = cairn_client_known_of(of);
+    if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
+    made->bytes = bytes;
+    enum cairn_code code = keep_all(made, pieces, count, err);
+    if (code)
+        cairn_pieces_free(made);
+    else
+        *ret = made;
+    return code;
+}
+
+enum cairn_code cairn_pieces_new(struct cairn_session *session,
+                                 const struct cairn_tensor_piece *pieces, size_t count,
+                                 const struct cairn_pieces_options *options, size_t *ret_bad,
+                                 struct cairn_pieces **ret, struct cairn_error *err) {
+    struct cairn_pieces_options own;
+    size_t bad = 0;
+    CAIRN_CLIENT_CALL(session, err);
+    CAIRN_CLIENT_RET(ret, err);
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
+    if (!count || !pieces) return cairn_fail(err, CAIRN_INVALID, "there are no pieces");
+    struct cairn_save *of = calloc(1, sizeof *of); /* in the form that saves have; none is begun */
+    if (!of) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
+    of->session = session;
+    of->generation = of->fd = -1;
+    of->number = cairn_client_known_number();
+    enum cairn_code code = make(of, pieces, count, &own, &bad, ret, err);
+    cairn_client_save_drop_pieces(of);
+    free(of);
+    if (code && ret_bad) *ret_bad = bad;
+    return code;
+}
+
+enum cairn_code cairn_pieces_bytes(const struct cairn_pieces *known, uint64_t item_bytes,
+                                   uint64_t *ret, struct cairn_error *err) {
+    CAIRN_CLIENT_RET(ret, err);
+    if (!known) return cairn_fail(err, CAIRN_INVALID, "no known pieces");
+    if (cairn_add_overflows(known->bytes, item_bytes, ret))
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " bytes of items", item_bytes);
+    return CAIRN_OK;
+}
+
+/* ---- again ---- */
+
+/* What `previous` consisted of, once no thread needs it any more. */
+static enum cairn_code take_last(struct cairn_save *previous, uint64_t deadline_ms,
+                                 struct cairn_pieces **ret, struct cairn_error *err) {
+    struct cairn_session *session = previous->session;
+    CAIRN_HOLD(&session->lock);
+    while (previous->behind.busy) {
+        enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
+        if (code == CAIRN_TIMEOUT)
+            return cairn_fail(err, code, "step %" PRIu64 " is not sealed yet", previous->step);
+        CAIRN_TRY(code);
+    }
+    if (!previous->last)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s step %" PRIu64 ": what it consisted of is not known: it was not "
+                          "staged, or had files, streams, or known pieces and more",
+                          session->run, previous->step);
+    *ret = previous->last;
+    cairn_client_known_hold(*ret);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_save_again(struct cairn_session *session, uint64_t step,
+                                 const struct cairn_save_options *options,
+                                 struct cairn_save *previous, const void *const *sources,
+                                 size_t source_count, struct cairn_save **ret,
+                                 struct cairn_error *err) {
+    struct cairn_pieces *known = NULL;
+    struct cairn_save_options own;
+    struct cairn_save *save = NULL;
+    CAIRN_CLIENT_CALL(session, err);
+    CAIRN_CLIENT_RET(ret, err);
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
+    if (!previous || previous->session != session)
+        return cairn_fail(err, CAIRN_INVALID, "no save of this session before it");
+    CAIRN_TRY(take_last(previous, cairn_client_deadline(session, own.timeout_ms), &known, err));
+    enum cairn_code code = check_count(known, sources, source_count, err);
+    if (!sources && previous->last_sources) {
+        sources = previous->last_sources;
+        source_count = known->source_count;
+    }
+    if (!code) code = cairn_save_begin(session, step, options, &save, err);
+    if (!code) code = use(save, known, sources, source_count, err);
+    cairn_pieces_free(known);
+    if (code && save) {
+        code = cairn_client_save_fail(save, code, err);
+        cairn_save_free(save);
+    }
+    if (!code) *ret = save;
+    return code;
 }

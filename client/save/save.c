@@ -1,20 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a save: its moves, its generation, its problem. Nothing here sends a message. */
+/* The life of a save: its phases, its problem, its place in the session's list. Nothing here waits
+ * for an answer but cairn_save_fail. */
 #include "client/save/save.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
-#include "client/save/known.h"
-#include "client/save/share.h"
+#include "api/failure.h"
+#include "client/save/arrange.h"
+#include "client/save/split.h"
+#include "client/save/stager.h"
 #include "client/session/process.h"
+#include "common/hooks.h"
+
+#define CLOSE_WAIT_MS 10000
+
+/* ---- phases: client/save/state.def turned into a table ---- */
+
+static const struct {
+    enum cairn_client_phase from;
+    enum cairn_client_event event;
+    enum cairn_client_phase to;
+    enum cairn_client_reached reached;
+} moves[] = {
+#define MOVE(from, event, to, reached, why)                                                        \
+    {CAIRN_CLIENT_PHASE_##from, CAIRN_CLIENT_EVENT_##event, CAIRN_CLIENT_PHASE_##to,               \
+     CAIRN_CLIENT_REACHED_##reached},
+#include "client/save/state.def"
+#undef MOVE
+};
 
 _Static_assert((int)CAIRN_CLIENT_REACHED_STAGED == (int)CAIRN_STAGED &&
                    (int)CAIRN_CLIENT_REACHED_DURABLE == (int)CAIRN_DURABLE &&
                    (int)CAIRN_CLIENT_REACHED_COMMITTED == (int)CAIRN_COMMITTED,
                "one order of milestones");
+
+bool cairn_client_save_state_move(struct cairn_client_save_state *save,
+                                  enum cairn_client_event event) {
+    for (size_t i = 0; i < CAIRN_COUNT(moves); i++) {
+        if (moves[i].from != save->phase || moves[i].event != event) continue;
+        save->phase = moves[i].to;
+        if (save->reached < moves[i].reached) save->reached = moves[i].reached;
+        return true;
+    }
+    return false;
+}
+
+bool cairn_client_save_state_is_over(const struct cairn_client_save_state *save) {
+    return save->phase == CAIRN_CLIENT_PHASE_COMMITTED ||
+           save->phase == CAIRN_CLIENT_PHASE_CANCELLED || save->phase == CAIRN_CLIENT_PHASE_FAILED;
+}
+
+bool cairn_client_save_state_is_unsent(const struct cairn_client_save_state *save) {
+    return save->phase == CAIRN_CLIENT_PHASE_STAGED && save->reached < CAIRN_CLIENT_REACHED_DURABLE;
+}
+
+/* ---- the save: its moves, its generation, its problem ---- */
 
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id) {
     struct cairn_save *save;
@@ -27,11 +71,17 @@ bool cairn_client_save_over(const struct cairn_save *save) {
     return cairn_client_save_state_is_over(&save->state);
 }
 
+/* No `begin` of it can reach an uploader any more (Q12c); idempotent. */
+static void settle_begin(const struct cairn_save *save) {
+    const struct cairn_client_counter counter = {save->session->nonce, save->session->rank};
+    cairn_client_process_settle(&counter, save->step, save->n);
+}
+
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event) {
     bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED || save->parked;
     enum cairn_client_reached before = save->state.reached;
     if (!cairn_client_save_state_move(&save->state, event)) return;
-    CAIRN_PROMISE(save->state.reached >= before, (void)0); /* state.h#2 */
+    CAIRN_PROMISE(save->state.reached >= before, (void)0); /* save.h#3 */
     if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE) {
         save->sent_bytes = save->total_bytes;
         if (!save->durable_ms) save->durable_ms = cairn_mono_ms();
@@ -39,8 +89,9 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
     CAIRN_PROMISE(!cairn_client_save_over(save) || save->problem.code ||
-                      save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED, (void)0); /* save.h#1 */
-    if (cairn_client_save_over(save)) cairn_client_save_settle(save);
+                      save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED,
+                  (void)0); /* save.h#1 */
+    if (cairn_client_save_over(save)) settle_begin(save);
     if (cairn_client_save_over(save) || save->state.reached > before)
         cairn_client_save_changed(save);
     /* The thread that copies gives the generation back itself; a save that was never staged, or
@@ -52,11 +103,6 @@ void cairn_client_save_changed(struct cairn_save *save) {
     if (save->changed) return;
     save->changed = true;
     if (save->fd >= 0) (void)!eventfd_write(save->fd, 1);
-}
-
-void cairn_client_save_settle(const struct cairn_save *save) {
-    const struct cairn_client_counter counter = {save->session->nonce, save->session->rank};
-    cairn_client_process_settle(&counter, save->step, save->n);
 }
 
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why) {
@@ -107,7 +153,7 @@ void cairn_client_save_retire_pieces(struct cairn_save *save) {
 
 void cairn_client_save_give(struct cairn_save *save) {
     if (save->generation < 0) return;
-    CAIRN_PROMISE((uint32_t)save->generation < save->session->slab_count, return);
+    CAIRN_PROMISE((uint32_t)save->generation < save->session->slab_count, return );
     struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
     if (own->held == save) own->held = NULL;
     if (!own->held && !own->lent) own->owner = 0;
@@ -151,7 +197,7 @@ enum cairn_code cairn_client_save_take(struct cairn_save *save, struct cairn_err
 void cairn_client_save_untake_at(struct cairn_save **save) {
     struct cairn_session *session = (*save)->session;
     cairn_lock_take(&session->lock);
-    void (*end)(struct cairn_save *ended) = --(*save)->user.depth ? NULL : (*save)->user.end;
+    void (*end)(struct cairn_save * ended) = --(*save)->user.depth ? NULL : (*save)->user.end;
     cairn_lock_give(&session->lock);
     if (end) end(*save);
     cairn_client_leave(session);
@@ -181,7 +227,7 @@ enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_
     return cairn_client_save_named(save, save->problem.code, err);
 }
 
-bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why, bool behind) {
+static bool close_save(struct cairn_save *save, const struct cairn_error *why, bool behind) {
     cairn_lock_take(&save->session->lock);
     bool open = !cairn_client_save_over(save), other = save->behind.busy && !behind;
     cairn_client_save_end(save, why);
@@ -205,8 +251,433 @@ void cairn_client_save_sealed(struct cairn_save *save) {
     cairn_lock_take(&save->session->lock);
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
     CAIRN_PROMISE(save->state.reached >= CAIRN_CLIENT_REACHED_STAGED ||
-                      cairn_client_save_over(save), (void)0);
+                      cairn_client_save_over(save),
+                  (void)0);
     cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
     cairn_client_save_retire_pieces(save);
+}
+
+/* ---- reports of failures (Q8) ---- */
+
+void cairn_client_report_free(struct cairn_client_report *report) {
+    if (report) json_decref(report->of.begin);
+    free(report);
+}
+
+/* With the options of the begin: the server compares them with those of the other ranks (Q10), and
+ * would name a difference in place of the reason. */
+static json_t *count_message(const struct cairn_client_report *report) {
+    const struct cairn_error *why = &report->why;
+    const struct cairn_client_failed *of = &report->of;
+    struct cairn_msg_begin begin = {0};
+    if (!of->begin || cairn_msg_begin_read(of->begin, "", &begin, NULL) != CAIRN_OK)
+        return CAIRN_PACK(count, .step = of->step, .n = of->n, CAIRN_PACK_WHY(why, reason));
+    return CAIRN_PACK(count, .step = of->step, .n = of->n, CAIRN_PACK_WHY(why, reason),
+                      .on_exists = begin.on_exists, .skip = begin.skip, .format = begin.format,
+                      .labels = begin.labels, .meta = begin.meta, .splits = begin.splits);
+}
+
+static json_t *report_message(const struct cairn_client_report *report) {
+    const struct cairn_error *why = &report->why;
+    json_t *message = report->of.save ? CAIRN_PACK(fail, .save = (uint32_t)report->of.save,
+                                                   CAIRN_PACK_WHY(why, reason))
+                                      : count_message(report);
+    if (!json_object_set_new(message, "id", json_integer((json_int_t)report->request)))
+        return message;
+    json_decref(message);
+    return NULL;
+}
+
+void cairn_client_reports_send(struct cairn_session *session) {
+    struct cairn_client_report *report;
+    TAILQ_FOREACH(report, &session->saves->reports, place) {
+        struct cairn_client_message *message = NULL;
+        if (report->request || session->locked.state != CAIRN_CLIENT_UP) continue;
+        report->request = session->next_id++;
+        CAIRN_AUTO_JSON json_t *body = report_message(report);
+        if (body && cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message,
+                                             NULL) == CAIRN_OK)
+            cairn_client_enqueue(session, message);
+        else
+            report->request = 0; /* with the next one, or the next link */
+    }
+}
+
+struct cairn_client_failed cairn_client_failed_of(const struct cairn_save *save) {
+    return (struct cairn_client_failed){save->id, save->step, save->n, json_incref(save->begin)};
+}
+
+void cairn_client_report_add(struct cairn_session *session,
+                             const struct cairn_client_failed *take_failed,
+                             const struct cairn_error *why) {
+    struct cairn_client_report *report = calloc(1, sizeof *report);
+    if (!report) {
+        json_decref(take_failed->begin);
+        return;
+    }
+    report->of = *take_failed;
+    report->why = *why;
+    cairn_lock_take(&session->lock);
+    TAILQ_INSERT_TAIL(&session->saves->reports, report, place);
+    cairn_client_reports_send(session);
+    cairn_lock_give(&session->lock);
+    cairn_client_wake(session);
+}
+
+void cairn_client_reports_unsent(struct cairn_session *session) {
+    struct cairn_client_report *report;
+    TAILQ_FOREACH(report, &session->saves->reports, place) report->request = 0;
+}
+
+static void settle_cancel(struct cairn_session *session, const struct cairn_client_report *report,
+                          enum cairn_code code) {
+    enum cairn_client_event event =
+        code == CAIRN_ALREADY_COMMITTED ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER;
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == report->of.step &&
+            save->n == report->of.n)
+            cairn_client_save_event(save, event);
+}
+
+/* `ok`: the uploader has journaled the failure. A final refusal ends the report, too; after a
+ * retryable one it is sent again with the next report, or over the next link. */
+bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
+                                   uint64_t id) {
+    struct cairn_client_report *report;
+    TAILQ_FOREACH(report, &session->saves->reports, place)
+        if (report->request == id) break;
+    if (!report) return false;
+    enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
+    if (code && cairn_code_info(code)->retryable) {
+        report->request = 0;
+        return true;
+    }
+    settle_cancel(session, report, code);
+    TAILQ_REMOVE(&session->saves->reports, report, place);
+    cairn_client_report_free(report);
+    return true;
+}
+
+/* ---- giving it up ---- */
+
+bool cairn_client_save_give_up(struct cairn_save *save, const struct cairn_error *why,
+                               bool behind) {
+    if (!close_save(save, why, behind)) return false;
+    cairn_lock_take(&save->session->lock);
+    if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
+    struct cairn_client_failed failed = cairn_client_failed_of(save);
+    cairn_lock_give(&save->session->lock);
+    /* The other ranks hear of a cancelled save; that a signal caused it concerns this one. */
+    struct cairn_error told = *why;
+    if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
+    cairn_client_report_add(save->session, &failed, &told);
+    return true;
+}
+
+enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
+                                       struct cairn_error *err) {
+    struct cairn_error own = {.code = code}, *why = err ? err : &own;
+    if (cairn_client_save_give_up(save, why, false))
+        return cairn_client_save_named(save, code, err);
+    /* The save was over before, and its verdict explains the error. Where the uploader answers
+     * `not-found`, it has sent the verdict before that answer (docs/socket.md). */
+    CAIRN_HOLD(&save->session->lock);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    return committed ? cairn_client_save_named(save, code, err)
+                     : cairn_client_save_problem(save, err);
+}
+
+/* The save ends as by an event of the uploader: whoever copies it finds that out, and gives its
+ * generation back. */
+enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
+                                  struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    struct cairn_session *session = save->session;
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "cancelled");
+    cairn_lock_take(&session->lock);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    bool over = cairn_client_save_over(save);
+    bool sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent;
+    uint64_t id = save->id;
+    struct cairn_client_failed failed = {0};
+    if (!over) {
+        failed = cairn_client_failed_of(save);
+        bool copying =
+            (save->state.phase == CAIRN_CLIENT_PHASE_COPYING && !save->parked) || save->finishing;
+        cairn_client_save_end(save, &why);
+        save->problem_returned = true;
+        if (!copying) cairn_client_save_give(save);
+        if (id && sealed) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
+        cairn_client_changed(session);
+    }
+    cairn_lock_give(&session->lock);
+    if (committed)
+        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
+                          session->run, save->step);
+    if (!over) cairn_client_report_add(session, &failed, &why);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
+                                struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    struct cairn_session *session = save->session;
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "given up");
+    cairn_lock_take(&session->lock);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    bool over = cairn_client_save_over(save);
+    uint64_t id = save->id;
+    cairn_lock_give(&session->lock);
+    if (committed)
+        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
+                          session->run, save->step);
+    if (over) return CAIRN_OK;
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(fail, .save = (uint32_t)id, CAIRN_PACK_WHY(&why, reason)),
+        .deadline_ms = cairn_client_deadline(session, 0)};
+    enum cairn_code code =
+        id ? cairn_client_call(session, &request, NULL, err) : CAIRN_UPLOADER_GONE;
+    if (!id) json_decref(request.take_message);
+    if (code == CAIRN_NOT_FOUND) {
+        CAIRN_HOLD(&session->lock);
+        if (save->state.phase == CAIRN_CLIENT_PHASE_FAILED)
+            return CAIRN_OK; /* it was over before */
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
+            code = cairn_fail(err, CAIRN_ALREADY_COMMITTED, "it is committed");
+    }
+    if (code == CAIRN_ALREADY_COMMITTED) {
+        CAIRN_HOLD(&session->lock);
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
+        return cairn_within(err, code, "%s step %" PRIu64, session->run, save->step);
+    }
+    if (code == CAIRN_OK) {
+        (void)close_save(save, &why, false);
+        return CAIRN_OK;
+    }
+    /* Q8: the session's thread reports it until an uploader has journaled it. */
+    (void)cairn_client_save_fail(save, CAIRN_CANCELLED, &why);
+    if (!id) (void)cairn_fail(err, code, "the uploader at %s is away", session->socket);
+    return cairn_within(err, code,
+                        "%s step %" PRIu64 ": the uploader is told again when it is back",
+                        session->run, save->step);
+}
+
+/* ---- the session's list ---- */
+
+static void close_fd(struct cairn_save *save) {
+    if (save->fd >= 0) close(save->fd);
+    save->fd = -1;
+}
+
+static void destroy(struct cairn_save *save) {
+    if (!save) return;
+    cairn_client_save_drop_pieces(save);
+    cairn_client_stager_free(save->handed_over);
+    cairn_client_stager_free(save->kept);
+    close_fd(save);
+    for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
+    free(save->sent);
+    free(save->waits_for);
+    cairn_client_lists_drop(save);
+    cairn_pieces_free(save->last);
+    free(save->last_sources);
+    json_decref(save->begin);
+    json_decref(save->labels);
+    json_decref(save->meta);
+    free(save);
+}
+
+void cairn_client_saves_sweep(struct cairn_session *session) {
+    struct cairn_save *save, *next;
+    for (save = TAILQ_FIRST(&session->saves->all); save; save = next) {
+        enum cairn_client_phase phase = save->state.phase;
+        bool done =
+            save->freed && !save->finishing && !save->behind.busy &&
+            (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
+             (phase == CAIRN_CLIENT_PHASE_FAILED && (save->problem_returned || !CAIRN_RULE(Q43))));
+        next = TAILQ_NEXT(save, place);
+        if (!done) continue;
+        TAILQ_REMOVE(&session->saves->all, save, place);
+        destroy(save);
+    }
+}
+
+/* Nobody has the handle any more: a save that is not copied is given up, and no source is read when
+ * it returns. True: a thread has the save still, and its pieces. The lock is not held. */
+static bool leave_behind(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    struct cairn_error why = {0};
+    struct cairn_client_failed failed = {0};
+    cairn_lock_take(&session->lock);
+    bool given_up = cairn_client_save_reads(save) && !cairn_client_save_over(save);
+    if (given_up) {
+        failed = cairn_client_failed_of(save);
+        (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was copied");
+        cairn_client_save_end(save, &why);
+        save->problem_returned = true;
+        cairn_client_changed(session);
+    }
+    while (cairn_client_save_reads(save))
+        (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
+    bool goes_on = save->behind.busy;
+    cairn_lock_give(&session->lock);
+    if (given_up) cairn_client_report_add(session, &failed, &why);
+    return goes_on;
+}
+
+void cairn_save_free(struct cairn_save *save) {
+    if (!save) return;
+    struct cairn_session *session = save->session;
+    if (!session) {
+        destroy(save);
+        return;
+    }
+    if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
+    cairn_lock_take(&session->lock);
+    bool busy = save->user.depth > 0;
+    save->user.end = busy ? cairn_save_free : NULL; /* the end of that call frees it */
+    cairn_lock_give(&session->lock);
+    if (busy) return;
+    bool behind = leave_behind(save);
+    if (!behind) cairn_client_save_drop_pieces(save);
+    cairn_lock_take(&session->lock);
+    bool handed_over = save->handed_over || save->finishing ||
+                       behind; /* goes on without the handle, as a sealed one */
+    bool unsealed = save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !handed_over &&
+                    !cairn_client_save_over(save);
+    struct cairn_client_failed failed = {0};
+    struct cairn_error why = {0};
+    if (unsealed) {
+        failed = cairn_client_failed_of(save);
+        (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
+        cairn_client_save_end(save, &why);
+        save->problem_returned = true;
+    }
+    if (!handed_over) cairn_client_save_give(save);
+    save->freed = true;
+    struct cairn_pieces *last = CAIRN_TAKE(save->last); /* nobody can ask for it any more */
+    close_fd(save);
+    cairn_client_saves_sweep(session);
+    cairn_lock_give(&session->lock);
+    cairn_pieces_free(last);
+    if (unsealed) cairn_client_report_add(session, &failed, &why);
+}
+
+/* ---- with the session ---- */
+
+enum cairn_code cairn_client_saves_new(struct cairn_session *session, struct cairn_error *err) {
+    session->saves = calloc(1, sizeof *session->saves);
+    if (!session->saves) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+    TAILQ_INIT(&session->saves->all);
+    TAILQ_INIT(&session->saves->reports);
+    return CAIRN_OK;
+}
+
+void cairn_client_saves_clear(struct cairn_session *session) {
+    struct cairn_client_report *report;
+    struct cairn_save *save;
+    while ((report = TAILQ_FIRST(&session->saves->reports))) {
+        TAILQ_REMOVE(&session->saves->reports, report, place);
+        cairn_client_report_free(report);
+    }
+    while ((save = TAILQ_FIRST(&session->saves->all))) {
+        TAILQ_REMOVE(&session->saves->all, save, place);
+        settle_begin(save);
+        cairn_client_save_changed(save);
+        save->session = NULL;
+        if (save->freed) destroy(save);
+    }
+    if (session->saves->kept) cairn_client_arrangement_release(session->saves->kept);
+    free(session->saves->kept);
+    cairn_client_stale_release(&session->saves->stale);
+    *session->saves = (struct cairn_client_saves){0};
+    TAILQ_INIT(&session->saves->all);
+    TAILQ_INIT(&session->saves->reports);
+}
+
+void cairn_client_saves_free(struct cairn_session *session) {
+    if (!session->saves) return;
+    cairn_client_saves_clear(session);
+    free(session->saves);
+    session->saves = NULL;
+}
+
+/* A copy that is not durable, and a failure that is not reported, need an uploader: one that is
+ * away is given a while to come back and take the offer. */
+static bool needs_uploader(const struct cairn_session *session) {
+    const struct cairn_save *save;
+    if (!TAILQ_EMPTY(&session->saves->reports)) return true;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED ||
+            cairn_client_save_state_is_unsent(&save->state))
+            return true;
+    return false;
+}
+
+/* A copy that no uploader knows waits for the one after an uploader that is stopping. */
+static bool untold(const struct cairn_session *session) {
+    const struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED) return true;
+    return false;
+}
+
+/* The lock is held. */
+static void give_up(struct cairn_session *session) {
+    struct cairn_error why = {0};
+    struct cairn_save *save;
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "the session was closed before it was copied");
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->behind.reads) cairn_client_save_end(save, &why);
+}
+
+/* Before the session ends: wait for the threads. Those that read sources at the deadline, or when a
+ * signal comes, have their saves given up. False: a signal came. */
+static bool settle_behind(struct cairn_session *session, uint64_t deadline_ms) {
+    enum cairn_code code = CAIRN_OK;
+    struct cairn_save *save;
+    CAIRN_HOLD(&session->lock);
+    TAILQ_FOREACH(save, &session->saves->all, place) save->behind.fenced = true;
+    cairn_client_changed(session);
+    while (session->saves->behind_count && !code)
+        code = cairn_client_pause(session, deadline_ms, NULL);
+    if (!code) return true;
+    give_up(session);
+    cairn_client_changed(session);
+    return code != CAIRN_INTERRUPTED;
+}
+
+bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms) {
+    uint64_t until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + CLOSE_WAIT_MS);
+    enum cairn_code code = CAIRN_OK;
+    bool signalled = !settle_behind(session, deadline_ms);
+    CAIRN_HOLD(&session->lock);
+    cairn_client_reports_send(session);
+    while (!signalled && (session->locked.state == CAIRN_CLIENT_AWAY || untold(session)
+                              ? needs_uploader(session)
+                              : !TAILQ_EMPTY(&session->saves->reports)))
+        if (session->locked.state == CAIRN_CLIENT_REFUSED ||
+            (code = cairn_client_pause(session, until_ms, NULL)) != CAIRN_OK)
+            break;
+    session->locked.leaving = true;
+    return !signalled && code != CAIRN_INTERRUPTED;
+}
+
+enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,
+                                                struct cairn_error *err) {
+    CAIRN_HOLD(&session->lock);
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->problem.code && !save->problem_returned)
+            return cairn_client_save_problem(save, err);
+    if (!(gone || untold(session)) || !needs_uploader(session)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "%s rank %u: the uploader at %s did not come back; what was staged and is "
+                      "not durable ends with this process",
+                      session->run, session->rank, session->socket);
 }

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stage: the call during which training stands still, or what a thread of the library does in its
- * place (client/save/behind.c). One pass copies every byte to its final place
+ * place (client/save/stage.c). One pass copies every byte to its final place
  * and makes the block checksums. While it runs, `staged` tells the uploader how far each shard is,
  * so that the first parts are sent while the last ones are copied. Where no uploader is there at
  * the end of the copy, the call returns CAIRN_UPLOADER_GONE and the stager is handed over to the
  * session's thread, which stages and seals with the next uploader.
  */
-#include "client/save/stage.h"
+#include "client/save/stager.h"
 
+#include <cairn/stage.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "api/manifest.h"
-#include "client/save/copying.h"
-#include "client/save/fail.h"
-#include "client/save/progress.h"
-#include "client/save/share.h"
-#include "client/save/stale.h"
-#include "client/save/stager.h"
-#include "client/session/devices.h"
+#include "client/save/save.h"
+#include "client/save/split.h"
+#include "client/save/threads.h"
+#include "client/session/memory.h"
+#include "client/session/options.h"
+#include "client/session/session.h"
 
 #define TRIES_MAX 3
+#define NICER 5
 
 /* ---- copying ---- */
 
@@ -515,7 +518,7 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
 
 /* ---- behind the trainer's back ---- */
 
-void cairn_client_stage_behind(struct cairn_client_stager *stager) {
+static void copy_and_seal(struct cairn_client_stager *stager) {
     struct cairn_save *save = stager->save;
     struct cairn_error why = {0};
     bool handed_over = false;
@@ -571,12 +574,12 @@ enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err
     return take_until(save, SEALED, err);
 }
 
-enum cairn_code cairn_client_stage_place(struct cairn_save *save, struct cairn_error *err) {
+static enum cairn_code ensure_placed(struct cairn_save *save, struct cairn_error *err) {
     return save->kept ? CAIRN_OK : take_until(save, PLACED, err);
 }
 
-enum cairn_code cairn_client_stage_ready(struct cairn_save *save, struct cairn_client_stager **ret,
-                                         struct cairn_error *err) {
+static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_stager **ret,
+                                  struct cairn_error *err) {
     CAIRN_TRY(check_written(save, err));
     if (save->kept && save->kept->copied)
         return cairn_fail(err, CAIRN_INVALID,
@@ -593,5 +596,127 @@ enum cairn_code cairn_client_stage_ready(struct cairn_save *save, struct cairn_c
         return cairn_client_save_fail(save, code, err);
     }
     *ret = stager;
+    return CAIRN_OK;
+}
+
+/* ---- the thread of cairn_save_stage_begin ---- */
+
+/* One save of a session is copied at a time, so that no more threads copy than `copy_threads`; its
+ * seal may wait for the uploader while the next one is copied. After the fence the thread reads no
+ * source (P4). It is nicer than the trainer's threads, and a call of its session: cairn_close ends
+ * and awaits it. Where no thread can be started, cairn_save_stage_begin does it all itself. */
+
+static void be_nicer(void) {
+    id_t self = (id_t)gettid();
+    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + NICER);
+}
+
+/* A save that is over has its turn at once: nothing of it is copied. */
+static void take_turn(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    CAIRN_HOLD(&session->lock);
+    while (session->saves->copier && !cairn_client_save_over(save))
+        (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
+    if (!session->saves->copier) session->saves->copier = save;
+}
+
+static void leave(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    cairn_lock_take(&session->lock);
+    struct cairn_client_saves *saves = session->saves;
+    if (saves->copier == save) saves->copier = NULL;
+    save->behind.busy = save->behind.reads = false;
+    save->behind.stager = NULL;
+    saves->behind_count--;
+    cairn_client_save_changed(save);
+    cairn_client_changed(session);
+    cairn_client_saves_sweep(session);
+    cairn_lock_give(&session->lock);
+}
+
+static void work(struct cairn_save *save) {
+    take_turn(save);
+    copy_and_seal(save->behind.stager);
+    leave(save);
+}
+
+static void *run_behind(void *owner) {
+    struct cairn_session *session = ((struct cairn_save *)owner)->session;
+    be_nicer();
+    work(owner);
+    cairn_client_leave(session);
+    return NULL;
+}
+
+static void enter(struct cairn_save *save, struct cairn_client_stager *stager) {
+    struct cairn_session *session = save->session;
+    CAIRN_HOLD(&session->lock);
+    session->saves->behind_count++;
+    save->behind = (struct cairn_client_behind){.busy = true, .reads = true, .stager = stager};
+}
+
+enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_error *err) {
+    struct cairn_client_stager *stager = NULL;
+    uint64_t started_us = cairn_mono_us();
+    struct cairn_error own = {0};
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_TRY(make_ready(save, &stager, err ? err : &own));
+    enter(save, stager);
+    if (!cairn_client_detached(save->session, run_behind, save)) work(save);
+    save->stall_us += cairn_mono_us() - started_us;
+    return CAIRN_OK;
+}
+
+/* ---- slots: places in the slab that the caller fills itself ---- */
+
+/* By index, in the order in which they were described. */
+static enum cairn_code list_slots(struct cairn_client_stager *stager, struct cairn_error *err) {
+    struct cairn_save *save = stager->save;
+    if (stager->slots) return CAIRN_OK;
+    stager->slots = calloc(save->piece_count + 1, sizeof(struct cairn_client_piece *));
+    if (!stager->slots) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of slots");
+    for (size_t i = 0; i < save->piece_count; i++)
+        if (save->pieces[i].by_caller) stager->slots[stager->slot_count++] = &save->pieces[i];
+    return CAIRN_OK;
+}
+
+static enum cairn_code slot(struct cairn_save *save, uint32_t index,
+                            struct cairn_client_piece **ret, struct cairn_error *err) {
+    struct cairn_client_stager *stager = save->kept;
+    if (stager && stager->copied)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is copied already",
+                          save->session->run, save->step);
+    if (!stager) CAIRN_TRY(cairn_client_save_describable(save, err));
+    CAIRN_TRY(ensure_placed(save, err));
+    stager = save->kept;
+    CAIRN_TRY(list_slots(stager, err));
+    if (index >= stager->slot_count) return cairn_fail(err, CAIRN_NOT_FOUND, "no slot %u", index);
+    *ret = stager->slots[index];
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_save_slot_at(struct cairn_save *save, uint32_t index,
+                                   struct cairn_save_slot *ret, struct cairn_error *err) {
+    struct cairn_client_piece *piece = NULL;
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_CLIENT_RET(ret, err);
+    CAIRN_TRY(slot(save, index, &piece, err));
+    const struct cairn_client_stager *stager = save->kept;
+    *ret = (struct cairn_save_slot){.name = piece->name, .bytes = piece->bytes};
+    if (!piece->bytes) return CAIRN_OK;
+    const struct cairn_client_shard *shard = &stager->arrangement.shards[0];
+    CAIRN_PROMISE(shard->tensors && stager->slab &&
+                      piece->fragment.offset_bytes + piece->bytes <= shard->bytes,
+                  return cairn_fail(err, CAIRN_BROKEN, "a slot outside of its shard"));
+    ret->to = stager->slab + shard->offset + piece->fragment.offset_bytes;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_save_written(struct cairn_save *save, uint32_t index,
+                                   struct cairn_error *err) {
+    struct cairn_client_piece *piece = NULL;
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_TRY(slot(save, index, &piece, err));
+    piece->written = true;
     return CAIRN_OK;
 }

@@ -3,19 +3,28 @@
  * stager: one copy in the slab, and which of its messages the uploader has.
  *
  * Why:     the uploader sends the first parts while the last ones are copied. It may die meanwhile,
- *          and the next one needs all messages from the first on.
+ *          and the next one needs all messages from the first on. A framework that saves a cached
+ *          state again and again loses every step since, and each of its saves is whole, durable
+ *          and committed: nothing else in Cairn can see it.
  * Promise: Q15  the end of a link ends no copy: with epoch 0 the rest is copied, and sent later.
  *          Q43  a save whose bytes are copied is not given up because no uploader is there.
- * Limits:  1 MiB of names in one `stage` frame and in the replicated checksums.
- * Threads: the handle's caller, or the thread of client/save/behind.c; once it was handed over, the
- *          session's thread.
- * Next:    client/save/stage.c copies, client/save/offer.c finishes what was handed over.
+ *          1    where at least half of the blocks that had changed from each save to the next,
+ *               three saves long, are those of the save before, the save is stale: it is sealed as
+ *               ever, its seal says so, and the first of a row of such saves is a warning of the
+ *               session. Blocks that are the same in some save (a frozen layer) are compared no
+ *               more; a save of another size begins the comparison anew.
+ * Limits:  1 MiB of names in one `stage` frame and in the replicated checksums. Compared are blocks
+ *          of 1 MiB in memory of the session, not files; five bytes a block.
+ * Threads: the handle's caller, or the thread that copies behind it (client/save/stage.c); once it
+ *          was handed over, the session's thread. What is compared: by the session's lock.
+ * Next:    client/save/stage.c copies, client/save/sink.c finishes what was handed over.
  */
 #pragma once
 
-#include "client/save/copying.h"
-#include "client/save/stale.h"
+#include "client/save/save.h"
+#include "client/save/threads.h"
 
+#define CAIRN_CLIENT_STALE_TEXT_BYTES 160
 #define CAIRN_CLIENT_VERSION_OF_MORE 4 /* of the socket: `more` of `stage` */
 
 struct cairn_client_progress {
@@ -34,11 +43,11 @@ struct cairn_client_stager {
     size_t copied_count; /* shards that are whole in the slab */
     bool copied;         /* all that was described before the copy; what comes is late */
     struct cairn_client_copied how;
-    uint32_t epoch;     /* of the link over which `stage` was sent; 0: it must be sent */
-    bool seals;         /* the seal follows the last bytes at once */
-    bool behind;        /* a thread of the library copies and seals (client/save/behind.c) */
+    uint32_t epoch; /* of the link over which `stage` was sent; 0: it must be sent */
+    bool seals;     /* the seal follows the last bytes at once */
+    bool behind;    /* a thread of the library copies and seals (client/save/stage.c) */
     struct cairn_device_job *job; /* of the next shard; NULL: it has none, or none yet */
-    bool sealed;        /* the uploader died after it had journaled the seal */
+    bool sealed;                  /* the uploader died after it had journaled the seal */
     bool alone;         /* on the session's thread, over a link that no other thread uses */
     json_t *shard_list; /* of `stage` */
     json_t *replicated; /* of `seal` */
@@ -69,3 +78,10 @@ enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stag
 enum cairn_code cairn_client_stager_send_all(struct cairn_client_stager *stager,
                                              uint64_t deadline_ms,
                                              struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- does the state that is saved follow the training? ---- */
+
+/* After the copy. ret_text: what is to be said of the save, or "". */
+void cairn_client_stale_look(struct cairn_save *save, const uint32_t *blocks, size_t count,
+                             char ret_text[CAIRN_CLIENT_STALE_TEXT_BYTES]);
+void cairn_client_stale_release(struct cairn_client_stale *stale);

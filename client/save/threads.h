@@ -18,18 +18,34 @@
  *              off by more than a quarter; and at once where a shard is twice as large as any
  *              before, since more threads are worth a try then.
  *          5   the same copies and times make the same decisions.
+ *          6   copy_threads of the session is the number of threads, and nothing is tried.
+ *          7   a rank's limit is its share of the cores that the process may use; the first guess
+ *              is half of that, since with the other half others send, and at most 4.
+ *          8   two numbers are learned: of shards of plain memory, and of those of which more than
+ *              one part in 64 is gathered or converted. Of the latter whole shards are compared,
+ *              since one part of them is not like another. Where more than one part in 64 is put
+ *              there by functions, devices or the caller, the first guess counts and nothing is
+ *              learned. The same of a copy behind the trainer's back (cairn_save_stage_begin): what
+ *              it takes is not what a copy takes for which training stands still.
+ *          9   what was learned is the process's: another session, also a renewed one, goes on with
+ *              it as long as cores and ranks of the node are the same.
  * Limits:  64 threads.
- * Threads: the caller's lock.
- * Next:    client/save/copying.c feeds it; tests/client/test_threads.c has machines of all kinds.
+ * Threads: of struct cairn_client_threads the caller's lock; cairn_client_copying is any thread's,
+ *          its numbers are guarded by a plain mutex, which a forked child has anew.
+ * Next:    client/save/copy.h copies; tests/client/test_threads.c has machines of all kinds.
  *
  * A leg is 128 MiB a thread: some 15 ms, of which starting the threads is a percent. Short legs
  * keep a bad try cheap, and legs in turns see the same load. Ranks of a node save together, begin
  * with the same guess and try the same at about the same time; so what is compared is what the node
  * has if all of them do it, and no rank wins what the others lose.
+ *
+ * What was learned ends with the process. A restarted trainer learns it within its first saves, at
+ * the cost of a few legs; and the job that comes next on a machine may have other ranks, cores and
+ * neighbours, so a number that outlives the process would have to be tried anyway.
  */
 #pragma once
 
-#include "common/base.h"
+#include "client/save/copy.h"
 
 #define CAIRN_CLIENT_THREADS_ROUNDS 8
 #define CAIRN_CLIENT_THREADS_KNOWN 24
@@ -70,3 +86,23 @@ struct cairn_client_leg cairn_client_threads_next(struct cairn_client_threads *t
 /* What it took. */
 void cairn_client_threads_learn(struct cairn_client_threads *threads,
                                 const struct cairn_client_leg *leg, uint64_t us);
+
+/* ---- one shard, with as many threads as help on this machine ---- */
+
+/* How a save was copied, so far. */
+struct cairn_client_copied {
+    uint32_t threads;    /* that copied the greatest part at once ... */
+    uint64_t part_bytes; /* ... which is this */
+    uint64_t bytes, us;  /* of all parts */
+};
+/* Bytes a second; 0: nothing was copied. */
+uint64_t cairn_client_copied_rate(const struct cairn_client_copied *copied);
+struct cairn_client_bounds {
+    uint32_t first, limit;
+};
+struct cairn_client_bounds cairn_client_copying_bounds(uint32_t cores, uint32_t ranks);
+/* As cairn_client_copy; copy->threads, from and until are this function's. */
+enum cairn_code cairn_client_copying(const struct cairn_session *session,
+                                     const struct cairn_client_copy *copy,
+                                     struct cairn_client_copied *in_copied,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,19 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waits for milestones, and problems that arose while no call waited. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cairn/poll.h>
 #include <cairn/stage.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
-#include "client/save/poll.h"
-#include "client/save/progress.h"
+#include "client/save/save.h"
 #include "client/save/stager.h"
-#include "client/save/sweep.h"
 #include "common/text.h"
 
 #define VERSION_OF_WHY 7 /* of the socket */
+
+/* ---- progress ---- */
+
+static void read_status(const struct cairn_save *save, struct cairn_save_status *ret) {
+    bool staged = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
+    bool durable = save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
+    uint64_t sent_bytes = save->sent_bytes; /* of files some are sent before all are staged */
+    if (staged) sent_bytes = cairn_min_u64(sent_bytes, save->total_bytes);
+    *ret =
+        (struct cairn_save_status){.step = save->step,
+                                   .reached = (enum cairn_milestone)save->state.reached,
+                                   .total_bytes = save->total_bytes,
+                                   .staged_bytes = staged ? save->total_bytes : save->staged_bytes,
+                                   .sent_bytes = sent_bytes,
+                                   .durable_bytes = durable ? save->total_bytes : 0,
+                                   .stall_us = save->stall_us,
+                                   .wait_us = save->wait_us};
+    memcpy(ret->version, save->version, sizeof ret->version);
+}
+
+/* durable_bytes goes with reached and total_bytes; times are no progress. */
+static bool is_news(const struct cairn_save_status *now, const struct cairn_save_status *told) {
+    return now->reached != told->reached || now->total_bytes != told->total_bytes ||
+           now->staged_bytes != told->staged_bytes || now->sent_bytes != told->sent_bytes;
+}
+
+void cairn_client_progress_tell(struct cairn_save *save, uint64_t until_ms) {
+    struct cairn_session *session = save->session;
+    struct cairn_save_status now;
+    if (!save->progress) return;
+    do {
+        read_status(save, &now);
+        if (!is_news(&now, &save->told)) return;
+        save->told = now;
+        cairn_lock_give(&session->lock);
+        save->progress(save->progress_owner, &now);
+        cairn_lock_take(&session->lock);
+    } while (cairn_mono_ms() < until_ms);
+}
+
+/* ---- what is known when a wait times out ---- */
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
     bool committed = save->state.reached == CAIRN_CLIENT_REACHED_COMMITTED;
@@ -32,8 +72,6 @@ static const char *milestone_text(enum cairn_milestone milestone) {
     if (milestone == CAIRN_DECIDED) return "decided";
     return milestone == CAIRN_DURABLE ? "durable" : "committed";
 }
-
-/* ---- what is known when a wait times out ---- */
 
 /* A cause is said once, whoever had it first. */
 static bool is_said(const struct cairn_error *err, const struct cairn_error *cause) {
@@ -153,8 +191,7 @@ static void ping(struct waiting *waiting) {
     if (!asks)
         json_decref(request.take_message);
     else
-        waiting->asked =
-            cairn_client_post(session, &request, &waiting->why, NULL) == CAIRN_OK;
+        waiting->asked = cairn_client_post(session, &request, &waiting->why, NULL) == CAIRN_OK;
     cairn_lock_take(&session->lock);
 }
 
@@ -191,11 +228,11 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
                                   uint64_t deadline_ms, struct cairn_error *err) {
     uint64_t now_ms = cairn_mono_ms();
     uint64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
-    struct waiting waiting = {
-        .save = save,
-        .milestone = milestone,
-        .ping_ms = deadline_ms - cairn_min_u64(CAIRN_CLIENT_PING_MS, left_ms / 2),
-        .deadline_ms = deadline_ms};
+    struct waiting waiting = {.save = save,
+                              .milestone = milestone,
+                              .ping_ms =
+                                  deadline_ms - cairn_min_u64(CAIRN_CLIENT_PING_MS, left_ms / 2),
+                              .deadline_ms = deadline_ms};
     enum cairn_code code = CAIRN_OK;
     for (;;) {
         cairn_client_progress_tell(save, deadline_ms);
@@ -223,8 +260,7 @@ static enum cairn_code not_copied(const struct cairn_save *save, struct cairn_er
 /* The lock is held. */
 static enum cairn_code check_begun(const struct cairn_save *save, struct cairn_error *err) {
     bool begun = save->copied || save->behind.busy ||
-                 save->state.reached >= CAIRN_CLIENT_REACHED_STAGED ||
-                 cairn_client_save_over(save);
+                 save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || cairn_client_save_over(save);
     if (begun) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": nothing is being copied",
                       save->session->run, save->step);
@@ -296,6 +332,30 @@ enum cairn_code cairn_save_fence_stream(struct cairn_save *save, void *stream,
     return code;
 }
 
+/* ---- the descriptor: holds 1 from a change on until it was looked at, so that no call blocks ----
+ * */
+
+static void mark_looked_at(struct cairn_save *save) {
+    eventfd_t count;
+    if (!save->changed || cairn_client_save_over(save)) return; /* readable for good */
+    save->changed = false;
+    if (save->fd >= 0) (void)!eventfd_read(save->fd, &count);
+}
+
+int cairn_save_fd(struct cairn_save *save) {
+    if (cairn_client_save_enter(save, NULL)) return -1;
+    struct cairn_session *session = save->session;
+    cairn_lock_take(&session->lock);
+    if (save->fd < 0) {
+        save->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (save->fd >= 0 && save->changed) (void)!eventfd_write(save->fd, 1);
+    }
+    int fd = save->fd;
+    cairn_lock_give(&session->lock);
+    cairn_client_leave(session);
+    return fd;
+}
+
 /* ---- milestones ---- */
 
 static enum cairn_code check_milestone(const struct cairn_save *save,
@@ -331,7 +391,7 @@ enum cairn_code cairn_save_poll(struct cairn_save *save, enum cairn_milestone mi
     uint32_t epoch = 0;
     CAIRN_TRY(check_milestone(save, milestone, err));
     CAIRN_HOLD(&session->lock);
-    cairn_client_save_looked_at(save);
+    mark_looked_at(save);
     if (milestone == CAIRN_COPIED && cairn_client_save_reads(save))
         return cairn_client_save_named(save, not_copied(save, err), err);
     if (is_reached(save, milestone)) return CAIRN_OK;
@@ -375,7 +435,7 @@ void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *
     struct cairn_session *session = save->session;
     bool lock = session && session->pid == getpid();
     if (lock) cairn_lock_take(&session->lock);
-    cairn_client_progress_look(save, ret);
+    read_status(save, ret);
     if (lock) cairn_lock_give(&session->lock);
 }
 

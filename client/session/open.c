@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open a session: check the options, connect, open the attempt, map the slabs.
- * Everything here runs before the session's thread starts or after it ended. */
-#include "client/session/open.h"
+/*
+ * Open a session: check the options, connect, open the attempt, map the slabs; close it; renew it.
+ * Everything here runs before the session's thread starts or after it ended.
+ */
+#include "client/session/session.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/session/alone.h"
-#include "client/session/dispatch.h"
-#include "client/session/io.h"
+#include "client/session/memory.h"
 #include "client/session/options.h"
-#include "client/session/origin.h"
 #include "client/session/process.h"
-#include "client/session/window.h"
 #include "client/session/wire.h"
 #include "common/text.h"
 
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 #define OPEN_AGAIN_MS 10000
 #define OPEN_PAUSE_MS 50
-#define COPY_THREADS_MAX CAIRN_CLIENT_COPY_THREADS_MAX
 
 /* ---- options ---- */
 
@@ -72,9 +69,9 @@ static enum cairn_code read_threads(const struct cairn_open_options *options,
         enum cairn_code code = cairn_parse_u64(cairn_view_of(text), &threads, err);
         if (code) return cairn_within(err, CAIRN_INVALID, "CAIRN_COPY_THREADS");
     }
-    if (threads > COPY_THREADS_MAX)
+    if (threads > CAIRN_CLIENT_COPY_THREADS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "copy_threads %" PRIu64 ": at most %d", threads,
-                          COPY_THREADS_MAX);
+                          CAIRN_CLIENT_COPY_THREADS_MAX);
     ret->copy_threads = (uint32_t)threads;
     return CAIRN_OK;
 }
@@ -146,46 +143,6 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_client_slabs_map(struct cairn_frame *answer, uint64_t bytes,
-                                       struct cairn_client_slabs *ret, struct cairn_error *err) {
-    struct cairn_msg_slabs_given told = {0};
-    if (cairn_msg_slabs_given_read(answer->message, "", &told, err) != CAIRN_OK || told.count < 1 ||
-        told.count > CAIRN_CLIENT_GENERATIONS_MAX || answer->fd_count != told.count ||
-        told.bytes < bytes)
-        return cairn_fail(err, CAIRN_PROTOCOL, "slabs without the memory that was asked for");
-    for (uint32_t i = 0; i < told.count; i++) {
-        struct cairn_slab *slab = &ret->slabs[i];
-        int fd = answer->fds[i];
-        answer->fds[i] = -1;
-        CAIRN_TRY(cairn_slab_attach(fd, told.bytes, true, slab, err));
-        ret->count = i + 1;
-        cairn_client_process_watch(slab->fd);
-        (void)madvise(slab->data, slab->size_bytes, MADV_DONTFORK);
-    }
-    return CAIRN_OK;
-}
-
-void cairn_client_slabs_unmap(struct cairn_client_slabs *slabs) {
-    for (uint32_t i = 0; i < slabs->count; i++) {
-        cairn_client_process_unwatch(slabs->slabs[i].fd);
-        cairn_slab_release(&slabs->slabs[i]);
-    }
-    slabs->count = 0;
-}
-
-void cairn_client_slabs_take(struct cairn_session *session, struct cairn_client_slabs *ret) {
-    ret->count = session->slab_count;
-    memcpy(ret->slabs, session->slabs, sizeof ret->slabs);
-    session->slab_count = 0;
-}
-
-void cairn_client_slabs_set(struct cairn_session *session, struct cairn_client_slabs *take_slabs) {
-    CAIRN_PROMISE(!session->slab_count, return);
-    memcpy(session->slabs, take_slabs->slabs, sizeof session->slabs);
-    session->slab_count = take_slabs->count;
-    take_slabs->count = 0;
-}
-
 static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadline_ms,
                                   struct cairn_error *err) {
     CAIRN_AUTO(frame) slabs = {0}, done = {0};
@@ -224,7 +181,8 @@ static enum cairn_code converse(struct cairn_session *session, uint64_t deadline
     return cairn_client_thread_start(session, err);
 }
 
-void cairn_client_session_forget(struct cairn_session *session) {
+/* Release the link and what was received over it: slabs and the uploader's name of the session. */
+static void forget_link(struct cairn_session *session) {
     cairn_client_link_close(&session->link);
     struct cairn_client_slabs slabs;
     cairn_client_slabs_take(session, &slabs);
@@ -244,7 +202,7 @@ static enum cairn_code open_until(struct cairn_session *session, struct cairn_er
     for (;;) {
         enum cairn_code code = converse(session, deadline_ms, &met, err);
         if (code != CAIRN_UPLOADER_GONE || !met || cairn_mono_ms() >= until_ms) return code;
-        cairn_client_session_forget(session);
+        forget_link(session);
         CAIRN_HOLD(&session->lock);
         uint64_t again_ms = cairn_min_u64(until_ms, cairn_mono_ms() + OPEN_PAUSE_MS);
         if (cairn_client_pause(session, again_ms, err) == CAIRN_INTERRUPTED)
@@ -285,7 +243,7 @@ void cairn_client_session_stop(struct cairn_session *session) {
 
 void cairn_client_session_free(struct cairn_session *session) {
     cairn_client_device_release(&session->device); /* before the memory goes that it has locked */
-    cairn_client_session_forget(session);
+    forget_link(session);
     cairn_client_window_release(session);
     cairn_condition_release(&session->changed);
     cairn_lock_release(&session->lock);
@@ -309,7 +267,7 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
     STAILQ_INIT(&session->locked.queue);
     cairn_lock_init(&session->lock, CAIRN_LOCK_client_session);
     cairn_condition_init(&session->changed);
-    cairn_client_window_init(session);
+    session->window.slab.fd = -1;
     cairn_client_process_nonce(session->proc);
     struct cairn_open_options own;
     enum cairn_code code = CAIRN_CLIENT_OPTIONS(options, &own, err);
@@ -320,5 +278,118 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
     }
     if (session->rank == 0 && !session->read_only) session->origin = cairn_client_origin();
     *ret = session;
+    return CAIRN_OK;
+}
+
+/* ---- renewal ---- */
+
+/* What a renewal does not name stays as it was. */
+static void keep_present(const struct cairn_session *session, struct cairn_open_options *options) {
+    if (!options->run) options->run = session->run;
+    if (!options->socket) options->socket = session->socket;
+    if (!options->timeout_ms) options->timeout_ms = session->timeout_ms;
+    if (!options->wait_staged_ms) options->wait_staged_ms = session->wait_staged_ms;
+    if (!options->copy_threads) options->copy_threads = session->copy_threads;
+    if (!options->bytes) options->bytes = session->bytes;
+    options->interruptible = session->interruptible;
+}
+
+static enum cairn_code check_same(const struct cairn_session *session,
+                                  const struct cairn_session *made, struct cairn_error *err) {
+    if (strcmp(session->run, made->run) != 0 || strcmp(session->socket, made->socket) != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "a session is renewed on its own run and socket (%s at %s); open another "
+                          "one for %s at %s",
+                          session->run, session->socket, made->run, made->socket);
+    if (session->read_only || made->read_only)
+        return cairn_fail(err, CAIRN_INVALID, "a read_only session has no attempt to renew");
+    if (session->attempt && strcmp(session->job, made->job) == 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "job '%s' is the present attempt's; give `job` a string that is new and "
+                          "the same on all ranks",
+                          made->job);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_session_renewal(const struct cairn_session *session,
+                                             const struct cairn_open_options *options,
+                                             struct cairn_session **ret, struct cairn_error *err) {
+    struct cairn_open_options own;
+    struct cairn_session *made = NULL;
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
+    keep_present(session, &own);
+    CAIRN_TRY(cairn_client_session_new(&own, session->sink, &made, err));
+    enum cairn_code code = check_same(session, made, err);
+    if (code)
+        cairn_client_session_free(made);
+    else
+        *ret = made;
+    return code;
+}
+
+static void swap_texts(char **one, char **other) {
+    char *kept = *one;
+    *one = *other;
+    *other = kept;
+}
+
+void cairn_client_session_take(struct cairn_session *session, struct cairn_session *take_made) {
+    CAIRN_PROMISE(!session->thread_started && session->link.fd < 0, return );
+    cairn_client_device_release(&session->device); /* before the memory goes that it has locked */
+    forget_link(session);
+    cairn_client_window_release(session);
+    memcpy(session->job, take_made->job, sizeof session->job);
+    memcpy(session->incarnation, take_made->incarnation, sizeof session->incarnation);
+    swap_texts(&session->resume, &take_made->resume);
+    json_t *origin = session->origin;
+    session->origin = take_made->origin;
+    take_made->origin = origin;
+    session->rank = take_made->rank;
+    session->world_size = take_made->world_size;
+    session->local_rank = take_made->local_rank;
+    session->local_world_size = take_made->local_world_size;
+    session->bytes = take_made->bytes;
+    session->node_bytes = take_made->node_bytes;
+    session->timeout_ms = take_made->timeout_ms;
+    session->wait_staged_ms = take_made->wait_staged_ms;
+    session->copy_threads = take_made->copy_threads;
+    session->abort_on_disconnect = take_made->abort_on_disconnect;
+    session->resumed = (struct cairn_resume){0};
+    session->attempt = 0;
+    session->nonce[0] = '\0';
+    cairn_client_session_free(take_made);
+    CAIRN_HOLD(&session->lock); /* `leaving` keeps calls out until it is open */
+    session->locked.stop = false;
+}
+
+void cairn_client_session_ready(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    session->locked.leaving = false;
+    cairn_client_changed(session);
+}
+
+void cairn_client_session_refuse(struct cairn_session *session, const struct cairn_error *why) {
+    cairn_client_session_stop(session);
+    CAIRN_HOLD(&session->lock);
+    session->locked.refusal = *why;
+    session->locked.state = CAIRN_CLIENT_REFUSED;
+    session->locked.stop = false;
+    session->locked.leaving = false;
+    cairn_client_changed(session);
+}
+
+/* ---- what the attempt said ---- */
+
+enum cairn_code cairn_session_weights(struct cairn_session *session, const uint32_t *ranks,
+                                      size_t count, uint32_t *ret_weights,
+                                      struct cairn_error *err) {
+    CAIRN_CLIENT_CALL(session, err);
+    if (count && (!ranks || !ret_weights)) return cairn_fail(err, CAIRN_INVALID, "no ranks");
+    for (size_t i = 0; i < count; i++)
+        if (ranks[i] >= session->world_size)
+            return cairn_fail(err, CAIRN_INVALID, "rank %u of a world of %u", ranks[i],
+                              session->world_size);
+    for (size_t i = 0; i < count; i++)
+        ret_weights[i] = session->weights ? (uint32_t)(session->weights[ranks[i]] - '0') : 1;
     return CAIRN_OK;
 }

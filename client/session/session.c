@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -143,8 +144,8 @@ enum cairn_code cairn_client_timed_out(const struct cairn_session *session, cons
     return cairn_fail(err, CAIRN_TIMEOUT,
                       "the uploader at %s%s does not answer: nothing came from it for %.1f s, %s "
                       "was due",
-                      session->socket, process,
-                      (double)(cairn_mono_ms() - heard_ms) / 1000, wanted);
+                      session->socket, process, (double)(cairn_mono_ms() - heard_ms) / 1000,
+                      wanted);
 }
 
 bool cairn_client_stopping(const struct cairn_session *session) {
@@ -310,4 +311,33 @@ void cairn_client_ping(struct cairn_session *session) {
                                                  .deadline_ms = cairn_mono_ms()};
     if (cairn_client_post(session, &request, &pending, NULL) == CAIRN_OK)
         cairn_client_abandon(session, &pending);
+}
+
+/* ---- threads ---- */
+
+/* Signals are blocked before the thread is made, so that it never has one to take. */
+int cairn_client_thread(pthread_t *ret, const pthread_attr_t *attributes, void *(*run)(void *owner),
+                        void *owner) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(ret, attributes, run, owner);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+bool cairn_client_detached(struct cairn_session *session, void *(*run)(void *owner), void *owner) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    cairn_lock_take(&session->lock);
+    session->locked.calls++;
+    cairn_lock_give(&session->lock);
+    bool ready = !pthread_attr_init(&attributes), started = false;
+    if (ready) {
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        started = !cairn_client_thread(&thread, &attributes, run, owner);
+        pthread_attr_destroy(&attributes);
+    }
+    if (!started) cairn_client_leave(session);
+    return started;
 }

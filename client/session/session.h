@@ -8,38 +8,85 @@
  *               CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the moment it went.
  *               An uploader that says it is stopping (a begin is refused as `unavailable`) finishes
  *               what it has; for a new save it counts as away, and the next one gets that save.
+ *          2    a renewal with wrong options changes nothing: they are read into a session of their
+ *               own first. Of the former attempt nothing is left when the next one is opened: no
+ *               link, slab, window, page-lock or count of waiting calls. Run, socket and rights
+ *               stay.
+ *          Q2   when the uploader dies before the session is open, it is tried again; the same
+ *               process gets the same attempt.
  *          K04  the thread connects again, offers the slabs and the unfinished saves, and sends the
- *               failures that were not reported yet (client/session/io.c, client/save/offer.c).
+ *               failures that were not reported yet (client/session/wire.c, client/save/sink.c).
  *          Q40  a save that was sealed, and whose version ended while the uploader was away, hears
  *               how from the server by the one that comes back; no answer lost in between is an
  *               error.
  *          K06  cairn_close ends and awaits calls of other threads before it frees anything.
  *          K10  a forked child is refused by its pid before any lock is touched.
  *          K11  events of another session's uuid are dropped.
- * Limits:  2 slab generations; one restore window.
+ *          K21  no thread of the library takes signals.
+ * Limits:  2 slab generations; one restore window; frames as api/frame.h.
  * Threads: `locked` is guarded by lock (client_session); `link` belongs to the I/O thread once it
- *          runs, and to calls in their turns (wire.h); all else is immutable after cairn_open.
+ *          runs, and to calls in their turns (wire.h); all else is immutable after cairn_open. A
+ *          struct cairn_client_message belongs to whoever holds it.
  * Next:    client/README.md follows a save and a restore through the files.
  */
 #pragma once
 
+#include <cairn/cairn.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include <cairn/cairn.h>
-
+#include "api/frame.h"
 #include "api/messages.h"
 #include "client/device/device.h"
-#include "client/session/job.h"
-#include "client/session/link.h"
+#include "client/session/options.h"
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/memory.h"
 
+/* ---- frames on their way out ---- */
+
+struct cairn_client_message {
+    STAILQ_ENTRY(cairn_client_message) place; /* in the session's queue */
+    struct cairn_buf bytes;
+    size_t sent;
+    int fds[CAIRN_NET_FDS_MAX]; /* owned duplicates, closed once sent */
+    size_t fd_count;
+};
+/* message is encoded and fds are duplicated, so the caller's may go. */
+enum cairn_code cairn_client_message_new(const json_t *message, struct cairn_view blob,
+                                         const int *fds, size_t fd_count,
+                                         struct cairn_client_message **ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_client_message_free(struct cairn_client_message *message);
+CAIRN_DEFINE_AUTO_PTR(client_message);
+
+struct cairn_client_link {
+    int fd;                  /* -1: not connected */
+    int pid;                 /* of the process that listens; 0: not known */
+    bool interruptible;      /* wait ends with CAIRN_INTERRUPTED after a signal */
+    const sigset_t *signals; /* blocked while it waits, instead of those of the thread; or NULL */
+    struct cairn_frame_reader reader;
+};
+/* CAIRN_UPLOADER_GONE: nobody listens. *ret_left: the socket's file is there all the same, as a
+ * killed uploader leaves it. */
+enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_link *ret,
+                                       bool *ret_left, struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_client_link_close(struct cairn_client_link *link);
+/* poll of one descriptor; signals: blocked for as long, instead of those of the thread, or NULL. */
+int cairn_client_poll(struct pollfd *wanted, uint64_t ms, const sigset_t *signals);
+/* What an answer says: CAIRN_OK when it is named `wanted`, the error that it carries, or
+ * CAIRN_PROTOCOL. */
+enum cairn_code cairn_client_answer_check(const struct cairn_frame *answer, const char *wanted,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Value of an integer field; false: it is not there. */
+bool cairn_client_u64_of(const json_t *message, const char *field, uint64_t *ret);
+
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
 #define CAIRN_CLIENT_RESTART_MS 10000 /* an uploader that said it stops is back by then */
-#define CAIRN_CLIENT_PING_MS 500 /* a live uploader answers a ping by then */
+#define CAIRN_CLIENT_PING_MS 500      /* a live uploader answers a ping by then */
 #define CAIRN_CLIENT_COPY_THREADS_MAX 64
 #define CAIRN_CLIENT_SLOTS 4 /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
@@ -75,7 +122,7 @@ struct cairn_client_sink {
     /* An answer for which no call waits. */
     void (*answer)(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id);
     void (*link_ended)(struct cairn_session *session); /* the link ended */
-    void (*up)(struct cairn_session *session);      /* there is a new one, and it took the offer */
+    void (*up)(struct cairn_session *session); /* there is a new one, and it took the offer */
     /* After `up`, on the session's thread, without the lock: finishes copies that were handed over
      * after `offer` had looked for them. */
     void (*finish)(struct cairn_session *session);
@@ -95,12 +142,12 @@ struct cairn_session {
     char proc[CAIRN_UUID_TEXT_BYTES];
     char *socket;
     char *resume;
-    json_t *origin; /* client/session/origin.h; rank 0's, immutable */
+    json_t *origin; /* client/session/options.h; rank 0's, immutable */
     uint32_t rank, world_size, local_rank, local_world_size;
     _Atomic uint64_t bytes, node_bytes; /* what cairn_session_reserve said last */
     uint32_t timeout_ms, wait_staged_ms;
     uint32_t copy_threads; /* 0: as many as help (client/save/copy.h) */
-    char *weights; /* owned: of the attempt's ranks, a digit each; NULL: equal */
+    char *weights;         /* owned: of the attempt's ranks, a digit each; NULL: equal */
     bool read_only, interruptible, abort_on_disconnect;
     const sigset_t *open_signals; /* of the thread in cairn_open, which has them blocked; or NULL */
     uint64_t attempt;
@@ -129,23 +176,23 @@ struct cairn_session {
     struct cairn_lock lock;
     struct cairn_condition changed; /* answers, events, the link's state, reports */
     const struct cairn_client_sink *sink;
-    struct cairn_client_saves *saves; /* client/save/'s, by the lock, too */
+    struct cairn_client_saves *saves;   /* client/save/'s, by the lock, too */
     struct cairn_client_reader *reader; /* client/restore/'s; NULL: nothing was read in the
                                            background */
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
-        char away_why[320];   /* what was lacking at the last try; "": the uploader alone ... */
-        bool turned_away;     /* ... or, by its own word, what the uploader lacks */
-        uint64_t received_ms; /* when the last frame came */
-        int uploader_pid;     /* of the process that listens; 0: not known */
-        uint32_t version;     /* of the socket, as the last welcome said */
-        uint32_t epoch;       /* counts links, from 1 */
+        char away_why[320];      /* what was lacking at the last try; "": the uploader alone ... */
+        bool turned_away;        /* ... or, by its own word, what the uploader lacks */
+        uint64_t received_ms;    /* when the last frame came */
+        int uploader_pid;        /* of the process that listens; 0: not known */
+        uint32_t version;        /* of the socket, as the last welcome said */
+        uint32_t epoch;          /* counts links, from 1 */
         uint32_t stopping_epoch; /* the link over which the uploader said that it stops; 0: none */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
-        char node[65];    /* of the last welcome */
-        char renamed[65]; /* what the node was called before; "": as now */
+        char node[65];                             /* of the last welcome */
+        char renamed[65];                          /* what the node was called before; "": as now */
         STAILQ_HEAD(, cairn_client_message) queue; /* to be sent */
         LIST_HEAD(, cairn_client_pending) pending;
         LIST_HEAD(, cairn_restore) restores; /* client/restore/'s */
@@ -157,8 +204,8 @@ struct cairn_session {
         } stoppable;
         bool stop, window_taken;
         bool reading, writing, cut; /* turns, and the link is broken (wire.h) */
-        uint32_t calls; /* under way; the session is not freed before they have ended */
-        bool leaving;   /* `bye` is on its way: a link that ends now is not made again */
+        uint32_t calls;             /* under way; the session is not freed before they have ended */
+        bool leaving; /* `bye` is on its way: a link that ends now is not made again */
     } locked;
 };
 
@@ -266,3 +313,48 @@ enum cairn_code cairn_client_speaks(struct cairn_session *session, uint32_t vers
  * not trusted: CAIRN_INTERNAL with the place. Asked before something is sealed or handed out. */
 enum cairn_code cairn_client_sound(const struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- opening and closing; the session's thread runs in between (client/session/open.c) ---- */
+
+/* Checks the options and connects to nothing. sink is called from open on. */
+enum cairn_code cairn_client_session_new(const struct cairn_open_options *options,
+                                         const struct cairn_client_sink *sink,
+                                         struct cairn_session **ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Connect, open the attempt, map the slabs, start the thread. */
+enum cairn_code cairn_client_session_open(struct cairn_session *session,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* No thread and no link from here on; calls under way end. */
+void cairn_client_session_stop(struct cairn_session *session);
+void cairn_client_session_free(struct cairn_session *session);
+
+/* Are these sizes possible? *node_bytes 0 becomes what all ranks of the node come to. */
+enum cairn_code cairn_client_bytes_check(const struct cairn_session *session, uint64_t bytes,
+                                         uint64_t *node_bytes,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- the same handle for another attempt; the session's thread does not run ---- */
+
+/* A session that is not open, with the options that `session` is to have: those that are 0 or NULL
+ * are kept, run, socket and rights must be the same, the job another. */
+enum cairn_code cairn_client_session_renewal(const struct cairn_session *session,
+                                             const struct cairn_open_options *options,
+                                             struct cairn_session **ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* A stopped session gets the options of take_made and may be opened. */
+void cairn_client_session_take(struct cairn_session *session, struct cairn_session *take_made);
+/* It was opened: calls are let in. */
+void cairn_client_session_ready(struct cairn_session *session);
+/* It was not: every call returns why, until it is renewed or closed. */
+void cairn_client_session_refuse(struct cairn_session *session, const struct cairn_error *why);
+
+/* ---- threads ---- */
+
+/* pthread_create, for a thread that takes no signals. */
+int cairn_client_thread(pthread_t *ret, const pthread_attr_t *attributes, void *(*run)(void *owner),
+                        void *owner) CAIRN_MUST_USE;
+
+/* One that ends by itself. The session counts it as a call from before it starts until
+ * cairn_client_leave, which is its last step: cairn_close awaits it. False: there is none, and the
+ * call is not counted. */
+bool cairn_client_detached(struct cairn_session *session, void *(*run)(void *owner), void *owner);

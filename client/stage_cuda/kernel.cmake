@@ -43,6 +43,6 @@ if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND CAIRN_NVCC_ARGUMENTS)
     COMMAND ${CAIRN_NVCC} ${CAIRN_NVCC_ARGUMENTS} -o ${image} ${kernel}
     DEPENDS ${kernel} ${CMAKE_SOURCE_DIR}/client/stage_cuda/kernel.h
     ${CMAKE_SOURCE_DIR}/formats/rounded.h VERBATIM)
-  set_source_files_properties(client/stage_cuda/image.c PROPERTIES OBJECT_DEPENDS ${image}
+  set_source_files_properties(client/stage_cuda/lane.c PROPERTIES OBJECT_DEPENDS ${image}
     COMPILE_DEFINITIONS CAIRN_CUDA_IMAGE_FILE="${image}")
 endif()

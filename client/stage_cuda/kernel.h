@@ -71,11 +71,11 @@ struct cairn_kernel_packing {
 };
 struct cairn_kernel_summing {
     const uint8_t *source;
-    uint64_t *sums; /* of each chunk: the sum, and a 1 above it */
-    uint64_t count; /* of chunks */
-    uint32_t polynomial, zeros;            /* zeros: the sum of a chunk of them */
+    uint64_t *sums;                          /* of each chunk: the sum, and a 1 above it */
+    uint64_t count;                          /* of chunks */
+    uint32_t polynomial, zeros;              /* zeros: the sum of a chunk of them */
     uint32_t factor[CAIRN_KERNEL_SUM_LANES]; /* of a lane, to the end of the chunk */
-    uint32_t row[8][16]; /* half a byte at each place, moved over a row */
+    uint32_t row[8][16];                     /* half a byte at each place, moved over a row */
 };
 
 /* ---- gather ---- */

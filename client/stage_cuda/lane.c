@@ -1,17 +1,364 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels have a stream of their own, so that one runs while a copy is under way. A copy out of a
+/*
+ * Kernels have a stream of their own, so that one runs while a copy is under way. A copy out of a
  * scratch waits for the event that it is filled, and the next kernel that fills it for the one that
- * it is empty. */
-#include "client/stage_cuda/lane.h"
+ * it is empty. Few blocks keep the link busy, and leave a large device to the trainer.
+ */
 
-#include "client/stage_cuda/rows.h"
+#include <limits.h>
 
+#include "api/table.h"
+#include "client/stage_cuda/inside.h"
+#include "common/crc.h"
+
+#define THREADS 256 /* of a block */
+#define BLOCKS_MAX 256
+#define ELEMENTS_WIDE ((uint64_t)1 << 31)
+#define PITCH_MAX INT_MAX /* of a copy in rows; more is copied row by row */
 /* As much as is asked for at once (client/save/copy.c). With 8 MiB an H200 converted at 0.88 of the
  * speed of a bare copy: a copy that waits for an event begins some 20 us late. */
 #define SCRATCH_BYTES_MAX (16 * CAIRN_MIB)
 #define SCRATCH_BYTES_MIN (64 * CAIRN_KIB)
 #define PACKED_BYTES_MAX (64 * CAIRN_KIB) /* copied in as long as a call of a copy takes */
 #define ROW_BYTES_MIN (16 * CAIRN_KIB)    /* from here on rows are copied from where they lie */
+
+/* ---- the image ---- */
+
+/* The bytes of the file that nvcc made stand in the plug-in, so there is no file to find: machine
+ * code for the devices that the toolkit knew, and PTX for newer ones. NULL: built without nvcc. */
+#ifdef CAIRN_CUDA_IMAGE_FILE
+__asm__(".section .rodata\n"
+        ".balign 64\n"
+        ".local cairn_cuda_image_begin\n"
+        "cairn_cuda_image_begin:\n"
+        ".incbin \"" CAIRN_CUDA_IMAGE_FILE "\"\n"
+        ".balign 8\n"
+        ".quad 0\n"
+        ".previous\n");
+extern const uint8_t cairn_cuda_image_begin[] __attribute__((visibility("hidden")));
+
+static const void *kernel_image(void) {
+    return cairn_cuda_image_begin;
+}
+#else
+static const void *kernel_image(void) {
+    return NULL;
+}
+#endif
+
+_Static_assert(CAIRN_KERNEL_DIMENSIONS_MAX == CAIRN_STRIDED_DIMENSIONS_MAX, "dimensions");
+_Static_assert(CAIRN_KERNEL_SUM_BYTES == CAIRN_DEVICE_SUM_BYTES, "chunks");
+_Static_assert(THREADS % CAIRN_KERNEL_SUM_LANES == 0, "whole warps");
+
+/* ---- loading ---- */
+
+/* The lock is held. */
+static enum cairn_code load(const struct cairn_cuda *cuda, struct cairn_cuda_place *place,
+                            struct cairn_error *err) {
+    static const char *const names[] = {
+#define KERNEL_NAME(name, about) "cairn_kernel_" #name,
+        CAIRN_KERNELS(KERNEL_NAME)
+#undef KERNEL_NAME
+    };
+    void *module = NULL, *kernels[CAIRN_KERNEL_COUNT] = {0};
+    enum cairn_code code =
+        CAIRN_CUDA_DRIVER(&cuda->driver, ModuleLoadData, (&module, kernel_image()), err);
+    if (code == CAIRN_NO_MEMORY) return code;
+    if (code)
+        return cairn_within(err, CAIRN_UNSUPPORTED,
+                            "device %d takes no kernel of this libcairn_cuda.so", place->device);
+    for (size_t i = 0; i < CAIRN_KERNEL_COUNT && !code; i++)
+        code = CAIRN_CUDA_DRIVER(&cuda->driver, ModuleGetFunction, (&kernels[i], module, names[i]),
+                                 err);
+    if (code) {
+        (void)cuda->driver.ModuleUnload(module);
+        return cairn_within(err, CAIRN_UNSUPPORTED, "the kernels of this libcairn_cuda.so");
+    }
+    memcpy(place->kernels, kernels, sizeof kernels);
+    place->module = module;
+    return CAIRN_OK;
+}
+
+/* What does not depend on the bytes. */
+static struct cairn_kernel_summing summing(void) {
+    static const uint8_t zeros[CAIRN_KERNEL_SUM_BYTES];
+    struct cairn_kernel_summing ret = {.polynomial = cairn_crc32c_power_of_x(32)};
+    uint32_t over_row = cairn_crc32c_power_of_x(32 * CAIRN_KERNEL_SUM_LANES);
+    for (uint32_t lane = 0; lane < CAIRN_KERNEL_SUM_LANES; lane++)
+        ret.factor[lane] = cairn_crc32c_power_of_x(32 * (CAIRN_KERNEL_SUM_LANES - lane));
+    for (uint32_t place = 0; place < 8; place++)
+        for (uint32_t half = 0; half < 16; half++)
+            ret.row[place][half] =
+                cairn_kernel_multiply(half << (4 * place), over_row, ret.polynomial);
+    ret.zeros = cairn_crc32c(0, zeros, sizeof zeros);
+    return ret;
+}
+
+enum cairn_code cairn_cuda_kernels_load(struct cairn_cuda *cuda, struct cairn_cuda_place *place,
+                                        struct cairn_error *err) {
+    if (!kernel_image())
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "this libcairn_cuda.so was built without nvcc and converts nothing on a "
+                          "device: give host memory, or elements of the stored type");
+    CAIRN_HOLD(&cuda->lock);
+    if (place->module) return CAIRN_OK;
+    place->summing = summing();
+    return load(cuda, place, err);
+}
+
+/* ---- elements ---- */
+
+/* What a part's elements are to a kernel: all but `into`, `from` and `elements`. */
+struct elements {
+    struct cairn_kernel_gathering all;
+    size_t width; /* of an element as it is stored */
+};
+
+static bool type_of(unsigned dtype, uint32_t *ret, size_t *ret_width) {
+    if (dtype != CAIRN_DTYPE_F32 && dtype != CAIRN_DTYPE_BF16 && dtype != CAIRN_DTYPE_F16)
+        return false;
+    *ret = dtype == CAIRN_DTYPE_F32    ? CAIRN_KERNEL_F32
+           : dtype == CAIRN_DTYPE_BF16 ? CAIRN_KERNEL_BF16
+                                       : CAIRN_KERNEL_F16;
+    *ret_width = dtype == CAIRN_DTYPE_F32 ? 4 : 2;
+    return true;
+}
+
+enum cairn_code cairn_cuda_kernels_convert(unsigned source_dtype, unsigned dtype,
+                                           struct cairn_error *err) {
+    uint32_t type;
+    size_t width;
+    if (type_of(source_dtype, &type, &width) && type_of(dtype, &type, &width)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED, "on a device F32, BF16 and F16 alone are converted");
+}
+
+/* Pairs of elements are elements of twice the width where all of them stand at whole ones. */
+static void widen(struct cairn_kernel_gathering *all, size_t *width) {
+    unsigned last = all->dimension_count - 1;
+    while (*width < 16) {
+        uint64_t ends = (uintptr_t)all->source | all->count[last] * *width;
+        for (unsigned d = 0; d < last; d++) ends |= (uint64_t)all->stride_bytes[d];
+        if (all->stride_bytes[last] != (int64_t)*width || ends % (2 * *width)) return;
+        *width *= 2;
+        all->count[last] /= 2;
+        all->stride_bytes[last] *= 2;
+    }
+}
+
+static uint32_t type_of_width(size_t width) {
+    uint32_t type = CAIRN_KERNEL_1;
+    for (; width > 1; width /= 2) type++;
+    return type;
+}
+
+/* The widest element that the rows of the part allow. */
+static struct elements elements_of(const struct cairn_device_part *part) {
+    struct elements ret = {.all = {.source = part->memory, .dimension_count = 1}};
+    struct cairn_kernel_gathering *all = &ret.all;
+    size_t source_width = 1;
+    bool converted = part->source_dtype != part->dtype;
+    if (converted) {
+        bool known = type_of(part->source_dtype, &all->source_type, &source_width) &&
+                     type_of(part->dtype, &all->type, &ret.width);
+        CAIRN_PROMISE(known, return ret);
+    }
+    all->count[0] = UINT64_MAX;
+    all->stride_bytes[0] = (int64_t)source_width;
+    if (part->strided) {
+        all->dimension_count = part->strided->dimension_count;
+        for (unsigned d = 0; d < part->strided->dimension_count; d++) {
+            all->count[d] = part->strided->count[d];
+            all->stride_bytes[d] = part->strided->stride_bytes[d];
+        }
+    }
+    if (converted) return ret;
+    ret.width = part->strided ? part->strided->element_bytes : 1;
+    if (part->strided && all->dimension_count) widen(all, &ret.width);
+    all->source_type = all->type = type_of_width(ret.width);
+    return ret;
+}
+
+/* Bytes of each contiguous row; UINT64_MAX where there are no rows. */
+static uint64_t contiguous_row_bytes(const struct elements *elements) {
+    const struct cairn_kernel_gathering *all = &elements->all;
+    unsigned last = all->dimension_count - 1;
+    if (!all->dimension_count) return UINT64_MAX;
+    if (all->stride_bytes[last] != (int64_t)elements->width) return elements->width;
+    return all->dimension_count == 1 ? UINT64_MAX : all->count[last] * elements->width;
+}
+
+/* ---- starting ---- */
+
+static enum cairn_code start(const struct cairn_cuda *cuda, const struct cairn_cuda_place *place,
+                             enum cairn_kernel kernel, void *stream, uint64_t blocks,
+                             const void *arguments, struct cairn_error *err) {
+    void *values[] = {(void *)(uintptr_t)arguments};
+    return CAIRN_CUDA_DRIVER(
+        &cuda->driver, LaunchKernel,
+        (place->kernels[kernel], (unsigned)blocks, 1, 1, THREADS, 1, 1, 0, stream, values, NULL),
+        err);
+}
+
+static enum cairn_code start_gather(const struct cairn_cuda *cuda,
+                                    const struct cairn_cuda_place *place, void *stream,
+                                    const struct elements *elements, uint64_t from, uint64_t count,
+                                    uint8_t *into, struct cairn_error *err) {
+    struct cairn_kernel_gathering all = elements->all;
+    uint64_t left = from;
+    all.into = into;
+    all.from = from;
+    all.elements = count;
+    all.wide = count >= ELEMENTS_WIDE;
+    for (uint32_t d = 1; d < all.dimension_count; d++) all.wide |= all.count[d] >= ELEMENTS_WIDE;
+    for (uint32_t d = all.dimension_count; d > 1 && !all.wide; d--) {
+        all.first[d - 1] = (uint32_t)(left % all.count[d - 1]);
+        left /= all.count[d - 1];
+    }
+    if (all.dimension_count && !all.wide) all.source += (int64_t)left * all.stride_bytes[0];
+    uint64_t blocks = cairn_min_u64(cairn_div_up(count, THREADS), BLOCKS_MAX);
+    return start(cuda, place, CAIRN_KERNEL_gather, stream, blocks, &all, err);
+}
+
+static enum cairn_code start_pack(const struct cairn_cuda *cuda,
+                                  const struct cairn_cuda_place *place, void *stream,
+                                  const struct cairn_kernel_packing *packing,
+                                  struct cairn_error *err) {
+    return start(cuda, place, CAIRN_KERNEL_pack, stream, packing->count, packing, err);
+}
+
+static enum cairn_code start_sum(const struct cairn_cuda *cuda,
+                                 const struct cairn_cuda_place *place, void *stream,
+                                 const void *chunks, uint64_t count, uint64_t *sums,
+                                 struct cairn_error *err) {
+    struct cairn_kernel_summing all = place->summing;
+    all.source = chunks;
+    all.sums = sums;
+    all.count = count;
+    uint64_t blocks = cairn_div_up(count, THREADS / CAIRN_KERNEL_SUM_LANES);
+    return start(cuda, place, CAIRN_KERNEL_sum, stream, cairn_min_u64(blocks, BLOCKS_MAX), &all,
+                 err);
+}
+
+/* ---- rows: a strided part is cut into planes; those that join wait until one comes that does not
+ * ---- */
+
+struct copying {
+    const struct cairn_cuda_runtime *cuda;
+    const struct cairn_device_part *part;
+    void *stream;
+    struct cairn_strided_rows plane; /* the first of those that wait to be copied at once */
+    size_t planes;                   /* how many do */
+    int64_t plane_bytes;             /* from one to the next */
+    enum cairn_code code;
+    struct cairn_error *err;
+};
+
+/* Rows of `bytes` each, `step` apart at the device and one behind the other in host memory. */
+static enum cairn_code copy_rows(const struct copying *copying, int64_t place, uint64_t dense,
+                                 size_t bytes, uint64_t rows, int64_t step) {
+    const struct cairn_cuda_runtime *cuda = copying->cuda;
+    const struct cairn_device_part *part = copying->part;
+    char *memory = (char *)(uintptr_t)part->memory + place;
+    char *host = (char *)part->host + dense;
+    bool in = part->into_device;
+    int kind = in ? CAIRN_CUDA_HOST_TO_DEVICE : CAIRN_CUDA_DEVICE_TO_HOST;
+    if (rows > 1 && step >= (int64_t)bytes && step <= PITCH_MAX) {
+        size_t apart = (size_t)step;
+        return CAIRN_CUDA(cuda, Memcpy2DAsync,
+                          (in ? memory : host, in ? apart : bytes, in ? host : memory,
+                           in ? bytes : apart, bytes, (size_t)rows, kind, copying->stream),
+                          copying->err);
+    }
+    for (uint64_t row = 0; row < rows; row++, memory += step, host += bytes)
+        CAIRN_TRY(CAIRN_CUDA(cuda, MemcpyAsync,
+                             (in ? memory : host, in ? host : memory, bytes, kind, copying->stream),
+                             copying->err));
+    return CAIRN_OK;
+}
+
+static size_t width_of(const struct copying *copying) {
+    return copying->part->strided->element_bytes;
+}
+
+static enum cairn_code copy_plane(const struct copying *copying) {
+    const struct cairn_strided_rows *plane = &copying->plane;
+    size_t width = width_of(copying);
+    if (plane->column_bytes == (int64_t)width)
+        return copy_rows(copying, plane->place, plane->dense, plane->columns * width, plane->rows,
+                         plane->row_bytes);
+    for (uint64_t row = 0; row < plane->rows; row++)
+        CAIRN_TRY(copy_rows(copying, plane->place + (int64_t)row * plane->row_bytes,
+                            plane->dense + row * plane->columns * width, width, plane->columns,
+                            plane->column_bytes));
+    return CAIRN_OK;
+}
+
+static enum cairn_code copy_planes(const struct copying *copying) {
+    const struct cairn_device_part *part = copying->part;
+    const struct cairn_strided_rows *plane = &copying->plane;
+    size_t bytes = plane->columns * width_of(copying), pitch = (size_t)plane->row_bytes;
+    struct cairn_cuda_pitched memory = {(char *)(uintptr_t)part->memory + plane->place, pitch,
+                                        pitch, (size_t)copying->plane_bytes / pitch};
+    struct cairn_cuda_pitched host = {part->host + plane->dense, bytes, bytes, plane->rows};
+    const struct cairn_cuda_planes planes = {.from = part->into_device ? host : memory,
+                                             .to = part->into_device ? memory : host,
+                                             .row_bytes = bytes,
+                                             .rows = plane->rows,
+                                             .planes = copying->planes,
+                                             .kind = part->into_device ? CAIRN_CUDA_HOST_TO_DEVICE
+                                                                       : CAIRN_CUDA_DEVICE_TO_HOST};
+    return CAIRN_CUDA(copying->cuda, Memcpy3DAsync, (&planes, copying->stream), copying->err);
+}
+
+/* Is it as the planes that wait, as far behind the last of them as that behind the one before it,
+ * and by whole rows? */
+static bool joins(const struct copying *copying, const struct cairn_strided_rows *next,
+                  int64_t *ret_step) {
+    const struct cairn_strided_rows *plane = &copying->plane;
+    int64_t width = (int64_t)width_of(copying), pitch = plane->row_bytes;
+    if (!copying->planes || plane->rows < 2 || next->rows != plane->rows ||
+        next->columns != plane->columns || next->row_bytes != pitch)
+        return false;
+    if (plane->column_bytes != width || next->column_bytes != width ||
+        pitch < (int64_t)plane->columns * width || pitch > PITCH_MAX)
+        return false;
+    *ret_step = next->place - plane->place - (int64_t)(copying->planes - 1) * copying->plane_bytes;
+    if (copying->planes > 1) return *ret_step == copying->plane_bytes;
+    return *ret_step % pitch == 0 && *ret_step / pitch >= (int64_t)plane->rows;
+}
+
+static void copy_waiting(struct copying *copying) {
+    if (!copying->code && copying->planes)
+        copying->code = copying->planes > 1 ? copy_planes(copying) : copy_plane(copying);
+    copying->planes = 0;
+}
+
+static bool copy_cut(void *owner, const struct cairn_strided_rows *rows) {
+    struct copying *copying = owner;
+    int64_t step = 0;
+    if (joins(copying, rows, &step)) {
+        copying->plane_bytes = step;
+        copying->planes++;
+        return true;
+    }
+    copy_waiting(copying);
+    copying->plane = *rows;
+    copying->planes = 1;
+    copying->plane_bytes = 0;
+    return copying->code == CAIRN_OK;
+}
+
+/* Queue it in the stream, for the copy engines alone. Not for a part that is converted. */
+static enum cairn_code copy_in_rows(const struct cairn_cuda_runtime *runtime, void *stream,
+                                    const struct cairn_device_part *part, struct cairn_error *err) {
+    struct copying copying = {.cuda = runtime, .part = part, .stream = stream, .err = err};
+    if (!part->strided) return copy_rows(&copying, (int64_t)part->at, 0, part->bytes, 1, 0);
+    (void)cairn_strided_cut(part->strided, part->at, part->bytes, copy_cut, &copying);
+    copy_waiting(&copying);
+    return copying.code;
+}
+
+/* ---- lanes ---- */
 
 enum cairn_code cairn_cuda_lane_init(struct cairn_cuda_lane *lane, struct cairn_cuda *cuda,
                                      struct cairn_cuda_place *place,
@@ -55,9 +402,9 @@ static enum cairn_code sum(struct cairn_cuda_lane *lane, const uint8_t *bytes, c
         atomic_store(&summed->late, false);
     }
     summed->asked = end;
-    return cairn_cuda_sum(lane->cuda, lane->place, lane->streams.kernels,
-                          bytes + (first * CAIRN_DEVICE_SUM_BYTES - at), end - first,
-                          summed->sums.at + first, err);
+    return start_sum(lane->cuda, lane->place, lane->streams.kernels,
+                     bytes + (first * CAIRN_DEVICE_SUM_BYTES - at), end - first,
+                     summed->sums.at + first, err);
 }
 
 /* ---- by way of a scratch ---- */
@@ -109,10 +456,10 @@ static enum cairn_code end_scratch(struct cairn_cuda_lane *lane, struct cairn_cu
     const struct cairn_cuda_streams *streams = &lane->streams;
     CAIRN_TRY(CAIRN_CUDA(runtime, EventRecord, (scratch->filled, streams->kernels), err));
     CAIRN_TRY(CAIRN_CUDA(runtime, StreamWaitEvent, (streams->copies, scratch->filled, 0), err));
-    CAIRN_TRY(CAIRN_CUDA(runtime, MemcpyAsync,
-                         (host, scratch->memory + skip, (size_t)size, CAIRN_CUDA_DEVICE_TO_HOST,
-                          streams->copies),
-                         err));
+    CAIRN_TRY(CAIRN_CUDA(
+        runtime, MemcpyAsync,
+        (host, scratch->memory + skip, (size_t)size, CAIRN_CUDA_DEVICE_TO_HOST, streams->copies),
+        err));
     CAIRN_TRY(CAIRN_CUDA(runtime, EventRecord, (scratch->emptied, streams->copies), err));
     scratch->used = true;
     lane->turn = (lane->turn + 1) % CAIRN_CUDA_SCRATCHES;
@@ -122,13 +469,11 @@ static enum cairn_code end_scratch(struct cairn_cuda_lane *lane, struct cairn_cu
 /* A part may begin and end within an element, since blocks do. What is not converted can do without
  * a scratch. */
 static enum cairn_code gather(struct cairn_cuda_lane *lane, const struct cairn_device_part *part,
-                              const struct cairn_cuda_elements *elements,
-                              struct cairn_error *err) {
+                              const struct elements *elements, struct cairn_error *err) {
     size_t width = elements->width;
     struct cairn_cuda_scratch *ignored = NULL;
-    if (part->source_dtype == part->dtype &&
-        begin_scratch(lane, &ignored, NULL) == CAIRN_NO_MEMORY)
-        return cairn_cuda_rows_copy(&lane->cuda->runtime, lane->streams.copies, part, err);
+    if (part->source_dtype == part->dtype && begin_scratch(lane, &ignored, NULL) == CAIRN_NO_MEMORY)
+        return copy_in_rows(&lane->cuda->runtime, lane->streams.copies, part, err);
     for (uint64_t done = 0, copied; done < part->bytes; done += copied) {
         struct cairn_cuda_scratch *scratch = NULL;
         size_t skip = (size_t)((part->at + done) % width);
@@ -137,8 +482,8 @@ static enum cairn_code gather(struct cairn_cuda_lane *lane, const struct cairn_d
         uint64_t count =
             cairn_min_u64(scratch->bytes / width, cairn_div_up(skip + part->bytes - done, width));
         copied = cairn_min_u64(part->bytes - done, count * width - skip);
-        CAIRN_TRY(cairn_cuda_gather(lane->cuda, lane->place, lane->streams.kernels, elements, from,
-                                    count, scratch->memory, err));
+        CAIRN_TRY(start_gather(lane->cuda, lane->place, lane->streams.kernels, elements, from,
+                               count, scratch->memory, err));
         CAIRN_TRY(end_scratch(lane, scratch, skip, part->host + done, copied, err));
     }
     return CAIRN_OK;
@@ -190,7 +535,7 @@ static enum cairn_code pack(struct cairn_cuda_lane *lane, struct cairn_error *er
         return copy_ranges(lane, err);
     CAIRN_TRY(code);
     lane->packing.into = scratch->memory;
-    CAIRN_TRY(cairn_cuda_pack(lane->cuda, lane->place, lane->streams.kernels, &lane->packing, err));
+    CAIRN_TRY(start_pack(lane->cuda, lane->place, lane->streams.kernels, &lane->packing, err));
     return end_scratch(lane, scratch, 0, lane->packed_host, lane->packed_bytes, err);
 }
 
@@ -204,21 +549,20 @@ enum cairn_code cairn_cuda_lane_flush(struct cairn_cuda_lane *lane, struct cairn
 /* ---- a part ---- */
 
 enum cairn_code cairn_cuda_lane_put(struct cairn_cuda_lane *lane,
-                                    const struct cairn_device_part *part,
-                                    struct cairn_error *err) {
+                                    const struct cairn_device_part *part, struct cairn_error *err) {
     bool converted = part->source_dtype != part->dtype;
     lane->queued = true;
     CAIRN_TRY(cairn_cuda_lane_flush(lane, err));
     if (converted) CAIRN_TRY(cairn_cuda_kernels_load(lane->cuda, lane->place, err));
     if (converted || (part->strided && lane->has_kernels && !part->into_device)) {
-        const struct cairn_cuda_elements elements = cairn_cuda_elements_of(part);
-        if (converted || cairn_cuda_row_bytes(&elements) < ROW_BYTES_MIN)
+        const struct elements elements = elements_of(part);
+        if (converted || contiguous_row_bytes(&elements) < ROW_BYTES_MIN)
             return gather(lane, part, &elements, err);
     }
     const uint8_t *from = (const uint8_t *)part->memory + part->at;
     if (!part->strided && !part->into_device)
         CAIRN_TRY(sum(lane, from, part->host, part->bytes, err));
-    return cairn_cuda_rows_copy(&lane->cuda->runtime, lane->streams.copies, part, err);
+    return copy_in_rows(&lane->cuda->runtime, lane->streams.copies, part, err);
 }
 
 void cairn_cuda_lane_release(struct cairn_cuda_lane *lane, bool failed) {

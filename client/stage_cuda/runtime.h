@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime: the CUDA runtime's functions that are used here, found in the trainer's process.
+ * runtime: functions of the CUDA runtime and its driver, found in the trainer's process.
  *
- * Why:     a process must not have two of them, and a trainer brings its own (PyTorch's wheels do):
- *          so nothing is linked, and no header is needed to build. What is declared here is the
- *          part of the runtime's binary interface that releases 11 to 13 share; where a toolkit is
- *          installed, tests/client/cuda_types.c compares it with the toolkit's headers.
+ * Why:     a process must not have two runtimes, and a trainer brings its own (PyTorch's wheels
+ *          do): so nothing is linked, and no header is needed to build. What is declared here is
+ *          the part of the runtime's binary interface that releases 11 to 13 share; where a toolkit
+ *          is installed, tests/client/cuda_types.c compares it with the toolkit's headers. A
+ *          runtime registers the kernels of its own release's nvcc only; the driver takes an image
+ *          as it is. And only the driver tells whose context memory has, and makes one current in a
+ *          thread for as long as a call takes. Its functions are the same in every release since
+ *          CUDA 10.1.
  * Promise: 1   the runtime that the process has is taken; only where it has none one is loaded.
  *          2   an error of a call made here is not left for the trainer to find (cudaGetLastError).
+ *          3   a stream of the runtime is one of the driver, and a device's context is the one that
+ *              the runtime has made current.
  * Limits:  Linux, 64 bits.
  * Threads: immutable after init.
- * Next:    stage_cuda.c.
+ * Next:    inside.h.
  */
 #pragma once
 
@@ -29,7 +35,7 @@ enum {
     CAIRN_CUDA_HOST_READ_ONLY = 8,
     CAIRN_CUDA_STREAM_NON_BLOCKING = 1,
     CAIRN_CUDA_READ_ONLY_SUPPORTED = 113, /* an attribute: HOST_READ_ONLY may be asked for */
-    CAIRN_CUDA_EVENT_BLOCKING = 1, /* who waits sleeps, and leaves the core to others */
+    CAIRN_CUDA_EVENT_BLOCKING = 1,        /* who waits sleeps, and leaves the core to others */
     CAIRN_CUDA_EVENT_NO_TIMING = 2
 };
 struct cairn_cuda_pointer {
@@ -84,11 +90,47 @@ struct cairn_cuda_runtime {
     const char *(*name_of)(int status);
     const char *(*text_of)(int status);
 };
-/* CAIRN_UNSUPPORTED: there is none, or one that lacks a function. */
-enum cairn_code cairn_cuda_runtime_find(struct cairn_cuda_runtime *ret,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_OK for 0; else an error with the call and CUDA's name and text of it. */
 enum cairn_code cairn_cuda_check(const struct cairn_cuda_runtime *cuda, const char *call,
                                  int status, struct cairn_error *err) CAIRN_MUST_USE;
 #define CAIRN_CUDA(cuda, call, arguments, err)                                                     \
     cairn_cuda_check((cuda), "cuda" #call, (cuda)->call arguments, (err))
+
+/* ---- the driver ---- */
+
+/* name, arguments; each returns an int, 0: done */
+#define CAIRN_CUDA_DRIVER_CALLS(X)                                                                 \
+    X(PointerGetAttribute, (void *, int, uint64_t))                                                \
+    X(CtxGetCurrent, (void **))                                                                    \
+    X(CtxGetDevice, (int *))                                                                       \
+    X(CtxPushCurrent_v2, (void *))                                                                 \
+    X(CtxPopCurrent_v2, (void **))                                                                 \
+    X(DevicePrimaryCtxGetState, (int, unsigned *, int *))                                          \
+    X(DevicePrimaryCtxRetain, (void **, int))                                                      \
+    X(DevicePrimaryCtxRelease_v2, (int))                                                           \
+    X(ThreadExchangeStreamCaptureMode, (int *))                                                    \
+    X(ModuleLoadData, (void **, const void *))                                                     \
+    X(ModuleUnload, (void *))                                                                      \
+    X(ModuleGetFunction, (void **, void *, const char *))                                          \
+    X(LaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+                     void *, void **, void **))                                                    \
+    X(GetErrorName, (int, const char **))
+
+enum {
+    CAIRN_CUDA_DRIVER_OUT_OF_MEMORY = 2,
+    CAIRN_CUDA_CONTEXT_OF = 1, /* attributes of a pointer */
+    CAIRN_CUDA_BEGIN_OF = 11,
+    CAIRN_CUDA_BYTES_OF = 12,
+    CAIRN_CUDA_CAPTURE_RELAXED = 2
+};
+
+struct cairn_cuda_driver {
+#define CAIRN_CUDA_FIELD(name, arguments) int(*name) arguments;
+    CAIRN_CUDA_DRIVER_CALLS(CAIRN_CUDA_FIELD)
+#undef CAIRN_CUDA_FIELD
+};
+/* CAIRN_OK for 0; else an error with the call and CUDA's name of it. */
+enum cairn_code cairn_cuda_driver_check(const struct cairn_cuda_driver *driver, const char *call,
+                                        int status, struct cairn_error *err) CAIRN_MUST_USE;
+#define CAIRN_CUDA_DRIVER(driver, call, arguments, err)                                            \
+    cairn_cuda_driver_check((driver), "cu" #call, (driver)->call arguments, (err))

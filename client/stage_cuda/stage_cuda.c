@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "client/stage_cuda/lane.h"
+#include "client/stage_cuda/inside.h"
 #include "common/buf.h"
 
 #define LANES_MAX CAIRN_CUDA_PLACES_MAX
@@ -87,8 +87,8 @@ static enum cairn_code make_lane(struct cairn_device_job *job, struct cairn_cuda
     CAIRN_TRY(cairn_cuda_enter(cuda, place, &mode, err));
     enum cairn_code code = cairn_cuda_lane_init(lane, cuda, place, summed, err);
     if (!code && lane->has_kernels && summed->host && !summed->sums.at)
-        summed->sums = cairn_cuda_sums_take(
-            cuda, (size_t)cairn_div_up(summed->bytes, CAIRN_DEVICE_SUM_BYTES));
+        summed->sums =
+            cairn_cuda_sums_take(cuda, (size_t)cairn_div_up(summed->bytes, CAIRN_DEVICE_SUM_BYTES));
     cairn_cuda_leave(cuda, mode);
     return code;
 }
@@ -250,8 +250,7 @@ static enum cairn_code await_lanes(const struct cairn_device_job *job, const str
         int mode = 0;
         if (!mark->events[i]) continue;
         CAIRN_TRY(cairn_cuda_enter(cuda, job->lanes[i]->place, &mode, err));
-        enum cairn_code code =
-            CAIRN_CUDA(&cuda->runtime, EventSynchronize, (mark->events[i]), err);
+        enum cairn_code code = CAIRN_CUDA(&cuda->runtime, EventSynchronize, (mark->events[i]), err);
         cairn_cuda_leave(cuda, mode);
         CAIRN_TRY(code);
     }
@@ -310,8 +309,7 @@ static void end_lane(struct cairn_device_job *job, size_t number, bool last) {
     int mode = 0;
     if (cairn_cuda_enter(cuda, lane->place, &mode, NULL)) return; /* a context that is gone */
     for (size_t k = 0; k < job->mark_count; k++)
-        if (job->marks[k])
-            cairn_cuda_event_give(cuda, lane->place, job->marks[k]->events[number]);
+        if (job->marks[k]) cairn_cuda_event_give(cuda, lane->place, job->marks[k]->events[number]);
     for (size_t k = 0; k < job->followed_count; k++)
         if (job->followed[k].lane == number)
             cairn_cuda_event_give(cuda, lane->place, job->followed[k].event);

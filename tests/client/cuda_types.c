@@ -5,7 +5,6 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include "client/stage_cuda/driver.h"
 #include "client/stage_cuda/runtime.h"
 
 static_assert((int)CAIRN_CUDA_OK == cudaSuccess, "status");

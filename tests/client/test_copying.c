@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "api/dtype.h"
-#include "client/save/copying.h"
+#include "client/save/threads.h"
 #include "common/crc.h"
 #include "tests/client/rank.h"
 
@@ -105,7 +105,7 @@ static void forget(struct shard *shard) {
     EXPECT_EQ_U64(copy(&small, CORES, 0).threads, 1);
 }
 
-TEST(a_rank_begins_with_half_of_the_cores_that_it_has_for_itself) /* copying.h#2 */
+TEST(a_rank_begins_with_half_of_the_cores_that_it_has_for_itself) /* threads.h#7 */
 {
     static const uint32_t rows[][4] = {/* cores, ranks, first, limit */
                                        {128, 8, 4, 16}, {48, 8, 3, 6},  {4, 8, 1, 1},
@@ -118,7 +118,7 @@ TEST(a_rank_begins_with_half_of_the_cores_that_it_has_for_itself) /* copying.h#2
     }
 }
 
-TEST(copies_of_plain_memory_are_compared_in_turns_also_by_another_session) /* copying.h#3, #4 */
+TEST(copies_of_plain_memory_are_compared_in_turns_also_by_another_session) /* threads.h#8, #4 */
 {
     TWO_CORES();
     struct shard shard;
@@ -132,7 +132,7 @@ TEST(copies_of_plain_memory_are_compared_in_turns_also_by_another_session) /* co
     close_shard(&shard);
 }
 
-TEST(the_setting_wins_and_teaches_nothing) /* copying.h#1 */
+TEST(the_setting_wins_and_teaches_nothing) /* threads.h#6 */
 {
     TWO_CORES();
     struct shard shard;
@@ -149,7 +149,7 @@ static int fill(void *owner, uint64_t offset, void *to, uint64_t bytes) {
     return 0;
 }
 
-TEST(what_functions_and_the_caller_write_teaches_nothing) /* copying.h#3 */
+TEST(what_functions_and_the_caller_write_teaches_nothing) /* threads.h#8 */
 {
     TWO_CORES();
     struct shard plain, filled, written;
@@ -184,7 +184,7 @@ static void expect_sums(const struct shard *shard) {
     EXPECT(equal);
 }
 
-TEST(plain_memory_is_compared_leg_by_leg_and_strided_memory_by_whole_shards) /* copying.h#3 */
+TEST(plain_memory_is_compared_leg_by_leg_and_strided_memory_by_whole_shards) /* threads.h#8 */
 {
     TWO_CORES();
     struct shard plain, strided;

@@ -328,7 +328,7 @@ static enum cairn_code serve(struct cairn_rank *rank, const uint8_t *stored,
     return cairn_staged_serve_raw(version, rank->fake, &raw, 1, err);
 }
 
-TEST(a_model_is_restored_into_memory_of_devices_behind_what_their_streams_had) /* landing.h#1, #3 */
+TEST(a_model_is_restored_into_memory_of_devices_behind_what_their_streams_had) /* restore.h#4, #3 */
 {
     struct cairn_error err = {0};
     struct fake_cuda_state state;
@@ -410,7 +410,7 @@ TEST(a_window_that_a_device_does_not_take_is_said_once_with_its_cost_and_the_rea
     cairn_cuda.release(into);
 }
 
-TEST(a_sticky_error_fails_a_read_into_a_device_with_its_name_and_host_reads_go_on) /* landing.h#2 */
+TEST(a_sticky_error_fails_a_read_into_a_device_with_its_name_and_host_reads_go_on) /* restore.h#4 */
 {
     static const char *const calls[] = {"HostRegister", "MemcpyAsync", "execute"};
     CAIRN_AUTO_HEAP uint8_t *stored = calloc(1, STORED_BYTES), *got = malloc(STORED_BYTES);

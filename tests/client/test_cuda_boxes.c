@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as client/cuda" */
 /* The plug-in's copies of boxes, both ways, against the host's of the same memory. */
-#include "client/device/device.h"
+#include "client/session/memory.h"
 #include "tests/client/cuda.h"
 
 #define BYTES 65536

@@ -142,7 +142,7 @@ static void release(struct life *life) {
 /* ---- tests ---- */
 
 /* The process's only context is not a primary one, so a call that opens one is seen. */
-TEST(no_call_opens_a_context_and_threads_have_afterwards_what_they_had) /* place.h#1 */
+TEST(no_call_opens_a_context_and_threads_have_afterwards_what_they_had) /* inside.h#1 */
 {
     struct life life = {.converts = !cairn_cuda_no_kernels()};
     struct fake_cuda_state state;
@@ -211,7 +211,7 @@ TEST(a_warm_up_before_the_process_has_used_a_device_leaves_the_memory_to_the_fir
     cairn_cuda_expect_nothing_left();
 }
 
-TEST(a_capture_of_a_graph_by_another_thread_outlives_all_that_a_session_does) /* place.h#2 */
+TEST(a_capture_of_a_graph_by_another_thread_outlives_all_that_a_session_does) /* inside.h#2 */
 {
     struct life life = {.converts = !cairn_cuda_no_kernels()};
     void *captured = NULL, *graph = NULL;

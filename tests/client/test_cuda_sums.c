@@ -42,7 +42,7 @@ static uint8_t *make_bytes(size_t size) {
 
 /* A large tensor at an address that is aligned to nothing, one that is converted, and one of which
  * each rank has the whole. */
-TEST(a_device_sums_all_whole_chunks_and_block_checksums_are_those_of_the_bytes) /* lane.h#3 */
+TEST(a_device_sums_all_whole_chunks_and_block_checksums_are_those_of_the_bytes) /* inside.h#6 */
 {
     static const uint64_t size[1] = {LARGE_BYTES}, floats[1] = {1000000};
     const char *missing = cairn_cuda_no_kernels();
@@ -78,7 +78,7 @@ TEST(a_device_sums_all_whole_chunks_and_block_checksums_are_those_of_the_bytes) 
     cairn_cuda.release(memory);
 }
 
-TEST(sums_that_the_device_has_no_time_for_are_made_by_the_host) /* lane.h#3 */
+TEST(sums_that_the_device_has_no_time_for_are_made_by_the_host) /* inside.h#6 */
 {
     static const uint64_t size[1] = {LARGE_BYTES};
     const char *missing = cairn_cuda_no_kernels();

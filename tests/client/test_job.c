@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which incarnation of a job a process belongs to: the rules, with an environment of their own. */
-#include "client/session/job.h"
+#include "client/session/options.h"
 #include "tests/harness.h"
 
 static const char *const *environment; /* name, value, ..., NULL */

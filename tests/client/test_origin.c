@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a session says of its machine and its libraries. */
-#include "client/session/origin.h"
+#include "client/session/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -51,7 +51,7 @@ static json_t *about(const char *name) {
     struct cairn_save *save = NULL;                                                                \
     REQUIRE_OK(rank_open(&rank, (slabs), &err))
 
-TEST(each_milestone_makes_it_readable_until_it_was_looked_at) { /* client/save/poll.h#1 */
+TEST(each_milestone_makes_it_readable_until_it_was_looked_at) { /* client/save/save.h#1 */
     RANK(1);
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
     int fd = cairn_save_fd(save);
@@ -86,7 +86,7 @@ TEST(each_milestone_makes_it_readable_until_it_was_looked_at) { /* client/save/p
     cairn_save_free(save);
 }
 
-TEST(what_happened_before_it_is_asked_for_makes_it_readable_at_once) { /* client/save/poll.h#1 */
+TEST(what_happened_before_it_is_asked_for_makes_it_readable_at_once) { /* client/save/save.h#1 */
     RANK(2);
     REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
     int fd = cairn_save_fd(save);
@@ -144,7 +144,7 @@ TEST(a_cancel_by_another_thread_makes_it_readable_and_a_commit_that_wins_is_foun
     cairn_save_free(save);
 }
 
-TEST(a_save_has_no_descriptor_before_it_is_asked_for_and_none_after_it_is_freed) /* poll.h#2 */
+TEST(a_save_has_no_descriptor_before_it_is_asked_for_and_none_after_it_is_freed) /* save.h#5 */
 {
     RANK(2);
     struct cairn_save *other = NULL;

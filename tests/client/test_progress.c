@@ -72,7 +72,7 @@ static void expect_growth(const struct heard *heard) {
     }
 }
 
-TEST(progress_is_told_while_a_save_is_copied_and_while_it_is_waited_for) /* progress.h#1, #2 */
+TEST(progress_is_told_while_a_save_is_copied_and_while_it_is_waited_for) /* save.h#6, #2 */
 {
     static const struct cairn_save_status wanted[] = {
         {.staged_bytes = SEGMENT_BYTES},

@@ -193,7 +193,7 @@ TEST(closing_a_session_ends_its_reads_and_their_handles_stay) {
 #ifdef CAIRN_CRASHPOINTS
 /* The thread that reads is held where it has taken the read, until the session is closed; the call
  * that it goes on with is refused, as of a session that is closed. */
-TEST(a_read_that_meets_the_close_of_its_session_is_cancelled) { /* readings.h#3 */
+TEST(a_read_that_meets_the_close_of_its_session_is_cancelled) { /* restore.h#6 */
     TEAM(1);
     struct cairn_reading *reading = NULL;
     enum cairn_code code = CAIRN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
-/* Saves whose bytes do not follow the training: client/save/stale.h. Real server, real uploader. */
+/* Saves whose bytes do not follow the training (client/save/stager.h), with real daemons. */
 #include "tests/client/team.h"
 
 #define ELEMENTS (3 * CAIRN_MIB)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a save in libcairn, by itself. */
-#include "client/save/state.h"
+#include "client/save/save.h"
 #include "tests/harness.h"
 
 #define PHASES (CAIRN_CLIENT_PHASE_FAILED + 1)

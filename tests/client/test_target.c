@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* target: elements that are converted and scattered, whole or in parts. */
-#include "client/restore/target.h"
+#include "client/restore/restore.h"
 
 #include "api/dtype.h"
 #include "formats/convert.h"
 #include "tests/harness.h"
 
-TEST(an_element_that_comes_in_parts_is_put_once_it_is_whole) { /* target.h#2 */
+TEST(an_element_that_comes_in_parts_is_put_once_it_is_whole) { /* restore.h#3 */
     struct cairn_error err = {0};
     uint64_t shape[2] = {37, 41};
     const int64_t stride[2] = {1, 37};

@@ -25,7 +25,7 @@ TICK_S = 0.004
 LOOK_TIMEOUT_S = 1.0
 PATIENCE_S = 5.0
 HOUR_S = 3600
-# A session connects again within a second of its uploader's return (client/session/io.c), offers
+# A session connects again within a second of its uploader's return (client/session/wire.c), offers
 # what it has, and asks for its begin.
 RECONNECT_S = 2.0
 # The named states of a save, and the points of common/crashpoints.def that stand for them.

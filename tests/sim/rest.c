@@ -2,7 +2,7 @@
 /* One word for what is held; NULL where nothing is. */
 #include "tests/sim/rest.h"
 
-#include "client/save/sweep.h"
+#include "client/save/save.h"
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
 #include "uploader/saves/attempt.h"

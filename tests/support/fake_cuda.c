@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/stage_cuda/driver.h"
 #include "client/stage_cuda/kernel.h"
 #include "client/stage_cuda/runtime.h"
 

@@ -176,7 +176,6 @@ static const struct {
     {"client/save/", 2},
     {"client/restore/", 2},
     {"client/cairn", 3},
-    {"client/pieces", 3},
 
     {"uploader/state/", 1},
     {"uploader/", 2},
@@ -215,16 +214,17 @@ static const struct {
     {"server/commit/", 21},
     {"server/", 22},
     {"server/main", 23},
-    {"server/access/access.h", 5},      /* http: a request carries who asks */
-    {"server/nodes/nodes.h", 5},        /* versions, intake: which nodes are alive */
-    {"server/copies/damage.h", 5},      /* reads: an object that was read is damaged */
+    {"server/access/access.h", 5}, /* http: a request carries who asks */
+    {"server/nodes/nodes.h", 5}, /* versions, intake: which nodes are alive */
+    {"server/copies/damage.h", 5}, /* reads: an object that was read is damaged */
     {"server/commit/shard_check.h", 5}, /* copies: a shard against its checksums */
     {"server/sweep/sweep_objects.h", 5}, /* guard, copies: uploads and objects to delete */
-    {"server/health.h", 5},              /* recovery: is another server alive on this store? */
-    {"server/intake/saves.h", 8},        /* versions: the version that a write's path names */
-    {"server/intake/verdicts.h", 8},     /* versions: into the trash, one by one */
-    {"server/retention/remove_run.h", 8} /* versions, operations: a whole run goes */
+    {"server/health.h", 5}, /* recovery: is another server alive on this store? */
+    {"server/intake/saves.h", 8}, /* versions: the version that a write's path names */
+    {"server/intake/verdicts.h", 8}, /* versions: into the trash, one by one */
+    {"server/retention/remove_run.h", 8}, /* versions, operations: a whole run goes */
 };
+
 
 /* The row with the longest name that path begins with; -1: none. */
 static int room_of(const char *path) {

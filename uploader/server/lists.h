@@ -11,7 +11,7 @@
  *              told at once; so is one where the server cannot be asked.
  * Limits:  one request each CAIRN_UP_LISTS_EVERY_MS for each save that waits.
  * Threads: one of its own; hold and looked by any. What is held is guarded by uploader_state.
- * Next:    client/save/look.h answers.
+ * Next:    client/save/split.h answers.
  */
 #pragma once
 
