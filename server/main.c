@@ -16,7 +16,7 @@
 #include "common/manager.h"
 #include "common/parent.h"
 #include "common/start.h"
-#include "plan/retention_base.h"
+#include "plan/retention.h"
 #include "server/access/access.h"
 #include "server/access/rates.h"
 #include "server/access/revoked.h"

@@ -16,8 +16,6 @@
 #include "client/session/window.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "plan/fragments.h"
-#include "plan/ranges.h"
 #include "plan/reads.h"
 
 #define SLOTS CAIRN_CLIENT_SLOTS

@@ -12,8 +12,6 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "plan/fragments.h"
-#include "plan/ranges.h"
 #include "plan/reads.h"
 #include "server/reads/cache.h"
 #include "server/reads/read_lease_calls.h"
