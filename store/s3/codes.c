@@ -7,7 +7,7 @@ static const struct cairn_s3_meaning meanings[] = {
     {"AccessDenied",                   CAIRN_FORBIDDEN,    CAIRN_S3_FINAL},
     {"AllAccessDisabled",              CAIRN_FORBIDDEN,    CAIRN_S3_FINAL},
     {"AuthorizationHeaderMalformed",   CAIRN_STORE,        CAIRN_S3_REGION},
-    {"BadDigest",                      CAIRN_CORRUPT,      CAIRN_S3_REPEAT},
+    {"BadDigest",                      CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
     {"ConditionalRequestConflict",     CAIRN_CONFLICT,     CAIRN_S3_REPEAT},
     {"EntityTooLarge",                 CAIRN_TOO_LARGE,    CAIRN_S3_FINAL},
     {"EntityTooSmall",                 CAIRN_INVALID,      CAIRN_S3_FINAL},
@@ -49,8 +49,8 @@ static const struct cairn_s3_meaning meanings[] = {
     {"ThrottlingException",            CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
     {"TokenRefreshRequired",           CAIRN_UNAUTHORIZED, CAIRN_S3_KEYS},
     {"TooManyRequests",                CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
-    {"XAmzContentChecksumMismatch",    CAIRN_CORRUPT,      CAIRN_S3_REPEAT},
-    {"XAmzContentSHA256Mismatch",      CAIRN_CORRUPT,      CAIRN_S3_REPEAT},
+    {"XAmzContentChecksumMismatch",    CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
+    {"XAmzContentSHA256Mismatch",      CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
     {"XMinioStorageFull",              CAIRN_NO_SPACE,     CAIRN_S3_FINAL},
 };
 static const struct {

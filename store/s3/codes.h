@@ -15,6 +15,7 @@
 enum cairn_s3_policy {
     CAIRN_S3_FINAL,     /* repeating changes nothing                    */
     CAIRN_S3_REPEAT,    /* the store failed                             */
+    CAIRN_S3_ALTERED,   /* the body, or its checksum, arrived altered   */
     CAIRN_S3_SLOW_DOWN, /* the store wants less                         */
     CAIRN_S3_KEYS,      /* the keys have ended                          */
     CAIRN_S3_CLOCK,     /* our clock is off                             */

@@ -125,7 +125,7 @@ struct cairn_s3_task {
     uint32_t retried[CAIRN_RETRY_OUTCOMES];
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool may_be_applied;
-    uint32_t signatures_refused;
+    uint32_t signatures_refused, altered; /* how often the store answered so */
     uint32_t malformed, disputes, disputed_crc32c; /* the last: what was stated how often */
     bool own_crc32c; /* the caller gave none: it was made of the body here */
     enum cairn_s3_head head;
@@ -212,6 +212,7 @@ enum cairn_s3_judgement {
     CAIRN_S3_SLOW,      /* the same, and the store asked for less            */
     CAIRN_S3_CORRECTED, /* something of ours was wrong; send again at once   */
     CAIRN_S3_MORE,      /* the next page of a list                           */
+    CAIRN_S3_RESEND,    /* the body arrived altered: send again after a pause */
 };
 void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view name,
                            struct cairn_view value);

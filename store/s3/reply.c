@@ -24,6 +24,7 @@
 /* Stores accept 15 minutes; below this the clock is not what is wrong. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
 #define CLOCK_FIXES_MAX 3 /* of one request: a clock may jump again before the next try */
+#define ALTERED_MAX 5 /* tries of one request; the pauses between them take a second or so */
 #define SIGNATURES_REFUSED_MAX 3 /* of one request, by a store that takes others */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
 
@@ -574,8 +575,13 @@ void cairn_s3_reply_compare_sent(struct cairn_s3_task *task) {
     (void)fail_with(task, CAIRN_S3_DONE, &error);
 }
 
-static enum cairn_s3_judgement judgement_of(const struct cairn_s3_meaning *meaning) {
+/* A body that arrives altered is no fault of the endpoint, so its health and its pauses do not
+ * count: a way that alters every body is told within seconds, whatever else is sent over it. */
+static enum cairn_s3_judgement judgement_of(struct cairn_s3_task *task,
+                                            const struct cairn_s3_meaning *meaning) {
     if (meaning->policy == CAIRN_S3_REPEAT) return CAIRN_S3_FAILURE;
+    if (meaning->policy == CAIRN_S3_ALTERED && ++task->altered < ALTERED_MAX)
+        return CAIRN_S3_RESEND;
     return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
 }
 
@@ -587,7 +593,8 @@ static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_m
     if (task->request->op != CAIRN_STORE_DELETE_MANY) return false;
     if (meaning->code != CAIRN_NOT_FOUND)
         cairn_fail(&why, meaning->code, "%d %s", task->http.status, problem->code);
-    bool is_final = meaning->policy != CAIRN_S3_REPEAT && meaning->policy != CAIRN_S3_SLOW_DOWN;
+    bool is_final = meaning->policy != CAIRN_S3_REPEAT && meaning->policy != CAIRN_S3_ALTERED &&
+                    meaning->policy != CAIRN_S3_SLOW_DOWN;
     if (!cairn_s3_delete_refused(task, &why, is_final, ret_judgement, &error)) return false;
     task->request->code = CAIRN_OK;
     if (error.code) *ret_judgement = fail_with(task, *ret_judgement, &error);
@@ -670,9 +677,10 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
              "the bytes to be sent no longer have their checksum %08" PRIx32, request->crc32c);
     /* A gateway's 5xx may hide a success (S05), and so may an error that is not known in a 200; a
      * slow-down was not begun, and a final refusal is one under any status (S02). */
-    if (meaning.policy == CAIRN_S3_REPEAT && (status < 300 || status >= 500))
+    bool repeats = meaning.policy == CAIRN_S3_REPEAT || meaning.policy == CAIRN_S3_ALTERED;
+    if (repeats && (status < 300 || status >= 500))
         task->may_be_applied = true;
-    enum cairn_s3_judgement judgement = judgement_of(&meaning);
+    enum cairn_s3_judgement judgement = judgement_of(task, &meaning);
     if (may_be_of_the_way(task, problem->code)) judgement = CAIRN_S3_FAILURE;
     char elsewhere[320];
     bool led = meaning.policy == CAIRN_S3_REGION && tell_place(task, problem, elsewhere);

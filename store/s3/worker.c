@@ -151,6 +151,14 @@ static void tell_trouble(struct cairn_s3_task *task) {
                   cairn_short(task->request->key).text, task->last.message);
 }
 
+/* From 50, 100, 200 and 400 ms up to twice that. */
+static uint64_t altered_pause_ms(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    CAIRN_HOLD(&store->lock);
+    return (UINT64_C(25) << task->altered) +
+           cairn_retry_delay_ms(&store->locked.retry, task->altered) / 2;
+}
+
 static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement) {
     bool answered = task->http.status != 0;
     switch (judgement) {
@@ -168,6 +176,11 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
         (void)report(task, CAIRN_RETRY_GOOD);
         note_tries(task);
         wait_again(task);
+        return;
+    case CAIRN_S3_RESEND:
+        (void)report(task, CAIRN_RETRY_GOOD);
+        wait_again(task);
+        task->wait_until_ms = cairn_s3_mono_ms(task->worker->store) + altered_pause_ms(task);
         return;
     case CAIRN_S3_FAILURE:
     case CAIRN_S3_SLOW:
