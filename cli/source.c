@@ -13,7 +13,7 @@
 #include "cli/wait_notice.h"
 #include "common/encode.h"
 #include "common/text.h"
-#include "store/documents.h"
+#include "store/whole.h"
 
 /* The server reads and checks this much of a shard before it sends the first byte of it, so damage
  * in a shorter range is named in its answer. */

@@ -12,7 +12,7 @@
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
-#include "store/documents.h"
+#include "store/whole.h"
 
 #define RUNS_MAX 100000
 

@@ -9,7 +9,7 @@
  *          2   what has no scheme or no host is no URL.
  * Limits:  none of its own; what may stand in a part is for the caller to judge.
  * Threads: stateless.
- * Next:    common/http/link.c, store/s3/config.c, store/keys/fetch.c.
+ * Next:    common/http/link.c, store/s3/config.c, store/keys/credentials.c.
  */
 #pragma once
 

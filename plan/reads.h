@@ -28,7 +28,7 @@
  *          and no end within a block of UINT64_MAX.
  * Threads: stateless.
  * Next:    client/restore/restore.h, uploader/fetch/plan.c, server/reads/plans.c; plan/cover.h;
- *          tests/plan/test_reads.c, test_near.c, test_ranges.c.
+ *          tests/plan/test_reads.c, tests/plan/test_near.c, tests/plan/test_ranges.c.
  */
 #pragma once
 

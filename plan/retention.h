@@ -39,8 +39,8 @@
  *          CAIRN_PLAN_BEST_MAX versions; a run that needs more has no base.
  * Threads: stateless; a base has one owner.
  * Next:    api/policy.h; server/retention/retained.h keeps bases; server/copies/tiering.c;
- *          tests/plan/test_retention.c compares it with a plain model, test_retention_base.c a
- *          base with plans over everything.
+ *          tests/plan/test_retention.c compares it with a plain model,
+ *          tests/plan/test_retention_base.c a base with plans over everything.
  */
 #pragma once
 

@@ -50,7 +50,7 @@
 #include "server/recovery/reindexing.h"
 #include "server/retention/retained.h"
 #include "server/sweep/sweep.h"
-#include "store/start.h"
+#include "store/s3/start.h"
 
 #define HEAVY_NICE 5
 #define ALLOCATOR_ARENAS 256 /* more than there are threads */

@@ -20,7 +20,7 @@
 #include "server/ledger/copies.h"
 #include "server/ledger/servers.h"
 #include "server/sweep/run_objects.h"
-#include "store/record.h"
+#include "store/open.h"
 
 #define NUMBERS_TRIED_MAX 16
 #define PUTS_MAX 3

@@ -232,7 +232,8 @@ static bool play(struct history *history) {
     return true;
 }
 
-TEST(what_goes_by_a_base_is_what_goes_by_a_plan_over_everything) { /* retention.h#9, retention.h#10 */
+/* retention.h#9, retention.h#10 */
+TEST(what_goes_by_a_base_is_what_goes_by_a_plan_over_everything) {
     state = cairn_test_seed();
     static struct history history;
     uint64_t fates = 0, removed = 0, by_base = 0, made = 0;

@@ -47,12 +47,12 @@ TEST(a_function_that_is_declared_elsewhere_is_found) {
     EXPECT(accepted("api/table.h", "api/table.c"));
     EXPECT(accepted("api/table.h", "api/table_build.c"));
     EXPECT(accepted("store/dir/inside.h", "store/dir/write.c"));
-    EXPECT(accepted("store/multipart_inside.h", "store/multipart_proof.c"));
-    EXPECT(accepted("store/multipart_inside.h", "store/multipart.c"));
+    EXPECT(accepted("store/machine_inside.h", "store/machine_proof.c"));
+    EXPECT(accepted("store/machine_inside.h", "store/machine.c"));
     EXPECT(!accepted("api/table.h", "api/tables.c"));
     EXPECT(!accepted("api/table.h", "api/digest.c"));
     EXPECT(!accepted("api/table.h", "plan/table.c"));
     EXPECT(!accepted("api/table_build.h", "api/table.c"));
     EXPECT(!accepted("store/dir/inside.h", "store/keys/write.c"));
-    EXPECT(!accepted("store/multipart_inside.h", "store/retry.c"));
+    EXPECT(!accepted("store/machine_inside.h", "store/retry.c"));
 }

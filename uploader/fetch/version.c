@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "store/documents.h"
+#include "store/whole.h"
 #include "uploader/fetch/inside.h"
 
 #define OTHERS_MS 1000 /* how long a list of nodes is awaited */
