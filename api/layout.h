@@ -7,7 +7,7 @@
  *          2   the same tables give the same bytes.
  * Limits:  CAIRN_LAYOUT_BYTES_MAX, 1,048,576 tables.
  * Threads: immutable after open.
- * Next:    docs/format.md, "Layout"; plan/cover.h, plan/fragments.h.
+ * Next:    docs/format.md, "Layout"; plan/cover.h, plan/reads.h.
  */
 #pragma once
 

@@ -6,7 +6,7 @@
 
 #include "common/lock.h"
 #include "common/text.h"
-#include "store/s3/url.h"
+#include "store/s3/config.h"
 
 #define BUCKET "s3://"
 #define SHORT_BYTES ((size_t)32 * 1024)

@@ -14,7 +14,7 @@
 #include "common/json.h"
 #include "common/text.h"
 #include "common/trace.h"
-#include "store/s3/url.h"
+#include "store/s3/config.h"
 
 #define FORM "cairn-export 1"
 #define PARTS_MAX 10000 /* of one object */

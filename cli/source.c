@@ -12,7 +12,7 @@
 #include "cli/store.h"
 #include "cli/wait_notice.h"
 #include "common/text.h"
-#include "store/documents.h"
+#include "store/whole.h"
 
 /* The server reads and checks this much of a shard before it sends the first byte of it, so damage
  * in a shorter range is named in its answer. */

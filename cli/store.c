@@ -3,8 +3,7 @@
 #include "cli/store.h"
 
 #include "store/open.h"
-#include "store/record.h"
-#include "store/s3/settings.h"
+#include "store/s3/start.h"
 
 enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char *url, bool writes,
                                          struct cairn_store **ret, struct cairn_error *err) {

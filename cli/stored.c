@@ -11,7 +11,7 @@
 #include "cli/store.h"
 #include "common/buf.h"
 #include "common/text.h"
-#include "store/documents.h"
+#include "store/whole.h"
 
 #define RUNS_MAX 100000
 

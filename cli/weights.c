@@ -20,7 +20,7 @@
 #include "formats/torch_assembly.h"
 #include "formats/torch_ranks.h"
 #include "formats/zero_universal.h"
-#include "store/s3/url.h"
+#include "store/s3/config.h"
 
 #define FILES_MAX 1048576
 #define LATEST "latest"

@@ -13,7 +13,6 @@
 #include "api/dtype.h"
 #include "api/layout.h"
 #include "plan/exact.h"
-#include "plan/fragments.h"
 #include "plan/reads.h"
 
 /* The pieces of one tensor, grown as needed and used again for the next. */

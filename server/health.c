@@ -15,7 +15,7 @@
 #include "common/text.h"
 #include "common/trace.h"
 #include "server/ledger/servers.h"
-#include "store/record.h"
+#include "store/open.h"
 
 #define REQUEST_MS 5000
 #define DEFAULT_INTERVAL_MS 30000 /* of signs that do not say it */

@@ -15,7 +15,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "common/trace.h"
-#include "plan/retention_base.h"
+#include "plan/retention.h"
 #include "server/access/access.h"
 #include "server/access/rates.h"
 #include "server/access/revoked.h"
@@ -49,7 +49,7 @@
 #include "server/recovery/reindexing.h"
 #include "server/retention/retained.h"
 #include "server/sweep/sweep.h"
-#include "store/start.h"
+#include "store/s3/start.h"
 
 #define HEAVY_NICE 5
 #define ALLOCATOR_ARENAS 256 /* more than there are threads */

@@ -13,7 +13,7 @@
 #include "common/text.h"
 #include "server/db/catalog.h"
 #include "server/db/sql.h"
-#include "store/named.h"
+#include "store/open.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \

@@ -5,11 +5,15 @@
  * One action other than a part is under way at a time, and none beside parts: whoever settles a
  * doubt or begins anew first waits until every part has ended.
  */
+#include "store/multipart.h"
+
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/crc.h"
+#include "common/hooks.h"
 #include "common/text.h"
-#include "store/multipart_inside.h"
 
 #define PART_COUNT_MAX 10000
 #define TRIES_MAX 5
@@ -24,6 +28,25 @@
 /* Looks at a key where something must be, and is not seen yet: 25 s with their pauses. */
 #define LOOKS_MAX 8
 #define REFUSALS_MAX 2 /* of the parts by Complete; the next one is final */
+
+enum cairn_multipart_state {
+    STATE_BEGIN,    /* PUT or CREATE comes next                               */
+    STATE_PARTS,    /* parts are sent                                         */
+    STATE_COMPLETE, /* all parts acknowledged                                 */
+    STATE_HEAD,     /* what is there is looked at                             */
+    STATE_LIST,     /* which parts arrived is looked at                       */
+    STATE_CHECK,    /* ours is there; its checksums must come with the source */
+    STATE_ABORT,
+    STATE_DURABLE,
+    STATE_FAILED,
+};
+
+#define FAIL(mp, fail_code, ...)                                                                   \
+    do {                                                                                           \
+        struct cairn_error fail_why = {0};                                                         \
+        cairn_fail(&fail_why, (fail_code), __VA_ARGS__);                                           \
+        cairn_multipart_give_up((mp), &fail_why);                                                  \
+    } while (0)
 
 /* ---- how large a part is ---- */
 
@@ -46,6 +69,12 @@ uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, u
 
 static uint64_t block_count(const struct cairn_multipart *mp) {
     return cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
+}
+
+/* Once begun or recovered, a shard changes its state by this alone. */
+static void enter(struct cairn_multipart *mp, enum cairn_multipart_state state) {
+    mp->state = state;
+    mp->tries = mp->put_offs = 0;
 }
 
 static bool ended(const struct cairn_multipart *mp) {
@@ -162,8 +191,7 @@ void cairn_multipart_restage(struct cairn_multipart *mp) {
 }
 
 /* Checksum of [offset, offset + length), which must be of whole blocks or reach the end. */
-uint32_t cairn_multipart_range_crc32c(const struct cairn_multipart *mp, uint64_t offset,
-                                      uint64_t length) {
+static uint32_t range_crc32c(const struct cairn_multipart *mp, uint64_t offset, uint64_t length) {
     uint32_t crc = 0;
     for (uint64_t at = offset; at < offset + length; at += CAIRN_BLOCK_BYTES) {
         uint64_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, mp->size_bytes - at);
@@ -173,10 +201,10 @@ uint32_t cairn_multipart_range_crc32c(const struct cairn_multipart *mp, uint64_t
 }
 
 /* True when mp->crc32c holds the checksum of the whole. */
-bool cairn_multipart_whole_known(struct cairn_multipart *mp) {
+static bool whole_known(struct cairn_multipart *mp) {
     if (mp->crc32c_known) return true;
     if (mp->blocks_known < block_count(mp)) return false;
-    mp->crc32c = cairn_multipart_range_crc32c(mp, 0, mp->size_bytes);
+    mp->crc32c = range_crc32c(mp, 0, mp->size_bytes);
     mp->crc32c_known = true;
     return true;
 }
@@ -188,7 +216,7 @@ static uint64_t part_length(const struct cairn_multipart *mp, uint32_t index) {
 
 void cairn_multipart_doubt(struct cairn_multipart *mp) {
     bool sent = mp->parts_acked > 0 && (mp->state == STATE_PARTS || mp->state == STATE_COMPLETE);
-    if (!mp->give_up && !mp->busy && sent) cairn_multipart_enter(mp, STATE_LIST);
+    if (!mp->give_up && !mp->busy && sent) enter(mp, STATE_LIST);
 }
 
 /* ---- failing ---- */
@@ -228,11 +256,6 @@ static bool is_put_off(const struct cairn_store_request *request, uint32_t *put_
     return (full || passes) && ++*put_offs <= PUT_OFFS_MAX;
 }
 
-void cairn_multipart_enter(struct cairn_multipart *mp, enum cairn_multipart_state state) {
-    mp->state = state;
-    mp->tries = mp->put_offs = 0;
-}
-
 /* How many of the TRIES_MAX a failed request has used: the store has sent it so often already, and
  * its policy says that this was enough (P11). A request whose time was up has only waited. */
 static uint32_t tries_of(const struct cairn_store_request *request) {
@@ -241,8 +264,8 @@ static uint32_t tries_of(const struct cairn_store_request *request) {
 }
 
 /* The same action again, up to TRIES_MAX; a cancelled one was not tried. */
-void cairn_multipart_again_or_fail(struct cairn_multipart *mp,
-                                   const struct cairn_store_request *request, const char *doing) {
+static void again_or_fail(struct cairn_multipart *mp, const struct cairn_store_request *request,
+                          const char *doing) {
     if (request->code == CAIRN_CANCELLED || is_put_off(request, &mp->put_offs)) return;
     mp->tries += tries_of(request);
     if (may_pass(request->code) && mp->tries < TRIES_MAX) return;
@@ -251,8 +274,10 @@ void cairn_multipart_again_or_fail(struct cairn_multipart *mp,
 
 /* ---- the next action ---- */
 
-void cairn_multipart_take(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
-                          struct cairn_multipart_action *ret) {
+static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action *ret);
+
+static void take(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
+                 struct cairn_multipart_action *ret) {
     mp->busy = true;
     *ret = (struct cairn_multipart_action){.kind = kind, .crc32c = mp->crc32c};
     if (kind == CAIRN_MULTIPART_LIST_PARTS) ret->length = mp->part_bytes;
@@ -277,7 +302,7 @@ static void wait_longer(struct cairn_multipart *mp) {
     mp->waits++;
 }
 
-bool cairn_multipart_look_again(struct cairn_multipart *mp) {
+static bool look_again(struct cairn_multipart *mp) {
     if (mp->looks == LOOKS_MAX || !is_patient(mp)) return false;
     mp->looks++;
     wait_longer(mp);
@@ -291,21 +316,21 @@ static void take_publishing(struct cairn_multipart *mp, enum cairn_multipart_kin
         FAIL(mp, CAIRN_STORE,
              "%s was asked for %" PRIu32 " times within %" PRIu64 " s and the object is not there; "
              "last: %s",
-             kind == CAIRN_MULTIPART_PUT ? "a put" : "complete", mp->attempts,
-             waited_ms(mp) / 1000, mp->refusal);
+             kind == CAIRN_MULTIPART_PUT ? "a put" : "complete", mp->attempts, waited_ms(mp) / 1000,
+             mp->refusal);
         cairn_multipart_next(mp, ret);
         return;
     }
     mp->attempts++;
-    cairn_multipart_take(mp, kind, ret);
+    take(mp, kind, ret);
 }
 
 static void next_begin(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (!mp->has_source) {
         ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
     } else if (mp->parts) {
-        if (mp->ready_bytes > 0) cairn_multipart_take(mp, CAIRN_MULTIPART_CREATE, ret);
-    } else if (mp->ready_bytes == mp->size_bytes && cairn_multipart_whole_known(mp)) {
+        if (mp->ready_bytes > 0) take(mp, CAIRN_MULTIPART_CREATE, ret);
+    } else if (mp->ready_bytes == mp->size_bytes && whole_known(mp)) {
         take_publishing(mp, CAIRN_MULTIPART_PUT, ret);
     }
 }
@@ -319,12 +344,11 @@ static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action 
         if (!mp->has_source || offset + length > mp->ready_bytes) return;
         part->state = CAIRN_PART_SENDING;
         mp->parts_sending++;
-        *ret = (struct cairn_multipart_action){
-            .kind = CAIRN_MULTIPART_PART,
-            .part_number = i + 1,
-            .offset = offset,
-            .length = length,
-            .crc32c = cairn_multipart_range_crc32c(mp, offset, length)};
+        *ret = (struct cairn_multipart_action){.kind = CAIRN_MULTIPART_PART,
+                                               .part_number = i + 1,
+                                               .offset = offset,
+                                               .length = length,
+                                               .crc32c = range_crc32c(mp, offset, length)};
         return;
     }
 }
@@ -333,13 +357,12 @@ static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action 
 static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (mp->parts_sending) return;
     if (mp->state != STATE_ABORT) {
-        cairn_multipart_enter(mp,
-                              mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
+        enter(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
     }
     if (mp->state == STATE_FAILED)
         ret->kind = CAIRN_MULTIPART_FAILED;
     else
-        cairn_multipart_take(mp, CAIRN_MULTIPART_ABORT, ret);
+        take(mp, CAIRN_MULTIPART_ABORT, ret);
 }
 
 void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
@@ -352,7 +375,7 @@ void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_act
         return;
     }
     if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count) {
-        cairn_multipart_enter(mp, STATE_COMPLETE);
+        enter(mp, STATE_COMPLETE);
     }
     if (mp->state == STATE_PARTS) {
         next_part(mp, ret);
@@ -364,18 +387,18 @@ void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_act
         next_begin(mp, ret);
         return;
     case STATE_COMPLETE:
-        CAIRN_ASSERT(cairn_multipart_whole_known(mp));
+        CAIRN_ASSERT(whole_known(mp));
         take_publishing(mp, CAIRN_MULTIPART_COMPLETE, ret);
         return;
     case STATE_HEAD:
-        cairn_multipart_take(mp, CAIRN_MULTIPART_HEAD, ret);
+        take(mp, CAIRN_MULTIPART_HEAD, ret);
         return;
     case STATE_LIST:
-        cairn_multipart_whole_known(mp);
-        cairn_multipart_take(mp, CAIRN_MULTIPART_LIST_PARTS, ret);
+        whole_known(mp);
+        take(mp, CAIRN_MULTIPART_LIST_PARTS, ret);
         return;
     case STATE_CHECK:
-        cairn_multipart_next_check(mp, ret);
+        next_check(mp, ret);
         return;
     default:
         CAIRN_ASSERT(false);
@@ -420,7 +443,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
     if (request->code == CAIRN_CANCELLED) return;
     if (request->code == CAIRN_NOT_FOUND) { /* S07: the upload is gone; why, HEAD will tell */
         mp->upload_gone = true;
-        if (!mp->give_up) cairn_multipart_enter(mp, STATE_HEAD);
+        if (!mp->give_up) enter(mp, STATE_HEAD);
         return;
     }
     if (is_put_off(request, &part->put_offs)) return;
@@ -435,7 +458,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
 static void create_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     if (request->code != CAIRN_OK) {
         /* An upload whose id was lost with the answer is left to the sweep (Q21). */
-        cairn_multipart_again_or_fail(mp, request, "begin the upload");
+        again_or_fail(mp, request, "begin the upload");
         return;
     }
     if (!cairn_text_copy(mp->upload_id, sizeof mp->upload_id, request->upload_id) ||
@@ -444,7 +467,7 @@ static void create_result(struct cairn_multipart *mp, const struct cairn_store_r
         return;
     }
     mp->upload_gone = false;
-    cairn_multipart_enter(mp, STATE_PARTS);
+    enter(mp, STATE_PARTS);
 }
 
 /* PUT and COMPLETE. Whatever may have been applied is settled by HEAD (multipart.h#2). */
@@ -466,10 +489,10 @@ static void publishing_result(struct cairn_multipart *mp,
     if (unclear && code != CAIRN_OK) wait_longer(mp);
     if (code == CAIRN_OK || code == CAIRN_PRECONDITION || request->ambiguous ||
         (complete && code == CAIRN_NOT_FOUND)) {
-        cairn_multipart_enter(mp, STATE_HEAD);
+        enter(mp, STATE_HEAD);
     } else if (complete && parts_refused && mp->refusals++ < REFUSALS_MAX) { /* S02 */
         mp->parts_doubted = true;
-        cairn_multipart_enter(mp, STATE_LIST);
+        enter(mp, STATE_LIST);
     } else if (code == CAIRN_CANCELLED || is_put_off(request, &mp->put_offs)) {
         mp->attempts--;
     } else if (!may_pass(code) || !is_patient(mp)) {
@@ -490,21 +513,122 @@ static void begin_round(struct cairn_multipart *mp) {
     for (uint32_t i = 0; i < mp->part_count; i++) {
         mp->parts[i] = (struct cairn_multipart_part){.state = CAIRN_PART_TODO};
     }
-    cairn_multipart_enter(mp, STATE_BEGIN);
+    enter(mp, STATE_BEGIN);
 }
 
 /* Some show an object late. Where the store took it, said that it is there, or has used the upload
  * up, it is looked for again before anything is sent. */
-void cairn_multipart_nothing_there(struct cairn_multipart *mp) {
+static void nothing_there(struct cairn_multipart *mp) {
     bool due = mp->certain || mp->taken || (mp->perhaps && mp->upload_gone);
-    if (due && cairn_multipart_look_again(mp)) return;
+    if (due && look_again(mp)) return;
     mp->certain = mp->taken = mp->proven = false;
     if (!mp->parts)
-        cairn_multipart_enter(mp, STATE_BEGIN);
+        enter(mp, STATE_BEGIN);
     else if (mp->upload_id[0] && !mp->upload_gone)
-        cairn_multipart_enter(mp, STATE_LIST);
+        enter(mp, STATE_LIST);
     else
         begin_round(mp);
+}
+
+/* ---- what an object that is there proves (R3) ---- */
+
+/* Ours it is by its token, by a plain OK of our own PUT or COMPLETE, or by the journal's word that
+ * it was durable. Where none of these can be had, its bytes are read and compared: equal length and
+ * checksum are as good as a token. The same where the store states another checksum than ours: some
+ * state wrong ones of bytes that are right. */
+static uint64_t read_length(const struct cairn_multipart *mp) {
+    return cairn_min_u64(CAIRN_MULTIPART_READ_BYTES, mp->size_bytes - mp->read_bytes);
+}
+
+static void refuse(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    FAIL(mp, CAIRN_CONFLICT,
+         "an object of %" PRIu64 " bytes with token \"%s\" is there; ours has %" PRIu64
+         " bytes and token \"%s\"",
+         request->object_bytes, request->object_token, mp->size_bytes, mp->token);
+}
+
+static void something_there(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    bool stated = request->object_token[0] != '\0';
+    bool foreign = stated && strcmp(request->object_token, mp->token) != 0;
+    if (foreign || request->object_bytes != mp->size_bytes) {
+        refuse(mp, request);
+        return;
+    }
+    mp->found_has_crc32c = request->object_has_crc32c;
+    mp->found_crc32c = request->object_crc32c;
+    mp->found_token = stated;
+    bool known = mp->certain || (mp->proven && CAIRN_RULE(Q46));
+    if (!stated && !known && !CAIRN_RULE(Q46)) {
+        refuse(mp, request);
+        return;
+    }
+    /* The death of a process that had put it at once may have come before the bytes that went out
+     * were compared with those that were staged (O8); parts are completed after that alone. */
+    bool uncompared = mp->recovered && !mp->parts && CAIRN_RULE(Q42);
+    mp->reads = mp->disputed || (!known && !mp->found_has_crc32c && (!stated || uncompared));
+    mp->read_bytes = 0;
+    enter(mp, STATE_CHECK);
+}
+
+/* Without the right to list a bucket 403 stands for "not there", too (multipart.h#6). */
+static void refused_head(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    mp->head_refused = true;
+    if (!mp->certain && !mp->taken)
+        nothing_there(mp);
+    else if (!look_again(mp))
+        again_or_fail(mp, request, "look at the object");
+}
+
+static void head_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    if (request->code == CAIRN_OK)
+        something_there(mp, request);
+    else if (request->code == CAIRN_NOT_FOUND)
+        nothing_there(mp);
+    else if (request->code == CAIRN_FORBIDDEN && request->error.http_status == 403)
+        refused_head(mp, request);
+    else
+        again_or_fail(mp, request, "look at the object");
+}
+
+static void read_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,
+                        const struct cairn_store_request *request) {
+    if (request->code != CAIRN_OK) {
+        again_or_fail(mp, request, "read the object that is there");
+        return;
+    }
+    if (request->got_crc32c == action->crc32c) {
+        mp->read_bytes += action->length;
+        mp->tries = 0;
+        return;
+    }
+    bool ours = mp->found_token || mp->disputed;
+    FAIL(mp, ours ? CAIRN_CORRUPT : CAIRN_CONFLICT,
+         "an object of our length is there with other bytes: from %" PRIu64 " on, %" PRIu64
+         " of them have checksum %08" PRIx32 ", ours have %08" PRIx32,
+         action->offset, action->length, request->got_crc32c, action->crc32c);
+}
+
+static void take_read(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
+    take(mp, CAIRN_MULTIPART_READ, ret);
+    ret->offset = mp->read_bytes;
+    ret->length = read_length(mp);
+    ret->crc32c = range_crc32c(mp, ret->offset, ret->length);
+}
+
+/* Where the journal held no checksums they come with the source (Q17). */
+static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
+    if (!whole_known(mp)) {
+        if (!mp->has_source) ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
+        return;
+    }
+    if (mp->found_has_crc32c && mp->found_crc32c != mp->crc32c) mp->disputed = true;
+    if ((mp->reads || mp->disputed) && mp->read_bytes < mp->size_bytes) {
+        take_read(mp, ret);
+        return;
+    }
+    mp->misstated = mp->disputed;
+    enter(mp, STATE_DURABLE);
+    cairn_multipart_next(mp, ret);
 }
 
 /* ---- ListParts ---- */
@@ -515,14 +639,13 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
     uint64_t offset = (uint64_t)index * mp->part_bytes, length = part_length(mp, index);
     if (listed->size_bytes != length) return false;
     if (listed->has_crc32c) {
-        return mp->crc32c_known &&
-               listed->crc32c == cairn_multipart_range_crc32c(mp, offset, length);
+        return mp->crc32c_known && listed->crc32c == range_crc32c(mp, offset, length);
     }
     if (!part->sent.etag[0] || strcmp(part->sent.etag, listed->etag) != 0) return false;
     /* What another process had acknowledged may be of bytes that were staged anew since. */
     return part->state == CAIRN_PART_ACKED ||
            (mp->crc32c_known && part->sent.size_bytes == length &&
-            part->sent.crc32c == cairn_multipart_range_crc32c(mp, offset, length));
+            part->sent.crc32c == range_crc32c(mp, offset, length));
 }
 
 static const struct cairn_store_part *find_listed(const struct cairn_store_request *request,
@@ -550,7 +673,7 @@ static uint32_t take_listing(struct cairn_multipart *mp,
             part->sent = *listed;
             part->sent.has_crc32c = true;
             uint64_t offset = (uint64_t)i * mp->part_bytes;
-            part->sent.crc32c = cairn_multipart_range_crc32c(mp, offset, part_length(mp, i));
+            part->sent.crc32c = range_crc32c(mp, offset, part_length(mp, i));
             part->state = CAIRN_PART_ACKED;
             mp->parts_acked++;
             continue;
@@ -565,20 +688,20 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
     if (request->code == CAIRN_NOT_FOUND) {
         /* Gone since HEAD said that nothing is there: a late Complete may have used it up. */
         mp->upload_gone = true;
-        cairn_multipart_enter(mp, STATE_HEAD);
+        enter(mp, STATE_HEAD);
         return;
     }
     if (request->code == CAIRN_UNSUPPORTED) { /* what was acknowledged is trusted, then */
-        cairn_multipart_enter(mp, STATE_PARTS);
+        enter(mp, STATE_PARTS);
         return;
     }
     if (request->code != CAIRN_OK) {
-        cairn_multipart_again_or_fail(
-            mp, request,
-            mp->head_refused ? "a HEAD is refused (403), and so is the list of parts that would "
-                               "tell whether the object is there; allow s3:ListBucket or "
-                               "s3:ListMultipartUploadParts"
-                             : "list the parts that arrived");
+        again_or_fail(mp, request,
+                      mp->head_refused
+                          ? "a HEAD is refused (403), and so is the list of parts that would "
+                            "tell whether the object is there; allow s3:ListBucket or "
+                            "s3:ListMultipartUploadParts"
+                          : "list the parts that arrived");
         return;
     }
     uint32_t differs = take_listing(mp, request);
@@ -590,14 +713,14 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
         }
         mp->parts_resent = true;
     }
-    cairn_multipart_enter(mp, STATE_PARTS);
+    enter(mp, STATE_PARTS);
 }
 
 static void abort_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     bool gone = request->code == CAIRN_OK || request->code == CAIRN_NOT_FOUND;
     /* An upload that cannot be aborted is left to the sweep of the version (Q21). */
     mp->tries += tries_of(request);
-    if (gone || mp->tries >= TRIES_MAX) cairn_multipart_enter(mp, STATE_FAILED);
+    if (gone || mp->tries >= TRIES_MAX) enter(mp, STATE_FAILED);
 }
 
 void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,
@@ -618,13 +741,13 @@ void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multi
         publishing_result(mp, action, request);
         return;
     case CAIRN_MULTIPART_HEAD:
-        cairn_multipart_head_result(mp, request);
+        head_result(mp, request);
         return;
     case CAIRN_MULTIPART_LIST_PARTS:
         list_result(mp, request);
         return;
     case CAIRN_MULTIPART_READ:
-        cairn_multipart_read_result(mp, action, request);
+        read_result(mp, action, request);
         return;
     case CAIRN_MULTIPART_ABORT:
         abort_result(mp, request);

@@ -53,7 +53,7 @@ enum cairn_retry_outcome {
     CAIRN_RETRY_OUTCOMES
 };
 /* Why a request is sent once more: "corrected" (after a good answer: another region, another
- * clock), "slow-down", "failure", "unreached". */
+ * clock, a body that arrived altered), "slow-down", "failure", "unreached". */
 const char *cairn_retry_cause_text(enum cairn_retry_outcome outcome);
 enum cairn_retry_answer {
     CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */

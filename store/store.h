@@ -19,6 +19,13 @@
  *          8   a PUT or PART with has_crc32c is CAIRN_OK only when the bytes that went out have
  *              that checksum: by the word of a store that is known to compare it, or summed here
  *              after they were sent. CAIRN_SOURCE_CHANGED: the memory holds other bytes by now.
+ *          9   a purge deletes only versions below the given prefix, or of exactly the given key,
+ *              and only after a listing of that prefix alone has named them. No delete marker goes
+ *              while a version is left there: what a delete has hidden is never seen again,
+ *              whatever order the store works in and wherever this ends.
+ *          10  what a purge tells to be left was listed after the deletions; a store that only
+ *              says it has deleted is not believed. A version that may not be deleted (object lock,
+ *              legal hold, no such right) keeps none of the others from going.
  * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
  * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
  *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.
@@ -35,7 +42,7 @@ struct cairn_store_worker;
 struct cairn_store_ready;
 
 /* What this store was found to do: set at open (folder), or from .cairn/profile.json or a probe of
- * the endpoint (S3: store/s3/capabilities.h), and corrected by what requests find later. */
+ * the endpoint (S3: store/s3/probe.h), and corrected by what requests find later. */
 /* Objects of which a worker is given up to profile.together_max at once, beyond its appetite. */
 #define CAIRN_STORE_SMALL_BYTES (256 * CAIRN_KIB)
 struct cairn_store_profile {
@@ -218,7 +225,7 @@ void cairn_store_health(struct cairn_store *store, struct cairn_store_health *re
  * checksums is trusted. true: it was not known before. */
 bool cairn_store_misstates(struct cairn_store *store);
 /* Does a delete leave the bytes under a version id, until that is deleted too? Known from the probe
- * by keys that may list, and from what replies say. Any thread. store/purge.h frees them. */
+ * by keys that may list, and from what replies say. Any thread. store/store.h frees them. */
 bool cairn_store_keeps_versions(struct cairn_store *store);
 /* Removes what tests of the store left behind an hour ago or earlier: of a process that died or may
  * not delete. */
@@ -313,7 +320,7 @@ struct cairn_store_vtable {
                                struct cairn_buf *ret_url, uint32_t *ret_expires_s,
                                struct cairn_error *err);
     bool (*ready_open)(struct cairn_store *store, const char *key,
-                       struct cairn_store_ready *ret); /* NULL: nothing is ready (ready.h) */
+                       struct cairn_store_ready *ret); /* NULL: nothing is ready (range.h) */
 };
 struct cairn_store {
     const struct cairn_store_vtable *vtable;
@@ -332,3 +339,26 @@ struct cairn_store_worker {
 enum cairn_code cairn_store_test_wrap(struct cairn_store *take_store, struct cairn_store **ret,
                                       struct cairn_error *err) __attribute__((weak));
 #endif
+
+/* ---- the bytes that deletes have left in a bucket with versioning ---- */
+
+/* There a delete puts a marker before an object, and the object goes on costing money until it is
+ * deleted by its version id. */
+
+struct cairn_store_purge {
+    const char *prefix; /* or, with is_key, one whole key */
+    bool is_key;
+    bool (*spares)(const char *key); /* these keep all their versions; NULL: none does */
+    int64_t before_ms; /* only what is older, by the store's clock; 0: all */
+    /* set by the purge */
+    uint64_t freed_objects, freed_bytes;
+    uint64_t left_objects, left_bytes; /* markers are none */
+    bool uncounted; /* these keys may not list versions, or delete none: how much is not known */
+    enum cairn_code why; /* of the first that was left; CAIRN_OK: nothing was */
+    char reason[160];     /* as the store worded it */
+};
+/* Left or not, CAIRN_OK: the store has answered. Nothing is asked where cairn_store_keeps_versions
+ * is false. */
+enum cairn_code cairn_store_purge(struct cairn_store_worker *worker,
+                                  struct cairn_store_purge *purge,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

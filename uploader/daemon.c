@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "common/text.h"
-#include "store/start.h"
+#include "store/s3/start.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/fetch/serve.h"
 #include "uploader/journal/journal.h"

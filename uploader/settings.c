@@ -9,7 +9,7 @@
 #include "api/servers.h"
 #include "common/process.h"
 #include "common/text.h"
-#include "store/named.h"
+#include "store/open.h"
 
 #define CONFIG(type, name, fallback, min, max, why)                                                \
     CAIRN_CONFIG_ROW(cairn_up_settings, type, name, fallback, min, max, why)

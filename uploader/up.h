@@ -23,7 +23,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/process.h"
-#include "store/named.h"
+#include "store/open.h"
 #include "store/store.h"
 #include "uploader/alone.h"
 #include "uploader/restores.h"

@@ -16,7 +16,7 @@
 #pragma once
 
 #include "cli/verbs/doctor_findings.h"
-#include "store/s3/settings.h"
+#include "store/s3/start.h"
 
 /* When a request of a check is given up: ms from now, or with --timeout. */
 uint64_t cairn_cli_doctor_deadline(const struct cairn_cli_doctor *doctor, uint64_t ms);

@@ -4,9 +4,8 @@
 
 #include "cli/verbs/doctor.h"
 #include "common/trace.h"
-#include "store/purge.h"
-#include "store/s3/bucket.h"
-#include "store/s3/query.h"
+#include "store/s3/s3.h"
+#include "store/store.h"
 
 #define CLOCK_WARN_MS 60000
 #define CLOCK_FAIL_MS 900000 /* S3 refuses beyond it */

@@ -13,10 +13,8 @@
 #include "common/trace.h"
 #include "store/multipart.h"
 #include "store/open.h"
-#include "store/record.h"
-#include "store/s3/capabilities.h"
-#include "store/s3/place.h"
 #include "store/s3/probe.h"
+#include "store/s3/s3.h"
 
 #define TEST_MS 15000
 #define PLAIN_MS 3000
@@ -255,7 +253,7 @@ static void complete(struct trial *trial, const char *upload_id, struct cairn_st
     request.has_crc32c = true;
     request.crc32c = cairn_crc32c_combine(parts[0].crc32c, parts[1].crc32c, parts[1].size_bytes);
     enum cairn_code code = cairn_store_perform(trial->worker, &request, &trial->err);
-    bool too_small = code == CAIRN_INVALID; /* store/s3/codes.c: EntityTooSmall */
+    bool too_small = code == CAIRN_INVALID; /* store/s3/reply.c: EntityTooSmall */
     if (code == CAIRN_OK || too_small)
         cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "part limits", "",
                              too_small ? "parts below 5 MiB are refused, as S3 does; Cairn's are "

@@ -9,7 +9,7 @@
 #include "cli/sizes.h"
 #include "cli/verify_all.h"
 #include "common/text.h"
-#include "store/audit.h"
+#include "store/whole.h"
 
 static const struct cairn_cli_flag flags[] = {
     {"all", 'a', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(whole_run), 0, NULL,

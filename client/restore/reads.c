@@ -16,8 +16,6 @@
 #include "common/crc.h"
 #include "common/text.h"
 #include "formats/convert.h"
-#include "plan/fragments.h"
-#include "plan/ranges.h"
 #include "plan/reads.h"
 
 #define SLOTS CAIRN_CLIENT_SLOTS

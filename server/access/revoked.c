@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/access/access.h"
-#include "store/record.h"
+#include "store/open.h"
 
 #define PREFIX ".cairn/revoked/"
 

@@ -11,15 +11,15 @@
  *              is away, or a mount that is gone, is CAIRN_UNAVAILABLE and ends no version.
  *          3   on S3 the commit waits for the listing only as long as it takes longer than the
  *              layout's object and checksums.bin, which are written meanwhile.
- * Limits:  see store/presence.h.
+ * Limits:  see store/whole.h.
  * Threads: one commit thread each.
- * Next:    server/commit/commit.c, store/presence.h.
+ * Next:    server/commit/commit.c, store/whole.h.
  */
 #pragma once
 
 #include "api/manifest.h"
 #include "server/server.h"
-#include "store/presence.h"
+#include "store/whole.h"
 
 struct cairn_srv_objects {
     struct cairn_srv *server;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "store/presence.h"
+#include "store/whole.h"
 
 static int by_key(const void *a, const void *b) {
     return strcmp(((const struct cairn_store_object *)a)->key,

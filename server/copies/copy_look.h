@@ -6,7 +6,7 @@
  *          there, the store itself is asked and not the row.
  * Promise: 1   every shard and checksums.bin with their sizes, manifest, layout, and, where asked
  *              for, the record; a HEAD of its own before anything is called missing.
- * Limits:  as store/presence.h.
+ * Limits:  as store/whole.h.
  * Threads: one owner of the worker.
  * Next:    server/copies/promote.c, server/copies/demote.c.
  */

@@ -7,7 +7,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "plan/copies.h"
+#include "plan/retention.h"
 #include "server/copies/demote.h"
 #include "server/copies/promote.h"
 #include "server/guard/jobs.h"

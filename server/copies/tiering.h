@@ -4,7 +4,7 @@
  *
  * Why:     a fast store keeps the newest, a slow one every thousandth step, and nobody sits there
  *          and copies.
- * Promise: 1   the plan is plan/copies.h over the state of the catalog at one moment; each copy
+ * Promise: 1   the plan is plan/retention.h over the state of the catalog at one moment; each copy
  *              that it wants, and each that it does not, is judged again in a transaction of its
  *              own (promote.h, demote.h).
  *          2   it removes what a policy has made, and of the main store what lies elsewhere, too;

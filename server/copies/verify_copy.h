@@ -7,13 +7,13 @@
  *          2   mended is what was read again and is right (repair.h#3).
  * Limits:  CAIRN_SRV_FINDINGS_MAX findings a copy; what is more ends it with CAIRN_TOO_LARGE.
  * Threads: one owner.
- * Next:    server/copies/verify.h; store/audit.h.
+ * Next:    server/copies/verify.h; store/whole.h.
  */
 #pragma once
 
 #include "server/copies/repair.h"
 #include "server/copies/verify.h"
-#include "store/audit.h"
+#include "store/whole.h"
 
 #define CAIRN_SRV_FINDINGS_MAX 1000000
 #define CAIRN_SRV_NO_SHARD SIZE_MAX

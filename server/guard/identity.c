@@ -19,7 +19,7 @@
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"
 #include "server/ledger/servers.h"
-#include "store/record.h"
+#include "store/open.h"
 
 #define NUMBERS_TRIED_MAX 16
 #define PUTS_MAX 3

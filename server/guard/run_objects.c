@@ -8,7 +8,7 @@
 #include "api/records.h"
 #include "common/buf.h"
 #include "common/text.h"
-#include "store/documents.h"
+#include "store/whole.h"
 
 #define PAGES_MAX 1000000
 #define ITEMS_MAX 1000000

@@ -4,8 +4,8 @@
 
 #include "common/log.h"
 #include "common/text.h"
-#include "store/record.h"
-#include "store/start.h"
+#include "store/open.h"
+#include "store/s3/start.h"
 
 struct known {
     const char *store;

@@ -19,7 +19,7 @@
 #include "common/lock.h"
 #include "server/ledger/copies.h"
 #include "server/server.h"
-#include "store/named.h"
+#include "store/open.h"
 
 struct cairn_srv_idle;
 struct cairn_srv_copying;

@@ -21,7 +21,7 @@
 #include "plan/retention.h"
 #include "server/ledger/events.h"
 #include "server/ledger/lists.h"
-#include "store/named.h"
+#include "store/open.h"
 
 #define CAIRN_SRV_TIERS_MAX CAIRN_STORES_MAX
 #define CAIRN_SRV_TIER_NAME_BYTES CAIRN_STORE_NAME_BYTES

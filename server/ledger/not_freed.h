@@ -11,7 +11,7 @@
  *          3   the first row and its end are events (checkpoint.not_freed, checkpoint.freed).
  * Limits:  a reason of CAIRN_SRV_LEFT_REASON_BYTES.
  * Threads: inside a transaction.
- * Next:    server/sweep/sweep_objects.c; store/purge.h.
+ * Next:    server/sweep/sweep_objects.c; store/store.h.
  */
 #pragma once
 

@@ -8,7 +8,7 @@
  *              that its nodes take (api/peer.h).
  *          2   who asks hears the same list as all others that ask then, in the order of names.
  *          Q57 with partner_copies, of the policy that holds for the run or else of the settings,
- *              the one that asks is told its partner (plan/partner.h), once every rank has joined,
+ *              the one that asks is told its partner (plan/divide.h), once every rank has joined,
  *              among those with partner_memory that are not silent.
  * Limits:  CAIRN_SRV_PEERS_MAX nodes.
  * Threads: inside a transaction.

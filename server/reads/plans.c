@@ -10,8 +10,6 @@
 #include "api/messages.h"
 #include "common/buf.h"
 #include "common/text.h"
-#include "plan/fragments.h"
-#include "plan/ranges.h"
 #include "plan/reads.h"
 #include "server/reads/cache.h"
 #include "server/reads/read_lease_calls.h"

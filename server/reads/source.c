@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "store/ready.h"
+#include "store/range.h"
 
 #define READ_MS_MAX 60000
 

@@ -31,7 +31,7 @@ struct cairn_srv_source {
     uint64_t chunk_bytes; /* no other load should be longer; at least a grain */
     enum cairn_code (*load)(struct cairn_srv_source *source, struct cairn_store_worker *worker,
                             uint64_t from, uint64_t bytes, void *into, struct cairn_error *err);
-    /* Blocks for a thread that may not wait (store/ready.h): open once, for [from, to), then one
+    /* Blocks for a thread that may not wait (store/range.h): open once, for [from, to), then one
      * load after the other. Both NULL where there is nothing such. */
     bool (*open_ready)(struct cairn_srv_source *source, uint64_t from, uint64_t to);
     bool (*load_ready)(struct cairn_srv_source *source, uint64_t from, uint64_t bytes, void *into);

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "plan/ranges.h"
+#include "plan/reads.h"
 #include "server/reads/stream.h"
 
 #define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */

@@ -12,7 +12,7 @@
  *          2   later damage makes take() fail for good, and one error line is logged.
  *          3   a reader that takes nothing for two seconds keeps no other reader out: its memory is
  *              freed for one that waits, and its bytes are loaded again when it goes on.
- *          4   what memory holds of a long range (store/ready.h) is read and compared by the thread
+ *          4   what memory holds of a long range (store/range.h) is read and compared by the thread
  *              that sends it, a block at a time, and takes neither slot nor chunk; from the first
  *              block on that is not ready, or is wrong, all is loaded as ever.
  *          Q29  while more than its first chunk is to be sent its version is leased

@@ -18,8 +18,8 @@
 #pragma once
 
 #include "server/guard/tiers.h"
-#include "store/documents.h"
 #include "store/range.h"
+#include "store/whole.h"
 
 #define CAIRN_SRV_TIER_SHUN_MS 10000
 

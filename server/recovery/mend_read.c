@@ -6,7 +6,7 @@
 
 #include "common/text.h"
 #include "server/recovery/mend_copies.h"
-#include "store/presence.h"
+#include "store/whole.h"
 
 /* ---- one version, as the store has it ---- */
 

@@ -16,7 +16,7 @@
 #include "server/guard/tier_identity.h"
 #include "server/ledger/runs.h"
 #include "server/recovery/mend_read.h"
-#include "store/record.h"
+#include "store/open.h"
 
 #define PAGES_MAX 1000000
 #define RUNS_MAX 1000000

@@ -14,7 +14,7 @@
 #include "server/health.h"
 #include "server/http/waiters.h"
 #include "server/recovery/reindex.h"
-#include "store/record.h"
+#include "store/open.h"
 
 #define PROGRESS_MS 5000
 #define SIGN_LATE_MS 15000     /* of a sign: the requests before it */

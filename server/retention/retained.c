@@ -9,7 +9,7 @@
 #include "common/buf.h"
 #include "common/hash/hash.h"
 #include "common/lock.h"
-#include "plan/retention_base.h"
+#include "plan/retention.h"
 #include "server/ledger/events.h"
 #include "server/ledger/runs.h"
 
@@ -277,7 +277,7 @@ static bool base_stands(struct cairn_srv_retained_base *base,
     case CAIRN_SRV_EVENT_COPY_MENDED:
     case CAIRN_SRV_EVENT_COPY_DAMAGED:
     case CAIRN_SRV_EVENT_COPY_SOUND:
-    case CAIRN_SRV_EVENT_ALIAS_SET: /* retention_base.h#3 */
+    case CAIRN_SRV_EVENT_ALIAS_SET: /* retention.h#11 */
     case CAIRN_SRV_EVENT_ALIAS_REMOVED:
     case CAIRN_SRV_EVENT_RUN_ANNOTATED:
     case CAIRN_SRV_EVENT_OPERATION_BEGUN:

@@ -3,13 +3,13 @@
  * retained: what a policy removes after a commit, at the cost of what it can remove.
  *
  * Why:     a plan over all that a run keeps took 115 ms of CPU at 54,750 versions, each commit.
- * Promise: 1   what goes is what a plan over all versions of the run removes (retention_base.h#1).
+ * Promise: 1   what goes is what a plan over all versions of the run removes (retention.h#9).
  *          2   a base is used again only while the run's events say that nothing else of it was
  *              changed, by whatever server; and under the same policy.
  * Limits:  CAIRN_SRV_RETAINED_MAX runs have a base, the others are planned whole; a base has at
  *          most CAIRN_PLAN_WAITING_MAX versions, about 300 bytes each.
  * Threads: locked by server_retained; a base belongs to who took it.
- * Next:    plan/retention_base.h, server/retention/retain.h.
+ * Next:    plan/retention.h, server/retention/retain.h.
  */
 #pragma once
 

@@ -19,7 +19,7 @@
 #include "server/ledger/layouts.h"
 #include "server/ledger/not_freed.h"
 #include "server/ledger/shards.h"
-#include "store/purge.h"
+#include "store/store.h"
 
 #define PAGES_MAX 1000000
 

@@ -2,9 +2,8 @@
 /* dir: opens a folder as a store and lets its requests take turns. */
 #include "store/dir/dir.h"
 
-#include "store/dir/inside.h"
-
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <poll.h>
 #include <stdio.h>
@@ -12,11 +11,16 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "common/hooks.h"
 #include "common/memory.h"
 #include "common/text.h"
+#include "store/dir/inside.h"
+#include "store/range.h"
 
 #define PART_COUNT_MAX 10000
 #define PART_BYTES_MAX (64 * CAIRN_GIB)
@@ -41,7 +45,7 @@ static bool has_openat2(int root_fd) {
 }
 
 /* One sentence more about what this file system lacks. */
-static void note(struct cairn_store_dir *dir, const char *text) {
+static void add_note(struct cairn_store_dir *dir, const char *text) {
     char *at = dir->base.profile.note;
     size_t used = strlen(at), room = sizeof dir->base.profile.note;
     snprintf(at + used, room - used, "%s%s", used ? "; " : "", text);
@@ -59,7 +63,7 @@ static enum cairn_code profile_from_file(struct cairn_store_dir *dir, struct cai
     CAIRN_TRY(cairn_file_create(dir->root_fd, name, 0, &file, err));
     dir->base.profile.head_has_token =
         fsetxattr(file.fd, CAIRN_STORE_DIR_XATTR_UPLOAD, uuid, strlen(uuid), 0) == 0;
-    if (file.direct_fd < 0) note(dir, "no O_DIRECT, so bytes go through the page cache");
+    if (file.direct_fd < 0) add_note(dir, "no O_DIRECT, so bytes go through the page cache");
     bool links = linkat(dir->root_fd, name, dir->root_fd, other, 0) == 0;
     int os_errno = errno;
     cairn_file_release(&file);
@@ -89,16 +93,17 @@ static enum cairn_code find_profile(struct cairn_store_dir *dir, struct cairn_er
         CAIRN_TRY(profile_from_file(dir, err));
     }
     if (!dir->base.profile.head_has_token) {
-        note(dir, "no extended attributes, so after a restart objects are read back to be proven");
+        add_note(dir,
+                 "no extended attributes, so after a restart objects are read back to be proven");
     }
     dir->beneath = has_openat2(dir->root_fd);
     dir->together = !dir->read_only && cairn_file_syncs_all(dir->root_fd);
     if (dir->together) dir->base.profile.together_max = CAIRN_STORE_DIR_TOGETHER_MAX;
-    if (!dir->beneath) note(dir, "no openat2, so paths are opened component by component");
+    if (!dir->beneath) add_note(dir, "no openat2, so paths are opened component by component");
     const char *network = cairn_file_network_fs(dir->root_fd);
     char text[64];
     if (network && snprintf(text, sizeof text, "network file system %s", network) > 0) {
-        note(dir, text);
+        add_note(dir, text);
     }
     return CAIRN_OK;
 }
@@ -151,9 +156,10 @@ static void dir_free(struct cairn_store *store) {
 
 /* ---- does it take what is written? ---- */
 
-void cairn_store_dir_note(struct cairn_store_dir_worker *worker,
-                          const struct cairn_store_request *request, enum cairn_code code,
-                          const struct cairn_error *why) {
+/* Of who writes bytes: do they get on the disk, or is it full, read-only, broken? */
+static void note_health(struct cairn_store_dir_worker *worker,
+                        const struct cairn_store_request *request, enum cairn_code code,
+                        const struct cairn_error *why) {
     struct cairn_store_dir *dir = (struct cairn_store_dir *)worker->base.store;
     bool failed = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_UNAVAILABLE;
     if (request->op != CAIRN_STORE_PUT && request->op != CAIRN_STORE_UPLOAD_PART) return;
@@ -178,6 +184,59 @@ static void health(struct cairn_store *base, struct cairn_store_health *ret) {
         return;
     ret->failing_ms = failing_ms;
     (void)cairn_text_copy(ret->failing, sizeof ret->failing, dir->locked.failed);
+}
+
+/* ---- a folder that moves ---- */
+
+/* Does the path still name the folder that was opened, and following it where it does not: a mount
+ * came, or went and left the folder that it had covered. What is under way keeps to its folder. */
+
+static bool moved(const struct cairn_store *store) {
+    const struct cairn_store_dir *dir = (const struct cairn_store_dir *)store;
+    struct stat there, opened;
+    if (stat(store->url, &there) != 0 || fstat(dir->root_fd, &opened) != 0) return true;
+    return there.st_dev != opened.st_dev || there.st_ino != opened.st_ino;
+}
+
+static enum cairn_code follow(struct cairn_store *store, struct cairn_error *err) {
+    struct cairn_store_dir *dir = (struct cairn_store_dir *)store;
+    CAIRN_AUTO_FD fd = open(store->url, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return cairn_fail_errno(err, "open the folder %s", store->url);
+    CAIRN_TRY(cairn_dir_sync(fd, err));
+    if (dup3(fd, dir->root_fd, O_CLOEXEC) < 0)
+        return cairn_fail_errno(err, "open the folder %s", store->url);
+    atomic_fetch_add(&dir->roots, 1);
+    return CAIRN_OK;
+}
+
+/* What this worker knows of folders holds for another root. */
+static void forget_folders(struct cairn_store_dir_worker *worker) {
+    unsigned roots = atomic_load(&cairn_store_dir_of(worker)->roots);
+    if (worker->roots == roots) return;
+    memset(worker->synced, 0, sizeof worker->synced);
+    memset(worker->made, 0, sizeof worker->made);
+    if (worker->sync_fd >= 0) close(worker->sync_fd);
+    worker->sync_fd = -1;
+    worker->roots = roots;
+}
+
+bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    if (!dir->together) return false;
+    if (worker->sync_fd < 0) {
+        CAIRN_AUTO_FD fd = openat(dir->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        struct stat root;
+        if (fd < 0 || fstat(fd, &root) != 0) return false;
+        worker->sync_device = root.st_dev;
+        worker->sync_fd = fd;
+        fd = -1;
+    }
+    return true;
+}
+
+bool cairn_store_dir_covers(const struct cairn_store_dir_worker *worker, int folder_fd) {
+    struct stat folder;
+    return fstat(folder_fd, &folder) == 0 && folder.st_dev == worker->sync_device;
 }
 
 /* ---- worker ---- */
@@ -238,6 +297,8 @@ static bool drop_incoming(struct cairn_store_dir_worker *worker,
     return false;
 }
 
+/* ---- the end of a job ---- */
+
 static struct cairn_store_dir_job *take_job(struct cairn_store_dir_worker *worker) {
     struct cairn_store_dir_job *job = TAILQ_FIRST(&worker->jobs);
     if (job) TAILQ_REMOVE(&worker->jobs, job, place);
@@ -253,8 +314,9 @@ static void job_free(struct cairn_store_dir_job *job) {
     free(job);
 }
 
-void cairn_store_dir_finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
-                            enum cairn_code code, const struct cairn_error *why) {
+/* The last touch of job and request (O4, O5). */
+static void finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
+                   enum cairn_code code, const struct cairn_error *why) {
     job_free(job);
     request->worker_private = NULL;
     request->tries = 1;
@@ -268,10 +330,114 @@ void cairn_store_dir_finish(struct cairn_store_request *request, struct cairn_st
     request->done(request);
 }
 
+/* ---- many small puts, one sync ---- */
+
+/* A file system makes its journal durable as a whole, so that 512 files of 4 KiB cost one wait for
+ * the disk instead of a thousand. Files and folders are closed meanwhile: what could not be written
+ * is told by the sync itself (Linux 5.8 and later), to each open file of the file system once, so
+ * each worker has one of its own. */
+
+/* A folder that consecutive jobs share, open. */
+struct open_folder {
+    char path[CAIRN_KEY_BYTES_MAX + 1];
+    int fd;
+};
+
+static enum cairn_code enter_folder(const struct cairn_store_dir *dir, const char *path,
+                                    struct open_folder *folder, struct cairn_error *err) {
+    if (folder->fd >= 0 && strcmp(folder->path, path) == 0) return CAIRN_OK;
+    if (folder->fd >= 0) close(folder->fd);
+    folder->fd = -1;
+    CAIRN_TRY(cairn_store_dir_folder(dir, path, &folder->fd, err));
+    memcpy(folder->path, path, strlen(path) + 1);
+    return CAIRN_OK;
+}
+
+/* The final name, which is durable once the folder is. */
+static enum cairn_code name_it(struct cairn_store_dir_worker *worker,
+                               struct cairn_store_dir_job *job, struct open_folder *folder,
+                               struct cairn_error *err) {
+    struct cairn_store_dir_place place;
+    CAIRN_TRY(cairn_store_dir_place_of(job->request->key, &place, err));
+    CAIRN_TRY(enter_folder(cairn_store_dir_of(worker), place.folder, folder, err));
+    enum cairn_code code = cairn_file_link(folder->fd, job->temporary, place.name, err);
+    /* The root was followed to another folder since it was written, and it lies in the old one. */
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the store was mounted anew meanwhile");
+    if (code == CAIRN_OK) job->temporary[0] = '\0';
+    return code;
+}
+
+static enum cairn_code sync_all(struct cairn_store_dir_worker *worker, struct cairn_error *err) {
+    if (worker->sync_fd < 0) /* the root was followed to another folder since they were written */
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the store was mounted anew meanwhile");
+    return cairn_file_sync_all(worker->sync_fd, err);
+}
+
+static void remember_put(struct cairn_store_dir_worker *worker,
+                         const struct cairn_store_dir_job *job, struct open_folder *folder) {
+    struct cairn_store_dir_place place;
+    struct stat st;
+    if (cairn_store_dir_place_of(job->request->key, &place, NULL) == CAIRN_OK &&
+        enter_folder(cairn_store_dir_of(worker), place.folder, folder, NULL) == CAIRN_OK &&
+        fstatat(folder->fd, place.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        cairn_store_dir_remember(worker, &st);
+}
+
+/* Takes a put out of `written`; its temporary file, if there is one still, goes with the job. */
+static void take_up(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job) {
+    struct cairn_store_dir_place place;
+    TAILQ_REMOVE(&worker->written, job, place);
+    worker->small_puts -= job->counted;
+    if (!job->temporary[0] || job->folder_fd >= 0) return;
+    if (cairn_store_dir_place_of(job->request->key, &place, NULL) ||
+        cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, NULL))
+        job->temporary[0] = '\0';
+}
+
+/* Names all that is written; a job whose name is refused ends with that, and the others go on. */
+static void name_all(struct cairn_store_dir_worker *worker, struct open_folder *folder) {
+    for (struct cairn_store_dir_job *job = TAILQ_FIRST(&worker->written), *next; job; job = next) {
+        struct cairn_error why = {0};
+        next = TAILQ_NEXT(job, place);
+        enum cairn_code code = name_it(worker, job, folder, &why);
+        if (code == CAIRN_OK) continue;
+        take_up(worker, job);
+        note_health(worker, job->request, code, &why);
+        finish(job->request, job, code, &why);
+    }
+}
+
+/* Ends all puts in `written`; true: there were some. */
+static bool end_together(struct cairn_store_dir_worker *worker) {
+    struct open_folder folder = {.fd = -1};
+    struct cairn_error why = {0};
+    struct cairn_store_dir_job *job;
+    if (TAILQ_EMPTY(&worker->written)) return false;
+    enum cairn_code code = sync_all(worker, &why);
+    cairn_store_dir_folders_synced(worker, code == CAIRN_OK);
+    if (code == CAIRN_OK) {
+        CAIRN_CRASHPOINT("store.dir.synced");
+        name_all(worker, &folder);
+        code = sync_all(worker, &why);
+        CAIRN_CRASHPOINT("store.dir.published");
+    }
+    while ((job = TAILQ_FIRST(&worker->written))) {
+        if (code == CAIRN_OK) remember_put(worker, job, &folder);
+        take_up(worker, job);
+        note_health(worker, job->request, code, &why);
+        finish(job->request, job, code, &why);
+    }
+    if (folder.fd >= 0) close(folder.fd);
+    return true;
+}
+
+/* ---- cancelling, waking ---- */
+
 static void finish_cancelled(struct cairn_store_request *request, struct cairn_store_dir_job *job) {
     struct cairn_error why = {0};
     enum cairn_code code = cairn_fail(&why, CAIRN_CANCELLED, "cancelled");
-    cairn_store_dir_finish(request, job, code, &why);
+    finish(request, job, code, &why);
 }
 
 static void cancel(struct cairn_store_worker *base, struct cairn_store_request *request) {
@@ -292,7 +458,7 @@ static void cancel(struct cairn_store_worker *base, struct cairn_store_request *
     TAILQ_FOREACH(job, &worker->written, place)
         if (job->request == request) break;
     if (!job) return;
-    cairn_store_dir_take_up(worker, job);
+    take_up(worker, job);
     finish_cancelled(request, job);
 }
 
@@ -303,7 +469,7 @@ static void worker_free(struct cairn_store_worker *base) {
     while ((request = take_incoming(worker))) finish_cancelled(request, NULL);
     while ((job = take_job(worker))) finish_cancelled(job->request, job);
     while ((job = TAILQ_FIRST(&worker->written))) {
-        cairn_store_dir_take_up(worker, job);
+        take_up(worker, job);
         finish_cancelled(job->request, job);
     }
     if (worker->sync_fd >= 0) close(worker->sync_fd);
@@ -376,14 +542,14 @@ static bool admit(struct cairn_store_dir_worker *worker) {
         if (!job) {
             struct cairn_error why = {0};
             enum cairn_code code = cairn_fail(&why, CAIRN_NO_MEMORY, "no memory for a request");
-            cairn_store_dir_finish(request, NULL, code, &why);
+            finish(request, NULL, code, &why);
             ended = true;
             continue;
         }
         job->request = request;
         job->folder_fd = -1;
-        job->counted = request->op == CAIRN_STORE_PUT &&
-                       request->body.size <= CAIRN_STORE_SMALL_BYTES;
+        job->counted =
+            request->op == CAIRN_STORE_PUT && request->body.size <= CAIRN_STORE_SMALL_BYTES;
         worker->small_puts += job->counted;
         TAILQ_INSERT_TAIL(&worker->jobs, job, place);
     }
@@ -409,8 +575,8 @@ static bool turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
         return false;
     }
     worker->small_puts -= job->counted;
-    cairn_store_dir_note(worker, job->request, code, &why);
-    cairn_store_dir_finish(job->request, job, code, &why);
+    note_health(worker, job->request, code, &why);
+    finish(job->request, job, code, &why);
     *ret_ended = true;
     return false;
 }
@@ -441,9 +607,9 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
     uint64_t start = cairn_mono_ms();
     bool ended = false, woken = false;
     for (;;) {
-        cairn_store_dir_forget(worker);
+        forget_folders(worker);
         ended |= admit(worker);
-        if (TAILQ_EMPTY(&worker->jobs)) ended |= cairn_store_dir_end_together(worker);
+        if (TAILQ_EMPTY(&worker->jobs)) ended |= end_together(worker);
         if (TAILQ_EMPTY(&worker->jobs) && (ended || woken)) return CAIRN_OK;
         if (TAILQ_EMPTY(&worker->jobs)) {
             if (take_wake(worker)) return CAIRN_OK;
@@ -457,6 +623,40 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
     }
 }
 
+/* ---- objects that can be read without waiting ---- */
+
+#ifndef RWF_NOWAIT /* the C library is older than the flag; this is the kernel's number */
+#define RWF_NOWAIT 8
+#endif
+
+/* tmpfs knows no RWF_NOWAIT, and needs none: it is memory. Other file systems that do not know it
+ * refuse the first read. */
+static bool flags_of(int fd, int *ret) {
+    struct statfs system;
+    if (fstatfs(fd, &system) != 0) return false;
+    *ret = system.f_type == TMPFS_MAGIC ? 0 : RWF_NOWAIT;
+    return true;
+}
+
+/* Without a second descriptor past the page cache: only what that cache has is wanted. */
+static bool ready_open(struct cairn_store *store, const char *key, struct cairn_store_ready *ret) {
+    const struct cairn_store_dir *dir = (const struct cairn_store_dir *)store;
+    struct cairn_store_dir_place place;
+    struct stat status;
+    CAIRN_AUTO_FD folder_fd = -1;
+    if (cairn_store_dir_place_of(key, &place, NULL) || cairn_store_dir_is_temporary(place.name))
+        return false;
+    if (cairn_store_dir_folder(dir, place.folder, &folder_fd, NULL)) return false;
+    CAIRN_AUTO_FD fd =
+        openat(folder_fd, place.name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    struct cairn_store_ready ready = {.fd = fd, .open = true};
+    if (!flags_of(fd, &ready.flags)) return false;
+    *ret = ready;
+    fd = -1;
+    return true;
+}
+
 static const struct cairn_store_vtable vtable = {.free = dir_free,
                                                  .worker_new = worker_new,
                                                  .worker_free = worker_free,
@@ -466,6 +666,6 @@ static const struct cairn_store_vtable vtable = {.free = dir_free,
                                                  .wake = wake,
                                                  .appetite = appetite,
                                                  .health = health,
-                                                 .moved = cairn_store_dir_moved,
-                                                 .follow = cairn_store_dir_follow,
-                                                 .ready_open = cairn_store_dir_ready};
+                                                 .moved = moved,
+                                                 .follow = follow,
+                                                 .ready_open = ready_open};

@@ -108,12 +108,8 @@ cairn_store_dir_of(const struct cairn_store_dir_worker *worker) {
     return (const struct cairn_store_dir *)worker->base.store;
 }
 
-/* ---- root.c ---- */
-bool cairn_store_dir_moved(const struct cairn_store *store);
-enum cairn_code cairn_store_dir_follow(struct cairn_store *store,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* What this worker knows of folders holds for another root. */
-void cairn_store_dir_forget(struct cairn_store_dir_worker *worker);
+/* ---- dir.c ---- */
+
 /* Can the sync of a put that is not begun yet be that of all? Opens what is told of each write from
  * now on that fails. */
 bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker);
@@ -121,7 +117,8 @@ bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker);
  * system. */
 bool cairn_store_dir_covers(const struct cairn_store_dir_worker *worker, int folder_fd);
 
-/* ---- path.c ---- */
+/* ---- read.c ---- */
+
 struct cairn_store_dir_place {
     char folder[CAIRN_KEY_BYTES_MAX + 1]; /* "" is the root; no slash at the end */
     char name[256];
@@ -131,11 +128,6 @@ enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir
                                          struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_store_dir_is_temporary(const char *name);
 void cairn_store_dir_temporary(const char *uuid, char ret_name[CAIRN_STORE_DIR_TEMPORARY_BYTES]);
-/* openat below the root without following a link; -1 and errno. path "" is the folder itself. */
-int cairn_store_dir_open_at(const struct cairn_store_dir *dir, int from_fd, const char *path,
-                            int flags);
-/* NOT_FOUND for absent names and for keys below an object; STORE for a link in the way. */
-enum cairn_code cairn_store_dir_fail(struct cairn_error *err, int os_errno, const char *doing);
 /* The existing folder of a key. */
 enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const char *folder,
                                        int *ret_fd, struct cairn_error *err) CAIRN_MUST_USE;
@@ -163,27 +155,8 @@ cairn_store_dir_step cairn_store_dir_put, cairn_store_dir_upload_create,
 void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struct stat *st);
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st);
 
-/* ---- together.c ---- */
-/* Takes a put out of `written`; its temporary file, if there is one still, goes with the job. */
-void cairn_store_dir_take_up(struct cairn_store_dir_worker *worker,
-                             struct cairn_store_dir_job *job);
-/* Ends all puts in `written`; true: there were some. */
-bool cairn_store_dir_end_together(struct cairn_store_dir_worker *worker);
-
-/* ---- dir.c ---- */
-/* Of who writes bytes: do they get on the disk, or is it full, read-only, broken? */
-void cairn_store_dir_note(struct cairn_store_dir_worker *worker,
-                          const struct cairn_store_request *request, enum cairn_code code,
-                          const struct cairn_error *why);
-/* The last touch of job and request (O4, O5). */
-void cairn_store_dir_finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
-                            enum cairn_code code, const struct cairn_error *why);
 /* read.c */
 cairn_store_dir_step cairn_store_dir_get, cairn_store_dir_head, cairn_store_dir_upload_parts;
-/* ready.c */
-bool cairn_store_dir_ready(struct cairn_store *store, const char *key,
-                           struct cairn_store_ready *ret) CAIRN_MUST_USE;
-/* list.c */
 cairn_store_dir_step cairn_store_dir_list, cairn_store_dir_uploads;
 
 #define CAIRN_STORE_DIR_XATTR_UPLOAD "user.cairn.upload"

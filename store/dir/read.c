@@ -1,16 +1,474 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading: get, head, and finding the parts that reached an unfinished upload. */
+/* Keys as paths; listing; get, head, and the parts that reached an unfinished upload. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "common/buf.h"
 #include "common/crc.h"
 #include "common/memory.h"
 #include "common/text.h"
 #include "store/dir/inside.h"
+
+/* ---- keys as paths below the root: checking, opening, making and pruning folders ---- */
+
+/* A folder may be pruned by another process between two of our calls; it cannot happen for ever. */
+#define MAKE_TRIES_MAX 16
+
+void cairn_store_dir_temporary(const char *uuid, char ret_name[CAIRN_STORE_DIR_TEMPORARY_BYTES]) {
+    snprintf(ret_name, CAIRN_STORE_DIR_TEMPORARY_BYTES, ".%.36s.tmp", uuid);
+}
+
+bool cairn_store_dir_is_temporary(const char *name) {
+    size_t uuid_size = CAIRN_UUID_TEXT_BYTES - 1;
+    return strlen(name) == CAIRN_STORE_DIR_TEMPORARY_BYTES - 1 && name[0] == '.' &&
+           strcmp(name + 1 + uuid_size, ".tmp") == 0 &&
+           cairn_uuid_text_valid((struct cairn_view){name + 1, uuid_size});
+}
+
+/* ---- keys ---- */
+
+static bool component_valid(const char *start, size_t size) {
+    if (size == 0 || size > 255) return false;
+    return !(size <= 2 && start[0] == '.' && start[size - 1] == '.');
+}
+
+enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir_place *ret,
+                                         struct cairn_error *err) {
+    size_t size = strlen(key);
+    if (size > CAIRN_KEY_BYTES_MAX) {
+        return cairn_fail(err, CAIRN_INVALID, "the key has %zu bytes; at most %d are taken", size,
+                          CAIRN_KEY_BYTES_MAX);
+    }
+    const char *start = key;
+    for (;;) {
+        size_t length = strcspn(start, "/");
+        if (!component_valid(start, length)) {
+            return cairn_fail(err, CAIRN_INVALID, "\"%.*s\" cannot be part of a key", (int)length,
+                              start);
+        }
+        if (!start[length]) break;
+        start += length + 1;
+    }
+    size_t folder_size = start == key ? 0 : (size_t)(start - key) - 1;
+    memcpy(ret->folder, key, folder_size);
+    ret->folder[folder_size] = '\0';
+    memcpy(ret->name, start, strlen(start) + 1);
+    return CAIRN_OK;
+}
+
+/* NOT_FOUND for absent names and for keys below an object; STORE for a link in the way. */
+static enum cairn_code fail_at(struct cairn_error *err, int os_errno, const char *doing) {
+    if (os_errno == ENOENT || os_errno == ENOTDIR || os_errno == EISDIR) {
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s: nothing is there", doing);
+    }
+    if (os_errno == ELOOP || os_errno == EXDEV) {
+        return cairn_fail(err, CAIRN_STORE, "%s: a symbolic link is in the way, none is followed",
+                          doing);
+    }
+    errno = os_errno;
+    return cairn_fail_errno(err, "%s", doing);
+}
+
+/* ---- opening ---- */
+
+static int open_beneath(int from_fd, const char *path, int flags) {
+    struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    return (int)syscall(SYS_openat2, from_fd, path, &how, sizeof how);
+}
+
+/* Without openat2: each component by itself, so that a link is seen wherever it stands. */
+static int open_by_component(int from_fd, const char *path, int flags) {
+    CAIRN_AUTO_FD at = -1;
+    for (;;) {
+        char name[256];
+        size_t length = strcspn(path, "/");
+        if (length >= sizeof name) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        memcpy(name, path, length);
+        name[length] = '\0';
+        bool last = path[length] == '\0';
+        int wanted = last ? flags : O_RDONLY | O_DIRECTORY;
+        int fd = openat(at >= 0 ? at : from_fd, name, wanted | O_NOFOLLOW | O_CLOEXEC);
+        struct stat st;
+        if (fd < 0 && errno == ENOTDIR) { /* a link to a folder reads like that, too */
+            int from = at >= 0 ? at : from_fd;
+            bool link = fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+            errno = link ? ELOOP : ENOTDIR;
+        }
+        if (fd < 0 || last) return fd;
+        if (at >= 0) close(at);
+        at = fd;
+        path += length + 1;
+    }
+}
+
+/* openat below the root without following a link; -1 and errno. path "" is the folder itself. */
+static int open_at(const struct cairn_store_dir *dir, int from_fd, const char *path, int flags) {
+    if (!*path) path = ".";
+    return dir->beneath ? open_beneath(from_fd, path, flags)
+                        : open_by_component(from_fd, path, flags);
+}
+
+enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const char *folder,
+                                       int *ret_fd, struct cairn_error *err) {
+    int fd = open_at(dir, dir->root_fd, folder, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) return fail_at(err, errno, "open folder");
+    *ret_fd = fd;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_dir_open_file(int folder_fd, const char *name, bool write,
+                                          struct cairn_file *ret, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = write ? cairn_file_open_write(folder_fd, name, ret, &why)
+                                 : cairn_file_open_read(folder_fd, name, ret, &why);
+    if (code == CAIRN_OK) return code;
+    /* CAIRN_INVALID: a folder, a FIFO or a device of that name is no object. */
+    if (code == CAIRN_INVALID) why.os_errno = ENOENT;
+    return fail_at(err, why.os_errno, "open");
+}
+
+/* ---- making ---- */
+
+/* FNV-1a: a collision would only leave out one sync of an entry that another process is making. */
+static uint64_t path_hash(const char *path, size_t size) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < size; i++) {
+        hash = (hash ^ (uint8_t)path[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash ? hash : 1;
+}
+
+static bool is_synced(const struct cairn_store_dir_worker *worker, uint64_t hash) {
+    for (unsigned i = 0; i < CAIRN_STORE_DIR_SYNCED_MAX; i++) {
+        if (worker->synced[i] == hash) return true;
+    }
+    return false;
+}
+
+static bool is_made(const struct cairn_store_dir_worker *worker, uint64_t hash) {
+    for (unsigned i = 0; i < CAIRN_STORE_DIR_SYNCED_MAX; i++)
+        if (worker->made[i] == hash) return true;
+    return false;
+}
+
+static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
+    worker->synced[worker->synced_next++ % CAIRN_STORE_DIR_SYNCED_MAX] = hash;
+}
+
+/* Opens, and makes if need be, one folder; its entry is durable afterwards. A folder that is
+ * already there may just have been made by a process that has not synced it yet, so its entry is
+ * synced as well when this worker meets it first. */
+static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_fd, const char *name,
+                             uint64_t hash, bool together, int *ret_fd, struct cairn_error *err) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    bool made = mkdirat(parent_fd, name, dir->folder_mode) == 0;
+    if (!made && errno != EEXIST)
+        return cairn_file_tell_inodes(err, parent_fd,
+                                      cairn_fail_errno(err, "make folder %s", name));
+    CAIRN_AUTO_FD fd = open_at(dir, parent_fd, name, O_RDONLY | O_DIRECTORY);
+    if (fd < 0 && errno == ENOTDIR) {
+        return cairn_fail(err, CAIRN_STORE,
+                          "%s is an object, so a folder cannot hold keys below it", name);
+    }
+    if (fd < 0 && errno != ENOENT) return fail_at(err, errno, "open folder");
+    if (fd < 0) return cairn_fail_errno(err, "open folder %s", name); /* pruned: again */
+    if (made) (void)!fchmod(fd, dir->folder_mode); /* a file system without modes has its own */
+    if (together && (made || !is_synced(worker, hash))) {
+        if (!is_made(worker, hash))
+            worker->made[worker->made_next++ % CAIRN_STORE_DIR_SYNCED_MAX] = hash;
+    } else if (made || !is_synced(worker, hash)) {
+        CAIRN_TRY(cairn_dir_sync(parent_fd, err));
+        note_synced(worker, hash);
+    }
+    *ret_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+void cairn_store_dir_folders_synced(struct cairn_store_dir_worker *worker, bool well) {
+    for (unsigned i = 0; i < CAIRN_STORE_DIR_SYNCED_MAX && well; i++)
+        if (worker->made[i]) note_synced(worker, worker->made[i]);
+    memset(worker->made, 0, sizeof worker->made);
+    worker->made_next = 0;
+}
+
+static enum cairn_code walk_and_make(struct cairn_store_dir_worker *worker, const char *folder,
+                                     bool together, int *ret_fd, struct cairn_error *err) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    CAIRN_AUTO_FD at = open_at(dir, dir->root_fd, "", O_RDONLY | O_DIRECTORY);
+    if (at < 0) return cairn_fail_errno(err, "open the store's root");
+    for (const char *start = folder; *start;) {
+        char name[256];
+        size_t length = strcspn(start, "/");
+        memcpy(name, start, length);
+        name[length] = '\0';
+        start += length;
+        uint64_t hash = path_hash(folder, (size_t)(start - folder));
+        int next = -1;
+        CAIRN_TRY(enter(worker, at, name, hash, together, &next, err));
+        close(at);
+        at = next;
+        if (*start == '/') start++;
+    }
+    *ret_fd = at;
+    at = -1;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worker,
+                                            const char *folder, bool together, int *ret_fd,
+                                            struct cairn_error *err) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    uint64_t hash = path_hash(folder, strlen(folder));
+    if (!*folder || is_synced(worker, hash) || (together && is_made(worker, hash))) {
+        int fd = open_at(dir, dir->root_fd, folder, O_RDONLY | O_DIRECTORY);
+        if (fd >= 0) {
+            *ret_fd = fd;
+            return CAIRN_OK;
+        }
+        /* It was pruned since, and perhaps its parents: nothing that was noted holds. */
+        memset(worker->synced, 0, sizeof worker->synced);
+        memset(worker->made, 0, sizeof worker->made);
+    }
+    for (int i = 1;; i++) {
+        struct cairn_error why = {0};
+        enum cairn_code code = walk_and_make(worker, folder, together, ret_fd, &why);
+        if (code != CAIRN_OK && err) *err = why;
+        if (code == CAIRN_OK || why.os_errno != ENOENT || i == MAKE_TRIES_MAX) return code;
+    }
+}
+
+void cairn_store_dir_prune(const struct cairn_store_dir *dir, const char *folder) {
+    char path[CAIRN_KEY_BYTES_MAX + 1];
+    memcpy(path, folder, strlen(folder) + 1);
+    while (*path) {
+        char *slash = strrchr(path, '/');
+        const char *name = slash ? slash + 1 : path;
+        if (slash) *slash = '\0';
+        CAIRN_AUTO_FD parent =
+            open_at(dir, dir->root_fd, slash ? path : "", O_RDONLY | O_DIRECTORY);
+        if (parent >= 0 && unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT) return;
+        if (parent < 0 && errno != ENOENT) return;
+        if (!slash) return;
+    }
+}
+
+/* ---- listing: a walk in the order of keys, one page at a time ---- */
+
+/* A folder sorts as its name with a '/' behind it, which makes the walk's order the byte order of
+ * whole keys, so the last key of a page is all that the next page needs. */
+#define ITEMS_MAX 100000000 /* of one folder */
+#define PAGE_ENTRIES_MAX 1000
+
+struct name {
+    char *text; /* a folder's ends with '/' */
+};
+struct names {
+    struct name *items;
+    size_t count, capacity;
+};
+struct walk {
+    const struct cairn_store_dir *dir;
+    const char *prefix, *after; /* after: NULL on the first page */
+    bool temporaries;           /* these and nothing else, or all but these */
+    struct cairn_store_listing *listing;
+    bool full;
+    char path[CAIRN_KEY_BYTES_MAX + 2]; /* of the folder being read, ends with '/' unless root */
+};
+
+static void cairn_names_release(struct names *names) {
+    for (size_t i = 0; i < names->count; i++) free(names->items[i].text);
+    free(names->items);
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
+}
+
+/* ---- one folder ---- */
+
+static enum cairn_code names_add(struct names *names, const char *text, bool folder,
+                                 struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, ITEMS_MAX,
+                               "names of a listing", err));
+    size_t size = strlen(text);
+    char *copy = malloc(size + 2);
+    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
+    memcpy(copy, text, size);
+    copy[size] = '/';
+    copy[size + folder] = '\0';
+    names->items[names->count++].text = copy;
+    return CAIRN_OK;
+}
+
+/* Links, devices and the like are neither keys nor folders. */
+static bool kind_of(int folder_fd, const struct dirent *entry, bool *ret_folder) {
+    unsigned char type = entry->d_type;
+    struct stat st;
+    if (type == DT_UNKNOWN && fstatat(folder_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        type = S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_LNK;
+    }
+    *ret_folder = type == DT_DIR;
+    return type == DT_DIR || type == DT_REG;
+}
+
+/* Could keys below here, or this key, still belong to the page? */
+static bool wanted(struct walk *walk, const char *name, bool folder) {
+    char key[CAIRN_KEY_BYTES_MAX + 2];
+    size_t base = strlen(walk->path), size = strlen(name);
+    if (base + size + folder > CAIRN_KEY_BYTES_MAX) return false;
+    memcpy(key, walk->path, base);
+    memcpy(key + base, name, size);
+    key[base + size] = '/';
+    key[base + size + folder] = '\0';
+    bool in_prefix =
+        cairn_text_starts(key, walk->prefix) || (folder && cairn_text_starts(walk->prefix, key));
+    if (!in_prefix || !walk->after) return in_prefix;
+    return strcmp(key, walk->after) > 0 || (folder && cairn_text_starts(walk->after, key));
+}
+
+static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *names,
+                                  struct cairn_error *err) {
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(stream);
+        if (!entry)
+            return errno ? cairn_fail_errno(err, "read the folder %s", walk->path) : CAIRN_OK;
+        const char *name = entry->d_name;
+        bool folder = false;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+        if (!kind_of(dirfd(stream), entry, &folder) || !wanted(walk, name, folder)) continue;
+        if (!folder && cairn_store_dir_is_temporary(name) != walk->temporaries) continue;
+        CAIRN_TRY(names_add(names, name, folder, err));
+    }
+}
+
+/* ---- entries ---- */
+
+/* The uuid of a temporary's path is its upload's id. */
+static char *upload_id_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return strndup(name + 1, CAIRN_UUID_TEXT_BYTES - 1);
+}
+
+static enum cairn_code add_entry(struct walk *walk, const struct stat *st,
+                                 struct cairn_error *err) {
+    struct cairn_store_listing *listing = walk->listing;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(listing->entries, listing->count, listing->capacity, ITEMS_MAX,
+                               "names of a listing", err));
+    struct cairn_store_entry entry = {
+        .key = strdup(walk->path),
+        .upload_id = walk->temporaries ? upload_id_of(walk->path) : NULL,
+        .size_bytes = (uint64_t)st->st_size,
+        .modified_ms = (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000};
+    listing->entries[listing->count++] = entry;
+    if (!entry.key || (walk->temporaries && !entry.upload_id))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
+    return cairn_store_listed_check(walk->prefix, &entry, err);
+}
+
+static enum cairn_code visit_file(struct walk *walk, int folder_fd, const char *name,
+                                  struct cairn_error *err) {
+    struct stat st;
+    if (fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        return errno == ENOENT ? CAIRN_OK : cairn_fail_errno(err, "stat %s", walk->path);
+    }
+    struct cairn_store_listing *listing = walk->listing;
+    if (listing->count < PAGE_ENTRIES_MAX) return add_entry(walk, &st, err);
+    walk->full = true;
+    listing->next_page = strdup(listing->entries[listing->count - 1].key);
+    return listing->next_page ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory to list");
+}
+
+/* Reads the folder walk->path, and with it what is below. Depth is bounded by a key's length. */
+static enum cairn_code walk_folder(struct walk *walk, int folder_fd, struct cairn_error *err) {
+    DIR *stream = fdopendir(folder_fd);
+    if (!stream) {
+        close(folder_fd);
+        return cairn_fail_errno(err, "read the folder %s", walk->path);
+    }
+    __attribute__((cleanup(cairn_names_release))) struct names names = {0};
+    enum cairn_code code = read_names(walk, stream, &names, err);
+    if (names.count) qsort(names.items, names.count, sizeof *names.items, by_text);
+    size_t base = strlen(walk->path);
+    for (size_t i = 0; i < names.count && code == CAIRN_OK && !walk->full; i++) {
+        const char *name = names.items[i].text;
+        size_t size = strlen(name);
+        memcpy(walk->path + base, name, size + 1);
+        if (name[size - 1] != '/') {
+            code = visit_file(walk, dirfd(stream), name, err);
+        } else {
+            names.items[i].text[size - 1] = '\0';
+            int fd = open_at(walk->dir, dirfd(stream), name, O_RDONLY | O_DIRECTORY);
+            if (fd >= 0)
+                code = walk_folder(walk, fd, err);
+            else if (errno != ENOENT)
+                code = fail_at(err, errno, "open a folder");
+        }
+        walk->path[base] = '\0';
+    }
+    closedir(stream);
+    return code;
+}
+
+/* ---- the two operations ---- */
+
+/* Begins at the deepest folder that the prefix names. */
+static enum cairn_code list(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job,
+                            bool temporaries, struct cairn_error *err) {
+    struct cairn_store_request *request = job->request;
+    struct walk walk = {.dir = cairn_store_dir_of(worker),
+                        .prefix = request->key,
+                        .after = request->page,
+                        .temporaries = temporaries,
+                        .listing = request->listing};
+    const char *slash = strrchr(request->key, '/');
+    int fd = -1;
+    if (slash) {
+        struct cairn_store_dir_place place;
+        size_t size = (size_t)(slash - request->key) + 1;
+        if (size > CAIRN_KEY_BYTES_MAX) return CAIRN_OK;
+        memcpy(walk.path, request->key, size);
+        walk.path[size - 1] = '\0';
+        CAIRN_TRY(cairn_store_dir_place_of(walk.path, &place, err));
+    }
+    enum cairn_code code = cairn_store_dir_folder(walk.dir, walk.path, &fd, err);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    CAIRN_TRY(code);
+    if (slash) walk.path[slash - request->key] = '/';
+    code = walk_folder(&walk, fd, err);
+    if (code != CAIRN_OK) cairn_store_listing_release(request->listing);
+    return code;
+}
+
+enum cairn_code cairn_store_dir_list(struct cairn_store_dir_worker *worker,
+                                     struct cairn_store_dir_job *job, bool *ret_more,
+                                     struct cairn_error *err) {
+    *ret_more = false;
+    return list(worker, job, false, err);
+}
+
+/* The key of an upload's entry is the path of its temporary file: aborting needs its folder and the
+ * upload's id only, and the final name is nowhere written down. */
+enum cairn_code cairn_store_dir_uploads(struct cairn_store_dir_worker *worker,
+                                        struct cairn_store_dir_job *job, bool *ret_more,
+                                        struct cairn_error *err) {
+    *ret_more = false;
+    return list(worker, job, true, err);
+}
 
 /* Opens the object of the request's key for reading, once per job. */
 static enum cairn_code open_object(struct cairn_store_dir_worker *worker,
@@ -48,8 +506,7 @@ static enum cairn_code get_begin(struct cairn_store_dir_worker *worker,
     memcpy(request->etag, etag, sizeof etag);
     request->object_bytes = (uint64_t)st.st_size;
     if (request->up_to && request->offset <= request->object_bytes)
-        request->length =
-            cairn_min_u64(request->length, request->object_bytes - request->offset);
+        request->length = cairn_min_u64(request->length, request->object_bytes - request->offset);
     uint64_t end;
     if (cairn_add_overflows(request->offset, request->length, &end) ||
         end > request->object_bytes) {

@@ -30,6 +30,7 @@
  */
 #pragma once
 
+#include "common/base.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "store/secret.h"
@@ -79,3 +80,25 @@ bool cairn_credentials_exposed(struct cairn_credentials_provider *provider,
                                char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]);
 /* "environment" or "container endpoint, until 2026-03-02T10:14:07Z". */
 void cairn_credentials_describe(const struct cairn_credentials *credentials, char ret_text[224]);
+
+/* ---- one set of keys ---- */
+
+/* Wipes secret and token. */
+void cairn_credentials_release(struct cairn_credentials *credentials);
+
+/* NULL when unset or empty. */
+const char *cairn_credentials_variable(const char *name);
+/* An access key id or a token that could change a header is CAIRN_INVALID. */
+enum cairn_code cairn_credentials_set(struct cairn_credentials *ret, const char *access_key,
+                                      const char *secret, const char *token,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- names of AWS's own services, by the partition of a region ---- */
+
+struct cairn_aws_switches {
+    bool fips, dual_stack; /* AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT */
+};
+/* "amazonaws.com", of most regions. */
+const char *cairn_aws_domain(const char *region);
+/* false: the partition of this region has no such names. */
+bool cairn_aws_has_dual_stack(const char *region);

@@ -14,8 +14,8 @@
 #include "common/buf.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "store/keys/credentials.h"
 #include "store/keys/inside.h"
-#include "store/keys/keys.h"
 
 #define VALUES_MAX 256
 

@@ -3,12 +3,477 @@
  * From a profile to keys: its own, those of a role that other keys assume, or those that a program
  * prints. What the keys of a role come from may be another profile, and so on.
  */
-#include <stdio.h>
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
 #include "common/text.h"
+#include "store/keys/credentials.h"
 #include "store/keys/inside.h"
-#include "store/keys/keys.h"
 #include "store/keys/profile.h"
+#include "store/keys/sigv4.h"
+#include "store/time.h"
+#include "store/xml/xml.h"
+
+/* ---- STS: keys for a token of somebody else's (web identity), or for other keys ---- */
+
+#define FORM "application/x-www-form-urlencoded"
+/* As in store/s3/reply.c: below this a refusal is not about the clock. */
+#define SKEW_MS_MIN (4 * 60 * 1000)
+#define LIFE_S_MIN 900
+#define LIFE_S_MAX 43200
+
+/* What AssumeRoleWithWebIdentity needs. */
+struct cairn_web_identity {
+    const char *role_arn, *token_file;
+    const char *session_name; /* NULL: "cairn" */
+};
+/* What AssumeRole needs. NULL: not said. */
+struct cairn_role {
+    const char *arn, *session_name, *external_id, *duration_s;
+};
+
+/* ---- where STS is ---- */
+
+static enum cairn_code sts_url(const struct cairn_credentials_options *options,
+                               struct cairn_buf *ret, struct cairn_error *err) {
+    bool alone = options->profile_alone;
+    const char *named =
+        alone ? options->sts_url : cairn_credentials_variable("AWS_ENDPOINT_URL_STS");
+    if (!named && !alone) named = cairn_credentials_variable("AWS_ENDPOINT_URL");
+    if (named && !options->allow_plain_http && !cairn_credentials_may_go_to(named))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "the endpoint of STS is neither https nor on this machine");
+    if (named) return cairn_buf_printf(ret, err, "%s", named);
+    if (!options->region) return cairn_buf_append_text(ret, "https://sts.amazonaws.com", err);
+    /* Those of the government's regions are validated under their usual names. */
+    bool other_name = options->fips && !cairn_text_starts(options->region, "us-gov-");
+    return cairn_buf_printf(ret, err, "https://sts%s.%s.%s", other_name ? "-fips" : "",
+                            options->region, cairn_aws_domain(options->region));
+}
+
+/* The parts of the URL that are signed. The host is as libcurl writes it: without the scheme's own
+ * port. */
+struct place {
+    char host[300], path[256];
+};
+
+static enum cairn_code take_url(const char *url, struct place *ret, struct cairn_error *err) {
+    struct cairn_url parts;
+    bool good = cairn_url_split_http(url, &parts) && parts.host.size < sizeof ret->host &&
+                !strpbrk(url, "?#@%\\ \t\r\n") && strlen(parts.path) < sizeof ret->path;
+    if (!good)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the endpoint of STS must be http(s)://host[:port][/path]");
+    struct cairn_view host = cairn_url_host(&parts);
+    snprintf(ret->path, sizeof ret->path, "%s", *parts.path ? parts.path : "/");
+    snprintf(ret->host, sizeof ret->host, "%.*s", (int)host.size, (const char *)host.data);
+    return CAIRN_OK;
+}
+
+/* ---- questions and answers ---- */
+
+static enum cairn_code add_field(struct cairn_buf *body, const char *name, const char *value,
+                                 struct cairn_error *err) {
+    if (!value) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_printf(body, err, "&%s=", name));
+    return cairn_percent_encode(cairn_view_of(value), false, body, err);
+}
+
+static enum cairn_code read_session(const struct cairn_buf *answer, const char *root,
+                                    struct cairn_credentials *ret, struct cairn_error *err) {
+    CAIRN_AUTO(xml_session) session = {0};
+    CAIRN_TRY(cairn_xml_session_read(cairn_buf_view(answer), root, &session, err));
+    CAIRN_TRY(cairn_credentials_set(ret, session.access_key,
+                                    cairn_secret_view(&session.secret).data,
+                                    cairn_secret_view(&session.token).data, err));
+    if (!session.expiration[0]) return CAIRN_OK;
+    return cairn_s3_time_iso(session.expiration, &ret->expires_ms, err);
+}
+
+/* ---- web identity ---- */
+
+static enum cairn_code identity_body(const struct cairn_web_identity *identity,
+                                     struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_SECRET_BUF token = {.limit = CAIRN_SECRET_BYTES_MAX};
+    CAIRN_TRY(cairn_credentials_load_token(identity->token_file, &token, err));
+    CAIRN_TRY(
+        cairn_buf_append_text(ret, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15", err));
+    CAIRN_TRY(add_field(ret, "RoleArn", identity->role_arn, err));
+    CAIRN_TRY(add_field(ret, "RoleSessionName",
+                        identity->session_name ? identity->session_name : "cairn", err));
+    return add_field(ret, "WebIdentityToken", token.data, err);
+}
+
+static enum cairn_code assume_by_identity(const struct cairn_credentials_options *options,
+                                          const struct cairn_web_identity *identity,
+                                          struct cairn_credentials *ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) url = {0};
+    CAIRN_SECRET_BUF body = {.limit = 4 * CAIRN_SECRET_BYTES_MAX};
+    CAIRN_SECRET_BUF answer = {.limit = CAIRN_CREDENTIALS_ANSWER_BYTES_MAX};
+    CAIRN_TRY(sts_url(options, &url, err));
+    enum cairn_code code = identity_body(identity, &body, err);
+    if (code) return cairn_within(err, code, "web identity");
+    struct cairn_credentials_call call = {.source = "web identity",
+                                          .method = "POST",
+                                          .url = url.data,
+                                          .headers = {"Content-Type: " FORM},
+                                          .header_count = 1,
+                                          .body = cairn_buf_view(&body),
+                                          .ms = CAIRN_CREDENTIALS_ANSWER_MS,
+                                          .ca_bundle = options->ca_bundle};
+    CAIRN_TRY(cairn_credentials_fetch(&call, &answer, err));
+    code = read_session(&answer, "AssumeRoleWithWebIdentityResponse", ret, err);
+    if (code) return cairn_within(err, code, "web identity");
+    snprintf(ret->source, sizeof ret->source, "web identity");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_credentials_web_identity(const struct cairn_credentials_options *options,
+                                               struct cairn_credentials *ret, bool *ret_found,
+                                               struct cairn_error *err) {
+    struct cairn_web_identity identity = {cairn_credentials_variable("AWS_ROLE_ARN"),
+                                          cairn_credentials_variable("AWS_WEB_IDENTITY_TOKEN_FILE"),
+                                          cairn_credentials_variable("AWS_ROLE_SESSION_NAME")};
+    if (!identity.token_file) return CAIRN_OK;
+    *ret_found = true;
+    if (!identity.role_arn)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED,
+                          "AWS_WEB_IDENTITY_TOKEN_FILE is set but AWS_ROLE_ARN is not");
+    return assume_by_identity(options, &identity, ret, err);
+}
+
+/* ---- AssumeRole ---- */
+
+static enum cairn_code role_body(const struct cairn_role *role, struct cairn_buf *ret,
+                                 struct cairn_error *err) {
+    uint64_t life_s = LIFE_S_MIN;
+    if (role->duration_s) CAIRN_TRY(cairn_parse_u64(cairn_view_of(role->duration_s), &life_s, err));
+    if (life_s < LIFE_S_MIN || life_s > LIFE_S_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "duration_seconds is %s; it is from %d to %d",
+                          role->duration_s, LIFE_S_MIN, LIFE_S_MAX);
+    CAIRN_TRY(cairn_buf_append_text(ret, "Action=AssumeRole&Version=2011-06-15", err));
+    CAIRN_TRY(add_field(ret, "RoleArn", role->arn, err));
+    CAIRN_TRY(
+        add_field(ret, "RoleSessionName", role->session_name ? role->session_name : "cairn", err));
+    CAIRN_TRY(add_field(ret, "ExternalId", role->external_id, err));
+    return add_field(ret, "DurationSeconds", role->duration_s, err);
+}
+
+static enum cairn_code signer_of(const struct cairn_credentials_options *options,
+                                 const struct cairn_credentials *by, struct cairn_sigv4_signer *ret,
+                                 struct cairn_error *err) {
+    snprintf(ret->service, sizeof ret->service, "sts");
+    snprintf(ret->region, sizeof ret->region, "%s",
+             options->region ? options->region : "us-east-1");
+    memcpy(ret->access_key, by->access_key, sizeof ret->access_key);
+    CAIRN_TRY(cairn_secret_copy(&ret->secret, &by->secret, err));
+    return cairn_secret_copy(&ret->token, &by->token, err);
+}
+
+/* One question, signed as of wall_ms. */
+static enum cairn_code ask_signed(struct cairn_credentials_call *call, const struct place *place,
+                                  struct cairn_sigv4_signer *signer, int64_t wall_ms,
+                                  struct cairn_buf *ret, struct cairn_error *err) {
+    char time[CAIRN_SIGV4_TIME_BYTES], hash[2 * CAIRN_SHA256_BYTES + 1];
+    uint8_t digest[CAIRN_SHA256_BYTES];
+    CAIRN_AUTO(buf) authorization = {0};
+    CAIRN_AUTO(buf) date_line = {0};
+    CAIRN_AUTO(buf) line = {0};
+    CAIRN_SECRET_BUF token_line = {0};
+    const char *token = cairn_secret_view(&signer->token).data;
+    cairn_sha256_of(call->body, digest);
+    cairn_hex_encode(digest, sizeof digest, hash);
+    cairn_sigv4_time(wall_ms, time);
+    struct cairn_sigv4_pair headers[] = {{"content-type", FORM},
+                                         {"host", place->host},
+                                         {"x-amz-date", time},
+                                         {"x-amz-security-token", token}};
+    struct cairn_sigv4_request request = {.method = "POST",
+                                          .path = place->path,
+                                          .headers = headers,
+                                          .header_count = *token ? 4 : 3,
+                                          .payload = hash};
+    CAIRN_TRY(cairn_sigv4_authorize(signer, time, &request, &authorization, err));
+    call->header_count = 1; /* Content-Type */
+    CAIRN_TRY(cairn_credentials_add_header(call, &date_line, "X-Amz-Date", time, err));
+    CAIRN_TRY(cairn_credentials_add_header(call, &line, "Authorization", authorization.data, err));
+    if (*token)
+        CAIRN_TRY(
+            cairn_credentials_add_header(call, &token_line, "X-Amz-Security-Token", token, err));
+    cairn_buf_clear(ret);
+    return cairn_credentials_fetch(call, ret, err);
+}
+
+/* How far STS's clock is ahead of ours, when that may be why it refused. */
+static int64_t skew_of(const struct cairn_credentials_call *call, int64_t wall_ms) {
+    int64_t theirs = 0;
+    if ((call->status != 400 && call->status != 403) ||
+        cairn_s3_time_http(call->date, &theirs, NULL) != CAIRN_OK)
+        return 0;
+    int64_t ahead = theirs - wall_ms;
+    return ahead < SKEW_MS_MIN && ahead > -SKEW_MS_MIN ? 0 : ahead;
+}
+
+/* by: the keys that may assume it. */
+static enum cairn_code assume_by_keys(const struct cairn_credentials_options *options,
+                                      const struct cairn_role *role,
+                                      const struct cairn_credentials *by,
+                                      struct cairn_credentials *ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) url = {0};
+    CAIRN_AUTO(buf) body = {0};
+    CAIRN_AUTO(sigv4_signer) signer = {0};
+    CAIRN_SECRET_BUF answer = {.limit = CAIRN_CREDENTIALS_ANSWER_BYTES_MAX};
+    struct cairn_error why = {0};
+    struct place place;
+    CAIRN_TRY(sts_url(options, &url, err));
+    CAIRN_TRY(take_url(url.data, &place, err));
+    CAIRN_TRY(role_body(role, &body, err));
+    CAIRN_TRY(signer_of(options, by, &signer, err));
+    struct cairn_credentials_call call = {.source = "AssumeRole",
+                                          .method = "POST",
+                                          .url = url.data,
+                                          .headers = {"Content-Type: " FORM},
+                                          .body = cairn_buf_view(&body),
+                                          .ms = CAIRN_CREDENTIALS_ANSWER_MS,
+                                          .ca_bundle = options->ca_bundle};
+    int64_t now = options->clock->wall_ms(options->clock);
+    enum cairn_code code = ask_signed(&call, &place, &signer, now, &answer, &why);
+    int64_t skew = code ? skew_of(&call, now) : 0;
+    if (skew) code = ask_signed(&call, &place, &signer, now + skew, &answer, &why);
+    if (code && err) *err = why;
+    if (code) return code;
+    return read_session(&answer, "AssumeRoleResponse", ret, err);
+}
+
+/* ---- keys that a program prints ---- */
+
+/* "credential_process" of a profile. It is started by posix_spawn (R8) with nothing of ours open
+ * but its output; what it says on standard error is dropped, since it may be a secret and our log
+ * is not where secrets go. */
+
+#define WORDS_MAX 64
+#define OUTPUT_BYTES_MAX (64 * CAIRN_KIB)
+#define RUN_MS 60000
+/* How often a program is looked at: one that has closed its output ends soon. */
+#define LOOK_MS 100
+#define LOOK_ENDING_MS 10
+
+extern char **environ;
+
+/* ---- words ---- */
+
+/* One word from *text to *to, which are parts of one buffer: a word never grows. false: a quote
+ * has no end. */
+static bool read_word(const char **text, char **to) {
+    const char *from = *text;
+    char *at = *to;
+    for (char quote = '\0'; *from && (quote || !strchr(" \t\r\n", *from)); from++) {
+        if (quote == '\'' || (quote && *from == quote)) {
+            if (*from == quote)
+                quote = '\0';
+            else
+                *at++ = *from;
+        } else if (!quote && (*from == '\'' || *from == '"')) {
+            quote = *from;
+        } else if (*from == '\\' && from[1] && (!quote || from[1] == '"' || from[1] == '\\')) {
+            *at++ = *++from;
+        } else {
+            *at++ = *from;
+        }
+        if (quote && !from[1]) return false;
+    }
+    *text = from;
+    *at++ = '\0';
+    *to = at;
+    return true;
+}
+
+/* As Python's shlex and with it the AWS command line: no variables, no ~, no globs. */
+static enum cairn_code split(const char *command, char *memory, char *ret_words[WORDS_MAX + 1],
+                             struct cairn_error *err) {
+    size_t count = 0;
+    for (;;) {
+        command += strspn(command, " \t\r\n");
+        if (!*command) break;
+        if (count == WORDS_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "it has more than %d words", WORDS_MAX);
+        ret_words[count++] = memory;
+        if (!read_word(&command, &memory))
+            return cairn_fail(err, CAIRN_INVALID, "a quote in it has no end");
+    }
+    ret_words[count] = NULL;
+    if (!count || !*ret_words[0]) return cairn_fail(err, CAIRN_INVALID, "it names no program");
+    return CAIRN_OK;
+}
+
+/* ---- the child ---- */
+
+struct child {
+    pid_t pid; /* 0: not started, or reaped */
+    int output;
+    int status;
+};
+static void child_release(struct child *child) {
+    if (child->pid > 0) {
+        kill(-child->pid, SIGKILL); /* its group: what it started, too */
+        waitpid(child->pid, NULL, 0);
+    }
+    if (child->output >= 0) close(child->output);
+}
+
+/* A group of its own, so that all of it can be ended; signals as a fresh program expects them. */
+static int set_attributes(posix_spawnattr_t *attributes) {
+    static const int signals[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE,
+                                  SIGTERM, SIGCHLD, SIGUSR1, SIGXFSZ};
+    sigset_t none, usual;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    for (size_t i = 0; i < CAIRN_COUNT(signals); i++) sigaddset(&usual, signals[i]);
+    posix_spawnattr_setpgroup(attributes, 0);
+    posix_spawnattr_setsigmask(attributes, &none);
+    posix_spawnattr_setsigdefault(attributes, &usual);
+    return posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                    POSIX_SPAWN_SETSIGDEF);
+}
+
+static int spawn_words(char *const *words, int output, pid_t *ret_pid) {
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    if (posix_spawn_file_actions_init(&files)) return ENOMEM;
+    if (posix_spawnattr_init(&attributes)) {
+        posix_spawn_file_actions_destroy(&files);
+        return ENOMEM;
+    }
+    int failed = set_attributes(&attributes);
+    if (!failed)
+        failed = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
+    if (!failed)
+        failed = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    if (!failed) failed = posix_spawnp(ret_pid, words[0], &files, &attributes, words, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return failed;
+}
+
+/* Pipe ends above the standard three, so that none of them is moved onto itself and stays
+ * close-on-exec. */
+static enum cairn_code make_pipe(int ret_ends[2], struct cairn_error *err) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC)) return cairn_fail_errno(err, "a pipe");
+    for (int i = 0; i < 2; i++) ret_ends[i] = fcntl(ends[i], F_DUPFD_CLOEXEC, 3);
+    for (int i = 0; i < 2; i++) close(ends[i]);
+    if (ret_ends[0] >= 0 && ret_ends[1] >= 0) return CAIRN_OK;
+    for (int i = 0; i < 2; i++)
+        if (ret_ends[i] >= 0) close(ret_ends[i]);
+    return cairn_fail_errno(err, "a pipe");
+}
+
+static enum cairn_code start(struct child *child, char *const *words, struct cairn_error *err) {
+    int ends[2] = {-1, -1};
+    CAIRN_TRY(make_pipe(ends, err));
+    child->output = ends[0];
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    int failed = spawn_words(words, ends[1], &child->pid);
+    close(ends[1]);
+    if (!failed) return CAIRN_OK;
+    child->pid = 0;
+    errno = failed;
+    return cairn_fail_errno(err, "start %.100s", words[0]);
+}
+
+/* true: it has ended. One that somebody else has reaped counts as one that ended well; what it
+ * printed tells. */
+static bool has_ended(struct child *child) {
+    if (!child->pid) return true;
+    pid_t pid = waitpid(child->pid, &child->status, WNOHANG);
+    if (pid == 0 || (pid < 0 && errno == EINTR)) return false;
+    if (pid < 0) child->status = 0;
+    child->pid = 0;
+    return true;
+}
+
+/* Reads what is there. *ret_open: there may be more. */
+static enum cairn_code read_some(struct child *child, struct cairn_buf *ret, bool *ret_open,
+                                 struct cairn_error *err) {
+    char piece[4096];
+    ssize_t size;
+    enum cairn_code code = CAIRN_OK;
+    while (!code && (size = read(child->output, piece, sizeof piece)) > 0)
+        code = cairn_buf_append(ret, piece, (size_t)size, NULL);
+    explicit_bzero(piece, sizeof piece);
+    if (code) return cairn_fail(err, CAIRN_TOO_LARGE, "it printed more than 64 KiB");
+    *ret_open = size < 0 && (errno == EAGAIN || errno == EINTR);
+    return CAIRN_OK;
+}
+
+/* Until it has ended and all is read. Who keeps the output open after that is not waited for. */
+static enum cairn_code collect(struct child *child, uint32_t timeout_ms, struct cairn_buf *ret,
+                               struct cairn_error *err) {
+    uint64_t until = cairn_mono_ms() + timeout_ms;
+    for (bool open = true;;) {
+        bool ended = has_ended(child); /* before reading: then nothing comes after it */
+        if (open) CAIRN_TRY(read_some(child, ret, &open, err));
+        if (ended) return CAIRN_OK;
+        if (cairn_mono_ms() >= until)
+            return cairn_fail(err, CAIRN_TIMEOUT, "it did not end within %u s", timeout_ms / 1000);
+        struct pollfd output = {.fd = open ? child->output : -1, .events = POLLIN};
+        poll(&output, 1, open ? LOOK_MS : LOOK_ENDING_MS);
+    }
+}
+
+/* ---- its answer ---- */
+
+static enum cairn_code check_end(const struct child *child, struct cairn_error *err) {
+    if (WIFSIGNALED(child->status))
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "it was ended by signal %d",
+                          WTERMSIG(child->status));
+    if (WEXITSTATUS(child->status))
+        return cairn_fail(err, CAIRN_UNAUTHORIZED,
+                          "it ended with status %d; run it by hand to see what it says",
+                          WEXITSTATUS(child->status));
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_answer(const struct cairn_buf *answer, struct cairn_credentials *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    uint64_t version = 0;
+    struct cairn_json_field field = {"Version", CAIRN_JSON_U64, true, &version, 0};
+    CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(answer), &json, err));
+    CAIRN_TRY(cairn_json_read(json, "", &field, 1, true, err));
+    if (version != 1)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "it answers in version %llu; known is 1",
+                          (unsigned long long)version);
+    return cairn_credentials_take_json(json, "SessionToken", ret, err);
+}
+
+/* Runs the command, which prints keys as AWS's "credential_process" does. No shell is asked; quotes
+ * and backslashes part words as in one. timeout_ms 0: 60 s. */
+static enum cairn_code keys_of_program(const char *command, uint32_t timeout_ms,
+                                       struct cairn_credentials *ret, struct cairn_error *err) {
+    CAIRN_SECRET_BUF answer = {.limit = OUTPUT_BYTES_MAX};
+    __attribute__((cleanup(child_release))) struct child child = {.output = -1};
+    /* Each word ends where a blank stood or behind the text. */
+    CAIRN_AUTO_HEAP char *memory = malloc(strlen(command) + 1);
+    char *words[WORDS_MAX + 1];
+    if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a command");
+    CAIRN_TRY(split(command, memory, words, err));
+    CAIRN_TRY(start(&child, words, err));
+    CAIRN_TRY(collect(&child, timeout_ms ? timeout_ms : RUN_MS, &answer, err));
+    CAIRN_TRY(check_end(&child, err));
+    return take_answer(&answer, ret, err);
+}
+
+/* ---- a profile, or a chain of them ---- */
 
 #define CHAIN_MAX 8
 
@@ -132,7 +597,7 @@ static enum cairn_code assume(struct chain *chain, struct cairn_credentials *ret
                           "mfa_serial asks a person for a code at each renewal, which a daemon "
                           "cannot; use a role without it");
     enum cairn_code code = keys_of_origin(chain, &by, err);
-    if (!code) code = cairn_credentials_assume_role(chain->options, &role, &by, ret, err);
+    if (!code) code = assume_by_keys(chain->options, &role, &by, ret, err);
     cairn_credentials_release(&by);
     if (code) return code;
     snprintf(ret->source, sizeof ret->source, "role of profile %.100s", profile->name);
@@ -146,7 +611,7 @@ static enum cairn_code take_role(struct chain *chain, struct cairn_credentials *
                                           cairn_profile_get(profile, "web_identity_token_file"),
                                           cairn_profile_get(profile, "role_session_name")};
     if (identity.token_file) {
-        CAIRN_TRY(cairn_credentials_assume(chain->options, &identity, ret, err));
+        CAIRN_TRY(assume_by_identity(chain->options, &identity, ret, err));
         snprintf(ret->source, sizeof ret->source, "web identity of profile %.100s", profile->name);
         return CAIRN_OK;
     }
@@ -159,7 +624,7 @@ static enum cairn_code take_role(struct chain *chain, struct cairn_credentials *
 static enum cairn_code take_process(const struct chain *chain, const char *command,
                                     struct cairn_credentials *ret, struct cairn_error *err) {
     const char *name = last_of(chain)->name;
-    enum cairn_code code = cairn_credentials_process(command, chain->options->process_ms, ret, err);
+    enum cairn_code code = keys_of_program(command, chain->options->process_ms, ret, err);
     if (code) return cairn_within(err, code, "credential_process of profile \"%s\"", name);
     snprintf(ret->source, sizeof ret->source, "credential_process of profile %.90s", name);
     return CAIRN_OK;

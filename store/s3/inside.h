@@ -18,13 +18,14 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "common/base.h"
+#include "common/error.h"
 #include "common/http/http.h"
 #include "common/lock.h"
 #include "store/keys/credentials.h"
 #include "store/keys/sigv4.h"
 #include "store/retry.h"
 #include "store/s3/config.h"
-#include "store/s3/hedge.h"
 #include "store/xml/xml.h"
 
 #define CAIRN_S3_PAIRS_MAX 24
@@ -39,7 +40,7 @@ enum cairn_s3_upload_checksum {
 
 enum cairn_s3_condition { CAIRN_S3_HONOURED, CAIRN_S3_IGNORED, CAIRN_S3_REFUSED };
 
-/* What profile.json says; see store/s3/profile.h. */
+/* What profile.json says; see store/s3/probe.h. */
 struct cairn_s3_findings {
     char endpoint[700], region[64], addressing[8], by[16];
     int64_t tested_ms;                   /* wall clock of who tested; 0: nobody has */
@@ -63,14 +64,14 @@ struct cairn_s3_store {
     atomic_int sharing[2], busy[2]; /* of them: that ask for a share; [1]: those that read */
     atomic_int checksum;            /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
-    atomic_bool no_create_only; /* If-None-Match was refused with 501 */
+    atomic_bool no_create_only;   /* If-None-Match was refused with 501 */
     atomic_int tls_fault;         /* enum cairn_http_tls_fault, of the last request */
     atomic_bool signs_payload;    /* as the setting says, or since a store asked for it */
     atomic_bool keys_work;        /* a signed request was taken */
     atomic_bool no_checksum_mode; /* a HEAD that asked for the checksum was refused for that */
-    atomic_bool misstates;      /* checksums that it states are wrong: none is trusted */
-    atomic_bool no_delete_many; /* DeleteObjects is not there */
-    atomic_bool keeps_versions; /* a delete leaves the bytes under a version id */
+    atomic_bool misstates;        /* checksums that it states are wrong: none is trusted */
+    atomic_bool no_delete_many;   /* DeleteObjects is not there */
+    atomic_bool keeps_versions;   /* a delete leaves the bytes under a version id */
     _Atomic int64_t clock_offset_ms;
     struct cairn_lock lock; /* store_state */
     struct {
@@ -117,7 +118,7 @@ struct cairn_s3_task {
     uint64_t keys_generation;
     bool used_create_only, used_checksum, used_md5;
     const char *payload; /* what is signed of the body: a hash, or that there is none */
-    bool confirmed; /* the store said the CRC32C of the body, and is known to compare it */
+    bool confirmed;      /* the store said the CRC32C of the body, and is known to compare it */
     struct cairn_s3_seen seen;
     /* Over all tries. */
     struct cairn_xml_parts parts;
@@ -125,15 +126,31 @@ struct cairn_s3_task {
     uint32_t retried[CAIRN_RETRY_OUTCOMES];
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool may_be_applied;
-    uint32_t signatures_refused;
+    uint32_t signatures_refused, altered;          /* how often the store answered so */
     uint32_t malformed, disputes, disputed_crc32c; /* the last: what was stated how often */
     bool own_crc32c; /* the caller gave none: it was made of the body here */
     enum cairn_s3_head head;
     int head_refused; /* status of the HEAD that asked for the checksum; 0: it was not refused */
-    bool one_by_one; /* DELETE_MANY: by one DELETE a key; `deletion` is the one of this try */
+    bool one_by_one;  /* DELETE_MANY: by one DELETE a key; `deletion` is the one of this try */
     size_t deletion;
     uint32_t deletion_rounds;
     struct cairn_error last; /* of the last try that failed */
+};
+
+/* How long a part that was sent whole may wait for its answer before it is sent again: S3 answers a
+ * part in 0.2 s, and one in a thousand in 5 s. No limit before 10 answers are known; then the 90th
+ * percentile of those, 1 s at least; from then on the running mean of the waiting time plus a
+ * margin. The margin starts at 0.7 s, grows by 0.1 s when more than 0.1 % of parts were sent again,
+ * by 1 s when more than 1 % were, and at a limit of 5 s hedging stops: then the store is slow and
+ * not unlucky. The numbers are those of AWS's own client (aws-c-s3). */
+#define CAIRN_S3_HEDGE_FIRST 10
+
+struct cairn_s3_hedge {
+    uint64_t first_us[CAIRN_S3_HEDGE_FIRST];
+    uint32_t answers; /* of the first ones, then it stays */
+    uint64_t limit_first_us, mean_us, margin_us;
+    uint64_t parts, resent; /* of the present margin */
+    bool stopped;
 };
 
 TAILQ_HEAD(cairn_s3_tasks, cairn_s3_task);
@@ -167,13 +184,7 @@ static inline uint64_t cairn_s3_mono_ms(const struct cairn_s3_store *store) {
     return store->clock->mono_ms(store->clock);
 }
 
-/* ---- place.c ---- */
-
-/* CAIRN_UNSUPPORTED: it is another kind of store. */
-enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
-                            struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- capabilities.c ---- */
+/* ---- probe.c ---- */
 
 enum cairn_code cairn_s3_probe(struct cairn_store *base, const char *by, bool may_list,
                                char ret_from[160], struct cairn_error *err);
@@ -206,12 +217,32 @@ enum cairn_code cairn_s3_presign_get(struct cairn_s3_store *store,
 
 /* ---- reply.c ---- */
 
+/* What an error code of a store means; an unknown one is judged by its HTTP status. */
+enum cairn_s3_policy {
+    CAIRN_S3_FINAL,     /* repeating changes nothing                    */
+    CAIRN_S3_REPEAT,    /* the store failed                             */
+    CAIRN_S3_ALTERED,   /* the body, or its checksum, arrived altered   */
+    CAIRN_S3_SLOW_DOWN, /* the store wants less                         */
+    CAIRN_S3_KEYS,      /* the keys have ended                          */
+    CAIRN_S3_CLOCK,     /* our clock is off                             */
+    CAIRN_S3_REGION,    /* the bucket is in another region              */
+    CAIRN_S3_FEATURE,   /* it does not know something that was asked for */
+};
+struct cairn_s3_meaning {
+    const char *name; /* of the store's code; NULL when judged by status */
+    enum cairn_code code;
+    enum cairn_s3_policy policy;
+};
+/* name may be "". */
+struct cairn_s3_meaning cairn_s3_meaning_of(const char *name, int status);
+
 enum cairn_s3_judgement {
     CAIRN_S3_DONE,      /* request->code and its outputs are final           */
     CAIRN_S3_FAILURE,   /* worth another try, if the retry policy agrees     */
     CAIRN_S3_SLOW,      /* the same, and the store asked for less            */
     CAIRN_S3_CORRECTED, /* something of ours was wrong; send again at once   */
     CAIRN_S3_MORE,      /* the next page of a list                           */
+    CAIRN_S3_RESEND,    /* the body arrived altered: send again after a pause */
 };
 void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view name,
                            struct cairn_view value);
@@ -227,8 +258,6 @@ void cairn_s3_reply_compare_sent(struct cairn_s3_task *task);
 /* What Retry-After said, 0: nothing. */
 uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task);
 
-/* ---- page.c ---- */
-
 /* The store's own token in the name of a page; NULL of NULL. */
 const char *cairn_s3_page_token(const char *name);
 /* Of a page that was just read, with its entries from `first` on: does the listing go on? Makes the
@@ -236,16 +265,11 @@ const char *cairn_s3_page_token(const char *name);
 enum cairn_code cairn_s3_page_take(struct cairn_store_request *request, size_t first,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- delete.c ---- */
+/* ---- request.c: many keys in one request ---- */
 
 /* Is nothing left to ask for? Then *ret_error has the first refusal, or no code. */
 bool cairn_s3_delete_decided(const struct cairn_store_request *request,
                              struct cairn_error *ret_error);
-/* Chooses how, and the key of this try. */
-void cairn_s3_delete_choose(struct cairn_s3_task *task);
-/* The keys that are not decided, as a Delete document into task->document. */
-enum cairn_code cairn_s3_delete_write(struct cairn_s3_task *task,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* What a good answer said. CAIRN_OK in *ret_error: all are gone. */
 enum cairn_s3_judgement cairn_s3_delete_take(struct cairn_s3_task *task,
                                              struct cairn_error *ret_error);
@@ -259,6 +283,9 @@ bool cairn_s3_delete_split(struct cairn_s3_task *task, const char *code, bool is
 
 /* ---- worker.c ---- */
 
+/* CAIRN_UNSUPPORTED: it is another kind of store. */
+enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
+                            struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_s3_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                     struct cairn_error *err);
 void cairn_s3_worker_free(struct cairn_store_worker *worker);
@@ -268,3 +295,9 @@ enum cairn_code cairn_s3_poll(struct cairn_store_worker *worker, uint32_t timeou
                               struct cairn_error *err);
 void cairn_s3_wake(struct cairn_store_worker *worker);
 uint32_t cairn_s3_appetite(const struct cairn_store_worker *worker);
+/* An answer came this long after the last byte of its part was sent. */
+void cairn_s3_hedge_answer(struct cairn_s3_hedge *hedge, uint64_t waited_us);
+/* A part was given up and sent again. */
+void cairn_s3_hedge_resent(struct cairn_s3_hedge *hedge);
+/* UINT64_MAX: wait for ever. */
+uint64_t cairn_s3_hedge_limit_us(const struct cairn_s3_hedge *hedge);

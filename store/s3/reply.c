@@ -3,15 +3,16 @@
  * What came of one try. Success is read here and nowhere else; a refusal is either final, worth a
  * repeat, or something of ours that can be put right (keys, clock, region, a feature).
  */
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include "common/crc.h"
 #include "common/text.h"
-#include "store/s3/codes.h"
 #include "store/s3/inside.h"
 #include "store/time.h"
 
@@ -23,6 +24,7 @@
 /* Stores accept 15 minutes; below this the clock is not what is wrong. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
 #define CLOCK_FIXES_MAX 3 /* of one request: a clock may jump again before the next try */
+#define ALTERED_MAX 5 /* tries of one request; the pauses between them take a second or so */
 #define SIGNATURES_REFUSED_MAX 3 /* of one request, by a store that takes others */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
 
@@ -573,8 +575,13 @@ void cairn_s3_reply_compare_sent(struct cairn_s3_task *task) {
     (void)fail_with(task, CAIRN_S3_DONE, &error);
 }
 
-static enum cairn_s3_judgement judgement_of(const struct cairn_s3_meaning *meaning) {
+/* A body that arrives altered is no fault of the endpoint, so its health and its pauses do not
+ * count: a way that alters every body is told within seconds, whatever else is sent over it. */
+static enum cairn_s3_judgement judgement_of(struct cairn_s3_task *task,
+                                            const struct cairn_s3_meaning *meaning) {
     if (meaning->policy == CAIRN_S3_REPEAT) return CAIRN_S3_FAILURE;
+    if (meaning->policy == CAIRN_S3_ALTERED && ++task->altered < ALTERED_MAX)
+        return CAIRN_S3_RESEND;
     return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
 }
 
@@ -586,7 +593,8 @@ static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_m
     if (task->request->op != CAIRN_STORE_DELETE_MANY) return false;
     if (meaning->code != CAIRN_NOT_FOUND)
         cairn_fail(&why, meaning->code, "%d %s", task->http.status, problem->code);
-    bool is_final = meaning->policy != CAIRN_S3_REPEAT && meaning->policy != CAIRN_S3_SLOW_DOWN;
+    bool is_final = meaning->policy != CAIRN_S3_REPEAT && meaning->policy != CAIRN_S3_ALTERED &&
+                    meaning->policy != CAIRN_S3_SLOW_DOWN;
     if (!cairn_s3_delete_refused(task, &why, is_final, ret_judgement, &error)) return false;
     task->request->code = CAIRN_OK;
     if (error.code) *ret_judgement = fail_with(task, *ret_judgement, &error);
@@ -669,9 +677,9 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
              "the bytes to be sent no longer have their checksum %08" PRIx32, request->crc32c);
     /* A gateway's 5xx may hide a success (S05), and so may an error that is not known in a 200; a
      * slow-down was not begun, and a final refusal is one under any status (S02). */
-    if (meaning.policy == CAIRN_S3_REPEAT && (status < 300 || status >= 500))
-        task->may_be_applied = true;
-    enum cairn_s3_judgement judgement = judgement_of(&meaning);
+    bool repeats = meaning.policy == CAIRN_S3_REPEAT || meaning.policy == CAIRN_S3_ALTERED;
+    if (repeats && (status < 300 || status >= 500)) task->may_be_applied = true;
+    enum cairn_s3_judgement judgement = judgement_of(task, &meaning);
     if (may_be_of_the_way(task, problem->code)) judgement = CAIRN_S3_FAILURE;
     char elsewhere[320];
     bool led = meaning.policy == CAIRN_S3_REGION && tell_place(task, problem, elsewhere);
@@ -738,4 +746,193 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     if (success && !documented) return take_success(task);
     if (http->status == 416 && task->head == CAIRN_S3_HEAD_BY_GET) return take_empty(task);
     return take_refusal(task, &problem);
+}
+
+/* ---- pages of a listing ---- */
+
+/*
+ * What a page is asked for by, and that pages come to an end.
+ *
+ * A store that brings the same pages again would keep its caller deleting for ever. Each request
+ * stands alone, so what must be remembered travels in the page's name, before the store's own
+ * token: the fingerprint of one earlier page, which a page of a loop equals sooner or later (Brent:
+ * after 1, 2, 4, 8 ... pages the remembered one is replaced by the newest). Order is not asked for,
+ * because not all makes of store sort by bytes.
+ */
+#define EMPTY_PAGES_MAX 1000 /* one after another, which S3 allows */
+#define NAME "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIx64 " %s"
+
+struct page {
+    uint64_t pages, until; /* seen since one was remembered, and when it is replaced */
+    uint64_t empty;        /* of the last ones */
+    uint64_t remembered;   /* fingerprint; 0: of none */
+    const char *token;     /* the store's own */
+};
+
+static bool take_number(const char **at, int base, uint64_t *ret) {
+    char *end = NULL;
+    *ret = strtoull(*at, &end, base);
+    if (end == *at || *end != ' ') return false;
+    *at = end + 1;
+    return true;
+}
+
+/* A name that was not made here is a token as it stands. */
+static struct page page_of(const char *name) {
+    struct page page = {.until = 1, .token = name};
+    if (!name) return page;
+    const char *at = name;
+    struct page read = {0};
+    if (!take_number(&at, 10, &read.pages) || !take_number(&at, 10, &read.until) ||
+        !take_number(&at, 10, &read.empty) || !take_number(&at, 16, &read.remembered))
+        return page;
+    read.token = at;
+    return read;
+}
+
+const char *cairn_s3_page_token(const char *name) {
+    return page_of(name).token;
+}
+
+/* FNV-1a over keys and ids with their ends. */
+static uint64_t fingerprint(const struct cairn_store_listing *listing, size_t first) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = first; i < listing->count; i++) {
+        const char *texts[] = {listing->entries[i].key, listing->entries[i].upload_id,
+                               listing->entries[i].version_id};
+        for (size_t t = 0; t < CAIRN_COUNT(texts); t++)
+            for (const char *at = texts[t] ? texts[t] : "";; at++) {
+                hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+                if (!*at) break;
+            }
+    }
+    return hash ? hash : 1;
+}
+
+static enum cairn_code fail_endless(const struct cairn_store_request *request,
+                                    struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_STORE,
+                      "the store is broken: the listing of %s below \"%.200s\" does not go on, "
+                      "its pages come again",
+                      request->op == CAIRN_STORE_UPLOADS ? "uploads" : "objects", request->key);
+}
+
+enum cairn_code cairn_s3_page_take(struct cairn_store_request *request, size_t first,
+                                   struct cairn_error *err) {
+    struct cairn_store_listing *listing = request->listing;
+    struct page page = page_of(request->page);
+    char *next = listing->next_page;
+    if (!next) return CAIRN_OK;
+    bool empty = listing->count == first;
+    uint64_t print = empty ? 0 : fingerprint(listing, first);
+    page.empty = empty ? page.empty + 1 : 0;
+    if (page.token && !strcmp(next, page.token)) return fail_endless(request, err);
+    if ((print && print == page.remembered) || page.empty > EMPTY_PAGES_MAX)
+        return fail_endless(request, err);
+    page.pages++;
+    if (!page.remembered || page.pages >= page.until) {
+        page.remembered = print ? print : page.remembered;
+        page.until = page.until * 2;
+        page.pages = 0;
+    }
+    CAIRN_AUTO(buf) name = {0};
+    CAIRN_TRY(cairn_buf_printf(&name, err, NAME, page.pages, page.until, page.empty,
+                               page.remembered, next));
+    char *copy = strdup(name.data);
+    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
+    free(next);
+    listing->next_page = copy;
+    return CAIRN_OK;
+}
+
+/* ---- error codes: the table, and the fallback by status ---- */
+
+/* clang-format off */
+static const struct cairn_s3_meaning meanings[] = {
+    {"AccessDenied",                   CAIRN_FORBIDDEN,    CAIRN_S3_FINAL},
+    {"AllAccessDisabled",              CAIRN_FORBIDDEN,    CAIRN_S3_FINAL},
+    {"AuthorizationHeaderMalformed",   CAIRN_STORE,        CAIRN_S3_REGION},
+    {"BadDigest",                      CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
+    {"ConditionalRequestConflict",     CAIRN_CONFLICT,     CAIRN_S3_REPEAT},
+    {"EntityTooLarge",                 CAIRN_TOO_LARGE,    CAIRN_S3_FINAL},
+    {"EntityTooSmall",                 CAIRN_INVALID,      CAIRN_S3_FINAL},
+    {"ExpiredToken",                   CAIRN_UNAUTHORIZED, CAIRN_S3_KEYS},
+    {"IllegalLocationConstraintException", CAIRN_STORE,    CAIRN_S3_REGION},
+    {"IncompleteBody",                 CAIRN_UNAVAILABLE,  CAIRN_S3_REPEAT},
+    {"InternalError",                  CAIRN_UNAVAILABLE,  CAIRN_S3_REPEAT},
+    {"InvalidAccessKeyId",             CAIRN_UNAUTHORIZED, CAIRN_S3_FINAL},
+    {"InvalidArgument",                CAIRN_STORE,        CAIRN_S3_FEATURE},
+    {"InvalidObjectState",             CAIRN_FORBIDDEN,    CAIRN_S3_FINAL},
+    {"InvalidPart",                    CAIRN_INCOMPLETE,   CAIRN_S3_FINAL},
+    {"InvalidPartOrder",               CAIRN_INVALID,      CAIRN_S3_FINAL},
+    {"InvalidRange",                   CAIRN_RANGE,        CAIRN_S3_FINAL},
+    {"InvalidRequest",                 CAIRN_STORE,        CAIRN_S3_FEATURE},
+    {"InvalidToken",                   CAIRN_UNAUTHORIZED, CAIRN_S3_KEYS},
+    {"MethodNotAllowed",               CAIRN_UNSUPPORTED,  CAIRN_S3_FINAL},
+    {"MissingContentLength",           CAIRN_UNSUPPORTED,  CAIRN_S3_FEATURE},
+    {"MissingContentMD5",              CAIRN_STORE,        CAIRN_S3_FEATURE},
+    {"NoSuchBucket",                   CAIRN_STORE,        CAIRN_S3_FINAL},
+    {"NoSuchKey",                      CAIRN_NOT_FOUND,    CAIRN_S3_FINAL},
+    {"NoSuchUpload",                   CAIRN_NOT_FOUND,    CAIRN_S3_FINAL},
+    {"NotImplemented",                 CAIRN_UNSUPPORTED,  CAIRN_S3_FEATURE},
+    {"OperationAborted",               CAIRN_CONFLICT,     CAIRN_S3_REPEAT},
+    {"PermanentRedirect",              CAIRN_STORE,        CAIRN_S3_REGION},
+    {"PreconditionFailed",             CAIRN_PRECONDITION, CAIRN_S3_FINAL},
+    {"QuotaExceeded",                  CAIRN_NO_SPACE,     CAIRN_S3_FINAL},
+    {"RequestExpired",                 CAIRN_UNAUTHORIZED, CAIRN_S3_CLOCK},
+    {"RequestLimitExceeded",           CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"RequestTimeTooSkewed",           CAIRN_UNAUTHORIZED, CAIRN_S3_CLOCK},
+    {"RequestTimeout",                 CAIRN_TIMEOUT,      CAIRN_S3_REPEAT},
+    {"ServiceUnavailable",             CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"RestoreAlreadyInProgress",       CAIRN_FORBIDDEN,    CAIRN_S3_FINAL},
+    {"SignatureDoesNotMatch",          CAIRN_UNAUTHORIZED, CAIRN_S3_FINAL},
+    {"SlowDown",                       CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"SlowDownRead",                   CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"SlowDownWrite",                  CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"TemporaryRedirect",              CAIRN_STORE,        CAIRN_S3_REGION},
+    {"Throttling",                     CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"ThrottlingException",            CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"TokenRefreshRequired",           CAIRN_UNAUTHORIZED, CAIRN_S3_KEYS},
+    {"TooManyRequests",                CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {"XAmzContentChecksumMismatch",    CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
+    {"XAmzContentSHA256Mismatch",      CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
+    {"XMinioStorageFull",              CAIRN_NO_SPACE,     CAIRN_S3_FINAL},
+};
+static const struct {
+    int status;
+    enum cairn_code code;
+    enum cairn_s3_policy policy;
+} statuses[] = {
+    {301, CAIRN_STORE,        CAIRN_S3_REGION},
+    {302, CAIRN_STORE,        CAIRN_S3_REGION},
+    {307, CAIRN_STORE,        CAIRN_S3_REGION},
+    {308, CAIRN_STORE,        CAIRN_S3_REGION},
+    {400, CAIRN_STORE,        CAIRN_S3_FINAL},
+    {401, CAIRN_UNAUTHORIZED, CAIRN_S3_FINAL},
+    {403, CAIRN_FORBIDDEN,    CAIRN_S3_FINAL},
+    {404, CAIRN_NOT_FOUND,    CAIRN_S3_FINAL},
+    {405, CAIRN_UNSUPPORTED,  CAIRN_S3_FINAL},
+    {408, CAIRN_TIMEOUT,      CAIRN_S3_REPEAT},
+    {409, CAIRN_CONFLICT,     CAIRN_S3_REPEAT},
+    {411, CAIRN_UNSUPPORTED,  CAIRN_S3_FEATURE},
+    {412, CAIRN_PRECONDITION, CAIRN_S3_FINAL},
+    {413, CAIRN_TOO_LARGE,    CAIRN_S3_FINAL},
+    {416, CAIRN_RANGE,        CAIRN_S3_FINAL},
+    {429, CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {501, CAIRN_UNSUPPORTED,  CAIRN_S3_FEATURE},
+    {503, CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
+    {507, CAIRN_NO_SPACE,     CAIRN_S3_FINAL},
+};
+/* clang-format on */
+
+struct cairn_s3_meaning cairn_s3_meaning_of(const char *name, int status) {
+    for (size_t i = 0; i < CAIRN_COUNT(meanings); i++)
+        if (!strcmp(meanings[i].name, name)) return meanings[i];
+    for (size_t i = 0; i < CAIRN_COUNT(statuses); i++)
+        if (statuses[i].status == status)
+            return (struct cairn_s3_meaning){NULL, statuses[i].code, statuses[i].policy};
+    if (status >= 500) return (struct cairn_s3_meaning){NULL, CAIRN_UNAVAILABLE, CAIRN_S3_REPEAT};
+    if (status >= 400) return (struct cairn_s3_meaning){NULL, CAIRN_STORE, CAIRN_S3_FINAL};
+    /* A success that is none: S04. */
+    return (struct cairn_s3_meaning){NULL, CAIRN_PROTOCOL, CAIRN_S3_REPEAT};
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing; presigned URLs. What requests do is in worker.c, request.c, reply.c. */
+/* Opening and closing; presigned URLs; what a bucket says of itself. What requests do is in
+ * worker.c, request.c, reply.c. */
 #include "store/s3/s3.h"
 
 #include <stdio.h>
@@ -7,8 +8,11 @@
 
 #include "common/text.h"
 #include "common/trace.h"
-#include "store/keys/keys.h"
+#include "store/keys/credentials.h"
 #include "store/s3/inside.h"
+#include "store/s3/probe.h"
+#include "store/time.h"
+#include "store/xml/xml.h"
 
 #define GIB CAIRN_GIB
 #define FAILING_STALE_MS 120000
@@ -243,4 +247,238 @@ enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
     }
     *ret = &store->base;
     return CAIRN_OK;
+}
+
+/* ---- where requests go ---- */
+
+bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place *ret) {
+    struct cairn_s3_store *store = NULL;
+    struct cairn_s3_host host;
+    if (cairn_s3_of(base, &store, NULL) != CAIRN_OK) return false;
+    cairn_lock_take(&store->lock);
+    memcpy(ret->region, store->locked.region, sizeof ret->region);
+    cairn_lock_give(&store->lock);
+    cairn_s3_config_host(&store->config, ret->region, &host);
+    snprintf(ret->endpoint, sizeof ret->endpoint, "%s://%s%s", store->config.scheme, host.text,
+             store->config.base_path);
+    ret->addressing = store->config.by_path ? "path" : "virtual";
+    return true;
+}
+
+enum cairn_http_tls_fault cairn_store_s3_tls_fault(struct cairn_store *base) {
+    struct cairn_s3_store *store = NULL;
+    if (cairn_s3_of(base, &store, NULL) != CAIRN_OK) return CAIRN_HTTP_TLS_FINE;
+    return (enum cairn_http_tls_fault)atomic_load(&store->tls_fault);
+}
+
+/* ---- what a bucket's own settings mean for a store in it ---- */
+
+#define RULE "LifecycleConfiguration/Rule"
+
+/* Is it a storage class whose objects must be restored before they are read? NULL: no. */
+static bool is_cold_class(const char *storage_class) {
+    static const char *const cold[] = {"GLACIER", "DEEP_ARCHIVE", "ARCHIVE", "COLD_ARCHIVE",
+                                       "DEEP_COLD_ARCHIVE"};
+    for (size_t i = 0; storage_class && i < CAIRN_COUNT(cold); i++)
+        if (!strcmp(storage_class, cold[i])) return true;
+    return false;
+}
+
+/* ---- life cycle ---- */
+
+struct rule {
+    bool enabled, filtered, aborts, expires, noncurrent, archives;
+    uint64_t abort_days;
+    char id[64], prefix[1024];
+};
+struct reading {
+    const char *ours; /* "" or ends with '/' */
+    bool tagged;      /* our objects have tags */
+    struct rule rule;
+    struct cairn_store_s3_lifecycle *ret;
+};
+
+static enum cairn_code rule_begins(void *owner, const char *path, struct cairn_error *err) {
+    (void)err;
+    struct reading *reading = owner;
+    if (!strcmp(path, RULE)) reading->rule = (struct rule){0};
+    return CAIRN_OK;
+}
+
+/* A rule holds for all of our objects where its prefix is a beginning of ours, and for some of them
+ * where ours is a beginning of its prefix. */
+static void rule_ends(struct reading *reading) {
+    const struct rule *rule = &reading->rule;
+    struct cairn_store_s3_lifecycle *ret = reading->ret;
+    bool all = cairn_text_starts(reading->ours, rule->prefix);
+    bool some = all || cairn_text_starts(rule->prefix, reading->ours);
+    if (!rule->enabled || !some) return;
+    if (all && !rule->filtered && rule->aborts) {
+        ret->aborts = true;
+        ret->abort_days = rule->abort_days;
+    }
+    if (all && !rule->filtered && rule->noncurrent) ret->removes_noncurrent = true;
+    bool ours = !rule->filtered || reading->tagged;
+    if (rule->archives && ours) {
+        ret->archives = true;
+        (void)cairn_text_copy(ret->archiving_rule, sizeof ret->archiving_rule, rule->id);
+    }
+    if (!rule->expires || !ours) return;
+    ret->expires = true;
+    (void)cairn_text_copy(ret->expiring_rule, sizeof ret->expiring_rule, rule->id);
+}
+
+static bool is_one_of(const char *path, const char *const *leaves, size_t count) {
+    if (!cairn_text_starts(path, RULE "/")) return false;
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(path + strlen(RULE "/"), leaves[i])) return true;
+    return false;
+}
+
+static enum cairn_code rule_field(void *owner, const char *path, const char *text,
+                                  struct cairn_error *err) {
+    static const char *const prefixes[] = {"Prefix", "Filter/Prefix", "Filter/And/Prefix"};
+    static const char *const filters[] = {"Filter/Tag", "Filter/And/Tag"};
+    static const char *const expirations[] = {"Expiration/Days", "Expiration/Date"};
+    (void)err;
+    struct reading *reading = owner;
+    struct rule *rule = &reading->rule;
+    if (!strcmp(path, RULE)) rule_ends(reading);
+    if (is_one_of(path, prefixes, CAIRN_COUNT(prefixes)))
+        (void)cairn_text_copy(rule->prefix, sizeof rule->prefix, text);
+    rule->filtered = rule->filtered || is_one_of(path, filters, CAIRN_COUNT(filters));
+    rule->expires = rule->expires || is_one_of(path, expirations, CAIRN_COUNT(expirations));
+    if (!strcmp(path, RULE "/ID")) (void)cairn_text_copy(rule->id, sizeof rule->id, text);
+    if (!strcmp(path, RULE "/Status")) rule->enabled = !strcmp(text, "Enabled");
+    if (!strcmp(path, RULE "/NoncurrentVersionExpiration")) rule->noncurrent = true;
+    if (!strcmp(path, RULE "/Transition/StorageClass") && is_cold_class(text))
+        rule->archives = true;
+    if (strcmp(path, RULE "/AbortIncompleteMultipartUpload/DaysAfterInitiation") != 0)
+        return CAIRN_OK;
+    rule->aborts = true;
+    (void)!cairn_parse_u64(cairn_view_of(text), &rule->abort_days, NULL);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *base, struct cairn_view document,
+                                         struct cairn_store_s3_lifecycle *ret,
+                                         struct cairn_error *err) {
+    struct cairn_s3_store *store = NULL;
+    CAIRN_TRY(cairn_s3_of(base, &store, err));
+    const struct cairn_s3_config *config = &store->config;
+    struct cairn_store_s3_lifecycle found = {0};
+    struct reading reading = {
+        .ours = config->prefix, .tagged = config->options.object_tags != NULL, .ret = &found};
+    struct cairn_xml_walk walk = {.root = "LifecycleConfiguration",
+                                  .started = rule_begins,
+                                  .ended = rule_field,
+                                  .owner = &reading};
+    CAIRN_TRY(cairn_xml_walk_run(&walk, document, err));
+    *ret = found;
+    return CAIRN_OK;
+}
+
+bool cairn_store_s3_writes_cold(struct cairn_store *base) {
+    struct cairn_s3_store *store = NULL;
+    return cairn_s3_of(base, &store, NULL) == CAIRN_OK &&
+           is_cold_class(store->config.options.storage_class);
+}
+
+/* ---- one element ---- */
+
+struct search {
+    const char *path, *text;
+    bool found;
+};
+
+static enum cairn_code compare(void *owner, const char *path, const char *text,
+                               struct cairn_error *err) {
+    (void)err;
+    struct search *search = owner;
+    if (!strcmp(path, search->path) && (!search->text || !strcmp(text, search->text)))
+        search->found = true;
+    return CAIRN_OK;
+}
+
+bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const char *path,
+                               const char *text) {
+    char root[64];
+    size_t size = strcspn(path, "/");
+    if (answer->status != 200 || !answer->document.size || size >= sizeof root) return false;
+    memcpy(root, path, size);
+    root[size] = '\0';
+    struct search search = {.path = path, .text = text};
+    struct cairn_xml_walk walk = {.root = root, .ended = compare, .owner = &search};
+    return cairn_xml_walk_run(&walk, cairn_buf_view(&answer->document), NULL) == CAIRN_OK &&
+           search.found;
+}
+
+/* ---- one question to a bucket ---- */
+
+/* Such a request is rare and small, so it goes as a presigned URL over an engine of its own. */
+#define ASK_MS 10000
+#define ASK_BYTES_MAX (256 * CAIRN_KIB)
+
+static void keep_date(struct cairn_http_request *http, struct cairn_view name,
+                      struct cairn_view value) {
+    char *date = http->owner;
+    if (name.size == 4 && !strncasecmp(name.data, "date", 4) && value.size < 64) {
+        memcpy(date, value.data, value.size);
+        date[value.size] = '\0';
+    }
+}
+
+static uint32_t ask_ms(const struct cairn_s3_store *store) {
+    uint64_t now_ms = cairn_s3_mono_ms(store);
+    uint64_t deadline_ms = cairn_s3_probe_deadline_ms(store, ASK_MS);
+    return deadline_ms > now_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
+}
+
+static enum cairn_code make_url(struct cairn_s3_store *store, const char *subresource,
+                                struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO(sigv4_signer) signer = {0};
+    uint64_t generation = 0;
+    bool expires = false;
+    CAIRN_TRY(cairn_s3_signer_update(store, &signer, &generation, 0, &expires, err));
+    const struct cairn_s3_presigned what = {.subresource = subresource, .expires_s = ASK_MS / 1000};
+    return cairn_s3_presign_get(store, &signer, &what, ret, err);
+}
+
+static void compare_clocks(struct cairn_s3_store *store, const char *date, int64_t sent_ms,
+                           struct cairn_store_s3_answer *ret) {
+    int64_t theirs = 0;
+    if (!*date || cairn_s3_time_http(date, &theirs, NULL) != CAIRN_OK) return;
+    int64_t middle_ms = (sent_ms + store->clock->wall_ms(store->clock)) / 2;
+    ret->has_clock = true;
+    ret->clock_ahead_ms = (theirs - middle_ms) / 1000 * 1000;
+}
+
+enum cairn_code cairn_store_s3_query(struct cairn_store *base, const char *subresource,
+                                     struct cairn_store_s3_answer *ret, struct cairn_error *err) {
+    struct cairn_s3_store *store = NULL;
+    CAIRN_TRY(cairn_s3_of(base, &store, err));
+    const struct cairn_store_s3_options *options = &store->config.options;
+    struct cairn_http_options http = {.ca_bundle = options->ca_bundle,
+                                      .connect_ms = options->connect_ms,
+                                      .interface_name =
+                                          options->interface_count ? options->interfaces[0] : NULL};
+    CAIRN_AUTO(buf) url = {0};
+    char date[64] = "";
+    CAIRN_TRY(make_url(store, subresource, &url, err));
+    struct cairn_http_engine *engine = NULL;
+    CAIRN_TRY(cairn_http_engine_new(&http, &engine, err));
+    cairn_buf_clear(&ret->document);
+    ret->document.limit = ASK_BYTES_MAX;
+    struct cairn_http_request request = {.method = "GET",
+                                         .url = url.data,
+                                         .reply_buf = &ret->document,
+                                         .total_ms = ask_ms(store),
+                                         .on_header = keep_date,
+                                         .owner = date};
+    int64_t sent_ms = store->clock->wall_ms(store->clock);
+    enum cairn_code code = cairn_http_perform(engine, &request, err);
+    ret->status = request.status;
+    compare_clocks(store, date, sent_ms, ret);
+    cairn_http_engine_free(engine);
+    return code;
 }

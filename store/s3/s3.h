@@ -13,7 +13,7 @@
  *          3   a request is repeated as store/retry.h says, on a new connection; Complete is not
  *              repeated when its answer was lost, that is settled by HEAD (rule R3).
  *          4   a part that was sent whole and gets no answer for much longer than usual is sent
- *              again on a new connection (store/s3/hedge.h).
+ *              again on a new connection (store/s3/inside.h).
  *          5   no key, token, signature or presigned query is in an error or a trace.
  * Limits:  keys of CAIRN_KEY_BYTES_MAX with the prefix; one Range a GET; a response document of
  *          16 MiB; a request without a deadline ends after deadline_ms.
@@ -22,6 +22,7 @@
  */
 #pragma once
 
+#include "common/http/http.h"
 #include "store/store.h"
 
 enum cairn_store_s3_style { CAIRN_S3_STYLE_AUTO, CAIRN_S3_STYLE_PATH, CAIRN_S3_STYLE_VIRTUAL };
@@ -51,8 +52,8 @@ struct cairn_store_s3_options {
     const char *storage_class;
     const char *object_tags; /* "team=nlp&kind=checkpoint" */
     const char *bucket_owner;
-    const char *acl;           /* canned; none that shows objects to everybody */
-    const char *request_payer; /* "requester" */
+    const char *acl;               /* canned; none that shows objects to everybody */
+    const char *request_payer;     /* "requester" */
     const char *const *interfaces; /* workers take them in turn */
     size_t interface_count;
     const char *congestion;         /* TCP_CONGESTION, benches only */
@@ -78,3 +79,47 @@ enum cairn_store_s3_check {
 #undef CHECK
     CAIRN_S3_CHECK_COUNT
 };
+
+/* ---- where requests go ---- */
+
+/* As requests use it now, after a region was corrected. A bucket's name is in the host where
+ * addressing is "virtual". Any thread. */
+struct cairn_store_s3_place {
+    char endpoint[700], region[64];
+    const char *addressing; /* "path", "virtual" */
+};
+bool cairn_store_s3_place(struct cairn_store *store, struct cairn_store_s3_place *ret);
+/* Of the last request that got no reply. */
+enum cairn_http_tls_fault cairn_store_s3_tls_fault(struct cairn_store *store);
+
+/* ---- what a bucket says of itself ---- */
+
+/* What a bucket says of itself: GET of its "lifecycle", "versioning" or "object-lock", tried once.
+ * CAIRN_OK: there was an answer, of any status; only a lost one fails. Any thread. */
+struct cairn_store_s3_answer {
+    int status;
+    bool has_clock;
+    int64_t clock_ahead_ms; /* the store's Date before ours, to a second */
+    struct cairn_buf document;
+};
+enum cairn_code cairn_store_s3_query(struct cairn_store *store, const char *subresource,
+                                     struct cairn_store_s3_answer *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Is the answer a document with this element ("Root/Child/Leaf"), of this text where not NULL? */
+bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const char *path,
+                               const char *text);
+/* What the rules of a "lifecycle" document that are switched on do to this store's objects. */
+struct cairn_store_s3_lifecycle {
+    bool aborts;             /* incomplete uploads, of all of the store's keys */
+    bool removes_noncurrent; /* older versions of all of them */
+    bool expires;            /* some of them */
+    uint64_t abort_days;
+    bool archives; /* some of them: they must be restored before they are read */
+    char expiring_rule[64], archiving_rule[64]; /* their IDs */
+};
+/* Are objects of this store written in such a class? */
+bool cairn_store_s3_writes_cold(struct cairn_store *store);
+enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *store, struct cairn_view document,
+                                         struct cairn_store_s3_lifecycle *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -3,6 +3,7 @@
  * Runs the tasks of one worker. The lists are never walked across a call of done(): what is due is
  * looked for anew each time, since a callback may submit and cancel.
  */
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,14 @@ static void tell_trouble(struct cairn_s3_task *task) {
                   cairn_short(task->request->key).text, task->last.message);
 }
 
+/* From 50, 100, 200 and 400 ms up to twice that. */
+static uint64_t altered_pause_ms(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    CAIRN_HOLD(&store->lock);
+    return (UINT64_C(25) << task->altered) +
+           cairn_retry_delay_ms(&store->locked.retry, task->altered) / 2;
+}
+
 static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement) {
     bool answered = task->http.status != 0;
     switch (judgement) {
@@ -168,6 +177,11 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
         (void)report(task, CAIRN_RETRY_GOOD);
         note_tries(task);
         wait_again(task);
+        return;
+    case CAIRN_S3_RESEND:
+        (void)report(task, CAIRN_RETRY_GOOD);
+        wait_again(task);
+        task->wait_until_ms = cairn_s3_mono_ms(task->worker->store) + altered_pause_ms(task);
         return;
     case CAIRN_S3_FAILURE:
     case CAIRN_S3_SLOW:
@@ -354,6 +368,14 @@ enum cairn_code cairn_s3_poll(struct cairn_store_worker *base, uint32_t timeout_
     }
 }
 
+enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
+                            struct cairn_error *err) {
+    if (base->vtable->poll != cairn_s3_poll)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
+    *ret = (struct cairn_s3_store *)base;
+    return CAIRN_OK;
+}
+
 void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request *request) {
     struct cairn_s3_worker *worker = worker_of(base);
     struct cairn_s3_task *task = calloc(1, sizeof *task);
@@ -489,4 +511,60 @@ void cairn_s3_worker_free(struct cairn_store_worker *base) {
     count_share(worker, (struct cairn_s3_share){0});
     atomic_fetch_sub(&worker->store->workers, 1);
     free(worker);
+}
+
+/* ---- how long an answer is waited for ---- */
+
+#define SECOND_US UINT64_C(1000000)
+#define LIMIT_MAX_US (5 * SECOND_US)
+/* So many parts before their share of repeats means anything. */
+#define SHARE_PARTS_MIN 1000
+
+static int by_size(const void *left, const void *right) {
+    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void note_first(struct cairn_s3_hedge *hedge, uint64_t waited_us) {
+    hedge->first_us[hedge->answers++] = waited_us;
+    if (hedge->answers < CAIRN_S3_HEDGE_FIRST) return;
+    uint64_t sorted[CAIRN_S3_HEDGE_FIRST], sum = 0;
+    memcpy(sorted, hedge->first_us, sizeof sorted);
+    qsort(sorted, CAIRN_S3_HEDGE_FIRST, sizeof sorted[0], by_size);
+    for (size_t i = 0; i < CAIRN_S3_HEDGE_FIRST; i++) sum += sorted[i];
+    hedge->mean_us = sum / CAIRN_S3_HEDGE_FIRST;
+    hedge->margin_us = 7 * SECOND_US / 10;
+    hedge->limit_first_us = cairn_max_u64(sorted[CAIRN_S3_HEDGE_FIRST * 9 / 10 - 1], SECOND_US);
+}
+
+void cairn_s3_hedge_answer(struct cairn_s3_hedge *hedge, uint64_t waited_us) {
+    if (hedge->answers < CAIRN_S3_HEDGE_FIRST) {
+        note_first(hedge, waited_us);
+        return;
+    }
+    hedge->parts++;
+    hedge->mean_us = (99 * hedge->mean_us + waited_us) / 100;
+}
+
+void cairn_s3_hedge_resent(struct cairn_s3_hedge *hedge) {
+    hedge->parts++;
+    hedge->resent++;
+    uint64_t more = 0;
+    if (hedge->resent * 100 > cairn_max_u64(hedge->parts, SHARE_PARTS_MIN))
+        more = SECOND_US;
+    else if (hedge->parts >= SHARE_PARTS_MIN && hedge->resent * 1000 > hedge->parts)
+        more = SECOND_US / 10;
+    if (!more) return;
+    hedge->margin_us += more;
+    hedge->parts = hedge->resent = 0;
+    hedge->stopped = cairn_s3_hedge_limit_us(hedge) >= LIMIT_MAX_US;
+}
+
+uint64_t cairn_s3_hedge_limit_us(const struct cairn_s3_hedge *hedge) {
+    if (hedge->stopped || hedge->answers < CAIRN_S3_HEDGE_FIRST) return UINT64_MAX;
+    uint64_t usual = hedge->mean_us + hedge->margin_us;
+    /* The first rule holds until the mean rests on more than its first values. */
+    return hedge->parts < CAIRN_S3_HEDGE_FIRST && !hedge->resent
+               ? cairn_max_u64(usual, hedge->limit_first_us)
+               : usual;
 }

@@ -5,15 +5,17 @@
  * Why:     a store's answer comes from outside: it may be cut, be a login page, or be meant to
  *          hurt. Only what was fully read and has the right root is trusted.
  * Promise: 1   an answer that ends early, has another root, a DTD, more than 16 levels, 200,000
- *              elements or 16 KiB of text in one element is CAIRN_PROTOCOL; outputs stay empty.
+ *              elements or 16 KiB of text in one element is CAIRN_PROTOCOL; outputs stay empty, and
+ *              a walk tells of no element.
  *          2   an <Error> document where a result is due is told apart, also under status 200.
  *          3   white space before the document is skipped (a slow Complete sends it).
- * Limits:  the caller bounds the bytes.
+ * Limits:  the caller bounds the bytes; paths of 255 bytes.
  * Threads: stateless.
  * Next:    store/s3/reply.c.
  */
 #pragma once
 
+#include "common/buf.h"
 #include "store/secret.h"
 #include "store/store.h"
 
@@ -86,3 +88,18 @@ enum cairn_code cairn_xml_session_read(struct cairn_view text, const char *root,
 /* Text for an element's content: & < > and quotes escaped. */
 enum cairn_code cairn_xml_escape(const char *text, struct cairn_buf *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- any document: each element by its path ---- */
+
+#define CAIRN_XML_ELEMENTS_MAX 200000 /* of one document */
+
+struct cairn_xml_walk {
+    const char *root; /* wanted name of the outermost element */
+    /* path: "Root/Child/Leaf". A code other than CAIRN_OK ends the walk. Either may be NULL. */
+    enum cairn_code (*started)(void *owner, const char *path, struct cairn_error *err);
+    enum cairn_code (*ended)(void *owner, const char *path, const char *text,
+                             struct cairn_error *err);
+    void *owner;
+};
+enum cairn_code cairn_xml_walk_run(const struct cairn_xml_walk *walk, struct cairn_view text,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

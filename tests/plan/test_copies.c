@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/copies against a plain model, over random histories. */
-#include "plan/copies.h"
+/* cairn_plan_copies (retention.h#12) against a plain model, over random histories. */
+#include "plan/retention.h"
 
 #include "tests/harness.h"
 

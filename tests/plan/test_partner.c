@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/partner.h"
+#include "plan/divide.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges and blocks against a picture of every byte, at the scale of an eighth of a block. */
-#include "plan/ranges.h"
+#include "plan/reads.h"
 
 #include "tests/harness.h"
 
@@ -36,7 +36,7 @@ static void check_widen_and_within(uint64_t begin, uint64_t end) {
     EXPECT_EQ_U64((within.end - within.begin) / UNIT, most);
 }
 
-/* ranges.h#1, ranges.h#2 */
+/* reads.h#5, reads.h#6 */
 TEST(widened_and_inner_ranges_are_the_smallest_and_the_largest_of_whole_blocks) {
     for (object_cells = 1; object_cells <= CELLS; object_cells++)
         for (uint64_t begin = 0; begin <= object_cells; begin++)
@@ -51,7 +51,7 @@ static bool read_twice(struct cairn_plan_range a, struct cairn_plan_range b) {
     return a.begin < a.end && b.begin < b.end && wide_b.begin < wide_a.end;
 }
 
-TEST(ranges_join_when_apart_they_would_read_a_block_twice_or_leave_no_gap) { /* ranges.h#3 */
+TEST(ranges_join_when_apart_they_would_read_a_block_twice_or_leave_no_gap) { /* reads.h#7 */
     for (uint64_t a = 0; a < CELLS; a++)
         for (uint64_t b = a + 1; b < CELLS; b++)
             for (uint64_t c = a; c < CELLS; c++) {
@@ -62,7 +62,7 @@ TEST(ranges_join_when_apart_they_would_read_a_block_twice_or_leave_no_gap) { /* 
             }
 }
 
-TEST(a_long_range_is_cut_at_borders_and_its_pieces_are_the_whole_of_it) { /* ranges.h#4 */
+TEST(a_long_range_is_cut_at_borders_and_its_pieces_are_the_whole_of_it) { /* reads.h#8 */
     for (uint64_t begin = 0; begin < CELLS; begin++)
         for (uint64_t end = begin + 1; end <= CELLS; end++)
             for (uint64_t room = CAIRN_BLOCK_BYTES / UNIT; room <= CELLS; room++) {
@@ -82,7 +82,7 @@ TEST(a_long_range_is_cut_at_borders_and_its_pieces_are_the_whole_of_it) { /* ran
             }
 }
 
-TEST(what_ends_within_a_block_for_want_of_room_does_not_fit) { /* ranges.h#4 */
+TEST(what_ends_within_a_block_for_want_of_room_does_not_fit) { /* reads.h#8 */
     struct cairn_plan_range long_one = {UNIT, 3 * CAIRN_BLOCK_BYTES};
     EXPECT_EQ_U64(cairn_plan_range_cut(long_one, 0), UNIT);
     EXPECT_EQ_U64(cairn_plan_range_cut(long_one, CAIRN_BLOCK_BYTES - UNIT - 1), UNIT);

@@ -2,7 +2,7 @@
 /* What goes after each save of random histories, by a base and by a plan over everything: restarts,
  * saves in flight, metrics that come and change, removals by hand, clocks that go back or run
  * ahead. */
-#include "plan/retention_base.h"
+#include "plan/retention.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -232,7 +232,8 @@ static bool play(struct history *history) {
     return true;
 }
 
-TEST(what_goes_by_a_base_is_what_goes_by_a_plan_over_everything) { /* retention_base.h#1, #2 */
+/* retention.h#9, retention.h#10 */
+TEST(what_goes_by_a_base_is_what_goes_by_a_plan_over_everything) {
     state = cairn_test_seed();
     static struct history history;
     uint64_t fates = 0, removed = 0, by_base = 0, made = 0;

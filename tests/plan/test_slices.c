@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slices against a list of the places that an index of Python picks. */
-#include "plan/slices.h"
+#include "plan/boxes.h"
 
 #include <stdio.h>
 
@@ -42,7 +42,7 @@ static void check_one(int64_t a, int64_t b, uint64_t extent, bool step) {
     if (picked) EXPECT_EQ_U64(start, lowest);
 }
 
-TEST(a_slice_picks_the_places_that_python_picks_or_is_refused) { /* slices.h#1, slices.h#2 */
+TEST(a_slice_picks_the_places_that_python_picks_or_is_refused) { /* boxes.h#2, boxes.h#3 */
     for (uint64_t extent = 0; extent <= 5; extent++)
         for (int64_t a = -7; a <= 8; a++)
             for (int64_t b = -7; b <= 8; b++)
@@ -50,7 +50,7 @@ TEST(a_slice_picks_the_places_that_python_picks_or_is_refused) { /* slices.h#1, 
                     check_one(a == 8 ? NONE : a, b == 8 ? NONE : b, extent, step);
 }
 
-TEST(one_index_is_one_element) { /* slices.h#1 */
+TEST(one_index_is_one_element) { /* boxes.h#2 */
     for (uint64_t extent = 0; extent <= 4; extent++)
         for (int64_t at = -6; at <= 6; at++) {
             char text[24];
@@ -65,7 +65,7 @@ TEST(one_index_is_one_element) { /* slices.h#1 */
         }
 }
 
-TEST(dimensions_that_are_not_named_are_whole) { /* slices.h#1 */
+TEST(dimensions_that_are_not_named_are_whole) { /* boxes.h#2 */
     static const uint64_t shape[] = {4, 5, 6};
     uint64_t start[3], count[3];
     EXPECT(parse("", 3, shape, start, count) == CAIRN_OK);
@@ -78,7 +78,7 @@ TEST(dimensions_that_are_not_named_are_whole) { /* slices.h#1 */
     EXPECT(parse("", 0, shape, start, count) == CAIRN_OK);
 }
 
-TEST(other_texts_are_refused) { /* slices.h#2 */
+TEST(other_texts_are_refused) { /* boxes.h#3 */
     static const uint64_t shape[] = {4, 5};
     static const char *const bad[] = {"a",    "1:2:2", "1:2:-1", "-",     "1:-",  "1 :2",   ",",
                                       ",1",   "1,,2",  "1:2:1:1", "0:1,0:1,0:1", "+1", "1:2;",

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store/keys/keys.h"
+#include "store/keys/credentials.h"
 #include "store/keys/profile.h"
 #include "tests/support/key_stage.h"
 

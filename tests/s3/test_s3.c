@@ -271,6 +271,20 @@ TEST(a_bad_digest_with_good_bytes_is_resent_and_with_changed_ones_reported) { /*
     EXPECT_CODE(cairn_store_perform(second.worker, &put, &err), CAIRN_SOURCE_CHANGED);
 }
 
+TEST(a_store_that_finds_every_body_altered_ends_a_request_after_five_tries_as_corrupt) {
+    struct cairn_store_s3_options patient = {.deadline_ms = 60000};
+    RIG(patient, {400, "", ERROR_BODY("BadDigest")},
+        {400, "", ERROR_BODY("XAmzContentChecksumMismatch")},
+        {400, "", ERROR_BODY("XAmzContentSHA256Mismatch")}, {400, "", ERROR_BODY("BadDigest")});
+    uint64_t begun_ms = cairn_mono_ms();
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_CORRUPT);
+    EXPECT_EQ_U64(put.tries, 5);
+    EXPECT(!put.ambiguous);
+    EXPECT(strstr(err.message, "BadDigest") && strstr(err.message, "is changed on the way"));
+    EXPECT(cairn_mono_ms() - begun_ms < 10000);
+}
+
 TEST(an_echoed_checksum_that_differs_is_no_success) {
     RIG(plain, {200, STORED "x-amz-checksum-crc32c: AAAAAA==\r\n", ""},
         {200, STORED "x-amz-checksum-crc32c: 4waSgw==\r\n", ""});

@@ -2,8 +2,7 @@
 /* Settings and small rules of the S3 store that need no server. */
 #include "store/s3/config.h"
 
-#include "store/s3/codes.h"
-#include "store/s3/hedge.h"
+#include "store/s3/inside.h"
 #include "tests/harness.h"
 
 TEST(the_limit_of_waiting_follows_the_usual_time_and_stops_at_five_seconds) {

@@ -5,7 +5,7 @@
 
 #include "common/text.h"
 #include "store/keys/profile.h"
-#include "store/s3/profile.h"
+#include "store/s3/probe.h"
 #include "store/s3/s3.h"
 #include "tests/harness.h"
 

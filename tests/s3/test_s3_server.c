@@ -17,7 +17,7 @@
 #include "common/http/http.h"
 #include "common/trace.h"
 #include "store/multipart.h"
-#include "store/s3/capabilities.h"
+#include "store/s3/probe.h"
 #include "tests/harness.h"
 
 #define PART (5 * CAIRN_MIB)

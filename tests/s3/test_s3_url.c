@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the URL of a store in S3 may say, what it must not, and what then comes from where. */
-#include "store/s3/url.h"
+#include "store/s3/config.h"
 
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "store/s3/config.h"
 #include "store/store.h"
 #include "tests/harness.h"
 
@@ -47,7 +46,7 @@ TEST(a_url_is_taken_apart_and_its_values_are_decoded) {
     }
 }
 
-TEST(an_option_that_is_wrong_is_refused_by_its_name_with_those_that_are_known) { /* url.h#1 */
+TEST(an_option_that_is_wrong_is_refused_by_its_name_with_those_that_are_known) { /* config.h#4 */
     static const char *const wrong[][2] = {
         {"endpiont=https://h", "endpiont is not known"},
         {"region=a&region=b", "region is given twice"},
@@ -85,12 +84,12 @@ TEST(an_option_that_is_wrong_is_refused_by_its_name_with_those_that_are_known) {
         if (!EXPECT(strstr(err.message, wrong[i][1]))) fprintf(stderr, "%s\n", err.message);
         EXPECT(cairn_text_starts(err.message, "store \"s3://bucket/p\": "));
         EXPECT(strstr(err.message, "known are profile, endpoint, region, ca_bundle"));
-        EXPECT(!strstr(err.message, "CANARY")); /* url.h#3 */
+        EXPECT(!strstr(err.message, "CANARY")); /* config.h#5 */
         EXPECT_EQ_TEXT(url.region, "untouched");
     }
 }
 
-TEST(keys_before_a_bucket_s_name_are_refused_and_not_repeated) { /* url.h#3 */
+TEST(keys_before_a_bucket_s_name_are_refused_and_not_repeated) { /* config.h#5 */
     struct cairn_s3_url url;
     struct cairn_error err = {0};
     EXPECT_CODE(cairn_s3_url_parse("s3://AKID:CANARY@bucket/p", &url, &err), CAIRN_INVALID);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* s3_settings: what is said in settings is in the requests; what means nothing is refused. */
-#include "store/s3/settings.h"
+#include "store/s3/start.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static enum cairn_code choose(const char *variable, const char *value,
     return code;
 }
 
-TEST(words_that_mean_nothing_are_refused_by_name) { /* store/s3/settings.h#1 */
+TEST(words_that_mean_nothing_are_refused_by_name) { /* store/s3/start.h#1 */
     static const struct {
         const char *variable, *value, *named;
     } wrong[] = {
@@ -160,7 +160,7 @@ TEST(awss_switch_for_checksums_is_heard_and_cairns_setting_wins) { /* S21 */
     }
 }
 
-TEST(a_switch_for_checksums_that_means_nothing_is_refused_by_name) { /* store/s3/settings.h#1 */
+TEST(a_switch_for_checksums_that_means_nothing_is_refused_by_name) { /* store/s3/start.h#1 */
     CAIRN_AUTO(rig) rig = {0};
     static const struct cairn_s3_line script[] = {{200, STORED, ""}};
     setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "sometimes", 1);

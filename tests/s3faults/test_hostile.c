@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/http/http.h"
-#include "store/s3/capabilities.h"
+#include "store/s3/probe.h"
 #include "tests/s3faults/cases.h"
 
 /* ---- S24 ---- */

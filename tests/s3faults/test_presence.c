@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "store/presence.h"
+#include "store/whole.h"
 #include "tests/s3faults/cases.h"
 
 #define COUNT 20

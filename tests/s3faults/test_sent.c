@@ -4,7 +4,7 @@
  * confirms the CRC32C of what it took, its word counts; a Content-MD5 is made of the same memory
  * that is sent and proves nothing; elsewhere the bytes are summed here, after they went out. */
 #include "common/crc.h"
-#include "store/s3/capabilities.h"
+#include "store/s3/probe.h"
 #include "tests/s3faults/cases.h"
 
 /* Another save's bytes lie in the slab when the second part (or the only one) is sent. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=s3 */
 /* A bucket with versioning: what a delete leaves there, and what frees it. */
-#include "store/purge.h"
+#include "store/store.h"
 #include "tests/s3faults/cases.h"
 
 #define ENABLED                                                                                    \

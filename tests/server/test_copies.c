@@ -15,9 +15,9 @@
 #include "server/copies/promote.h"
 #include "server/copies/verify.h"
 #include "server/ledger/copies.h"
-#include "store/audit.h"
 #include "store/open.h"
 #include "store/range.h"
+#include "store/whole.h"
 #include "tests/server/world.h"
 
 #define SIZE (3 * CAIRN_MIB + 17) /* four blocks */

@@ -14,7 +14,7 @@
 #include "server/db/engine_sqlite.h"
 #include "server/health.h"
 #include "server/settings.h"
-#include "store/record.h"
+#include "store/open.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

@@ -4,7 +4,7 @@
  * everything, whatever people do to versions in between. */
 #include <stdio.h>
 
-#include "plan/retention_base.h"
+#include "plan/retention.h"
 #include "server/retention/retained.h"
 #include "tests/server/world.h"
 

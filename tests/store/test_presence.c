@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "store/presence.h"
+#include "store/whole.h"
 #include "tests/harness.h"
 
 #define OBJECTS_MAX 2500

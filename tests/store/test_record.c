@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* .cairn/store.json in a folder store: what is a record, what is damage, what is not there. */
-#include "store/record.h"
+#include "store/open.h"
 
 #include <stdlib.h>
 
 #include "api/records.h"
 #include "common/clock.h"
-#include "store/open.h"
 #include "tests/harness.h"
 #include "tests/support/fault/fault.h"
 

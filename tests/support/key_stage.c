@@ -2,7 +2,7 @@
 /* key_stage: variables, files, a provider. */
 #include "tests/support/key_stage.h"
 
-#include "store/keys/keys.h"
+#include "store/keys/credentials.h"
 
 #include <stdio.h>
 #include <stdlib.h>

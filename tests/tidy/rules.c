@@ -166,7 +166,7 @@ static const struct {
     {"store/keys/", 2},
     {"store/s3/", 3},
     {"store/open", 4},
-    {"store/start", 5},
+    {"store/s3/start", 5},
 
     {"cli/verbs/", 1},
 
@@ -224,6 +224,7 @@ static const struct {
     {"server/intake/verdicts.h", 8}, /* versions: into the trash, one by one */
     {"server/retention/remove_run.h", 8}, /* versions, operations: a whole run goes */
 };
+
 
 
 /* The row with the longest name that path begins with; -1: none. */

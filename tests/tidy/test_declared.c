@@ -47,8 +47,8 @@ TEST(a_function_that_is_declared_elsewhere_is_found) {
     EXPECT(accepted("api/table.h", "api/table.c"));
     EXPECT(accepted("api/table.h", "api/table_build.c"));
     EXPECT(accepted("store/dir/inside.h", "store/dir/write.c"));
-    EXPECT(accepted("store/multipart_inside.h", "store/multipart_proof.c"));
-    EXPECT(accepted("store/multipart_inside.h", "store/multipart.c"));
+    EXPECT(accepted("store/machine_inside.h", "store/machine_proof.c"));
+    EXPECT(accepted("store/machine_inside.h", "store/machine.c"));
     EXPECT(accepted("server/http/http.h", "server/http/tls.c"));
     EXPECT(accepted("server/http/above.h", "server/handle.c"));
     EXPECT(!accepted("server/http/above.h", "server/http/tls.c"));
@@ -59,5 +59,5 @@ TEST(a_function_that_is_declared_elsewhere_is_found) {
     EXPECT(!accepted("api/table.h", "plan/table.c"));
     EXPECT(!accepted("api/table_build.h", "api/table.c"));
     EXPECT(!accepted("store/dir/inside.h", "store/keys/write.c"));
-    EXPECT(!accepted("store/multipart_inside.h", "store/retry.c"));
+    EXPECT(!accepted("store/machine_inside.h", "store/retry.c"));
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/buf.h"
-#include "plan/ranges.h"
+#include "plan/reads.h"
 #include "uploader/fetch/inside.h"
 
 #define PIECES_MAX (1 << 24)

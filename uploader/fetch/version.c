@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "store/documents.h"
+#include "store/whole.h"
 #include "uploader/fetch/inside.h"
 
 #define OTHERS_MS 1000 /* how long a list of nodes is awaited */

@@ -8,7 +8,7 @@
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "store/record.h"
+#include "store/open.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/send/send.h"
 
