@@ -10,12 +10,12 @@
 #include <cairn/cairn.h>
 
 #include "api/failure.h"
-#include "cli/call.h"
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/sizes.h"
-#include "cli/profile.h"
-#include "cli/verb.h"
+#include "cli/shell/call.h"
+#include "cli/shell/options.h"
+#include "cli/shell/output.h"
+#include "cli/shell/profile.h"
+#include "cli/shell/sizes.h"
+#include "cli/shell/verb.h"
 #include "common/file.h"
 #include "common/json.h"
 #include "common/parent.h"

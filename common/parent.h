@@ -7,7 +7,7 @@
  *              already, CAIRN_UNAVAILABLE.
  * Limits:  the parent is the process that started this one.
  * Threads: call it from the main thread before others start.
- * Next:    cli/daemons.h.
+ * Next:    cli/shell/daemons.h.
  */
 #pragma once
 

@@ -14,7 +14,7 @@
  *              was whole. What is forbidden stays CAIRN_FORBIDDEN: it may be whole (S18).
  * Limits:  ranges begin with a block. Weak ETags are not kept: If-Match never holds for them.
  * Threads: tags any; a range is its caller's.
- * Next:    server/reads/stream.c, uploader/fetch/fetch.c, cli/source.c.
+ * Next:    server/reads/stream.c, uploader/fetch/fetch.c, cli/bucket/source.c.
  */
 #pragma once
 

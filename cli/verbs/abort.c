@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag flags[] = {

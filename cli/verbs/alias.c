@@ -2,7 +2,7 @@
 /* cairn alias ls|set|rm: names that point at checkpoints of a run and protect them. */
 #include <stdio.h>
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 #include "common/text.h"
 
 static enum cairn_code print(const struct cairn_cli *cli, const json_t *json, const char *what,

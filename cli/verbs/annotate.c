@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/output.h"
-#include "cli/said.h"
+#include "cli/shell/output.h"
+#include "cli/shell/said.h"
 
 static const struct cairn_cli_flag pin_flags[] = {
     {"note", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(note), 0, "TEXT", "Why; shown with the checkpoint."},

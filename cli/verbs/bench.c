@@ -9,9 +9,9 @@
 
 #include <cairn/cairn.h>
 
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/ref.h"
+#include "cli/shell/options.h"
+#include "cli/shell/output.h"
+#include "cli/shell/ref.h"
 #include "common/clock.h"
 #include "common/text.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/verb.h"
+#include "cli/shell/verb.h"
 
 static const struct cairn_cli_flag flags[] = {
     {"data-dir", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(data_dir), 0, "DIR",

@@ -5,9 +5,9 @@
 
 #include <cairn/cairn.h>
 
-#include "cli/call.h"
-#include "cli/options.h"
-#include "cli/output.h"
+#include "cli/shell/call.h"
+#include "cli/shell/options.h"
+#include "cli/shell/output.h"
 #include "common/text.h"
 
 /* Who pressed a key waits no longer than this for a server. */

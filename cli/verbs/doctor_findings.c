@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 #include "common/text.h"
 
 static const char *const level_names[] = {"ok", "WARN", "FAIL"};

@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "cli/verb.h"
+#include "cli/shell/verb.h"
 
 #define CAIRN_CLI_FINDINGS_MAX 64
 

@@ -4,11 +4,11 @@
 #include <sys/resource.h>
 
 #include "api/servers.h"
-#include "cli/call.h"
-#include "cli/options.h"
-#include "cli/profile.h"
-#include "cli/sizes.h"
-#include "cli/uploader_link.h"
+#include "cli/shell/call.h"
+#include "cli/shell/options.h"
+#include "cli/shell/profile.h"
+#include "cli/shell/sizes.h"
+#include "cli/shell/uploader_link.h"
 #include "cli/verbs/doctor.h"
 #include "common/clock.h"
 #include "common/file.h"

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/sizes.h"
+#include "cli/shell/sizes.h"
 #include "cli/verbs/doctor.h"
 #include "common/crc32c.h"
 #include "common/id.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/output.h"
-#include "cli/sizes.h"
+#include "cli/shell/output.h"
+#include "cli/shell/sizes.h"
 #include "common/text.h"
 
 #define ITEMS_MAX 1000000

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/patience.h"
+#include "cli/shell/output.h"
+#include "cli/shell/patience.h"
 #include "common/clock.h"
 
 #define LIMIT_DEFAULT 100

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/keep.h"
-#include "cli/output.h"
+#include "cli/shell/output.h"
+#include "cli/verbs/keep.h"
 #include "common/array.h"
 #include "common/text.h"
 

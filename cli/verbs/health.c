@@ -3,10 +3,10 @@
  * managers and scripts: no token, one line, an exit status. */
 #include <stdio.h>
 
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/profile.h"
-#include "cli/uploader_link.h"
+#include "cli/shell/options.h"
+#include "cli/shell/output.h"
+#include "cli/shell/profile.h"
+#include "cli/shell/uploader_link.h"
 #include "common/clock.h"
 #include "common/text.h"
 

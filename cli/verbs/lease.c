@@ -2,7 +2,7 @@
 /* cairn lease ls|take|rm: who reads a checkpoint, and keeping one for readers without Cairn. */
 #include <stdio.h>
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag flags[] = {

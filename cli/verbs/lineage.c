@@ -2,7 +2,7 @@
 /* cairn lineage: what a checkpoint was trained from; and saying from what a run began. */
 #include <stdio.h>
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag flags[] = {

@@ -2,10 +2,10 @@
 /* cairn ls: runs, or the checkpoints of one run. */
 #include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/said.h"
-#include "cli/sizes.h"
-#include "cli/stored.h"
+#include "cli/bucket/stored.h"
+#include "cli/shell/output.h"
+#include "cli/shell/said.h"
+#include "cli/shell/sizes.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"

@@ -2,8 +2,8 @@
 /* cairn nodes: the uploaders that the server has heard of; and to forget one that is silent. */
 #include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/sizes.h"
+#include "cli/shell/output.h"
+#include "cli/shell/sizes.h"
 #include "common/encode.h"
 
 #define NODES_MAX 100000

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/patience.h"
-#include "cli/sizes.h"
 #include "api/failure.h"
+#include "cli/shell/patience.h"
+#include "cli/shell/sizes.h"
 #include "common/clock.h"
 #include "common/text.h"
 

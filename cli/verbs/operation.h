@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 
 bool cairn_cli_is_operation(const char *text); /* an id of one, and no run */
 enum cairn_code cairn_cli_operation_wait(struct cairn_cli *cli, const char *id,

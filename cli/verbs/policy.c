@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/keep.h"
-#include "cli/options.h"
-#include "cli/output.h"
+#include "cli/shell/options.h"
+#include "cli/shell/output.h"
+#include "cli/verbs/keep.h"
 #include "common/encode.h"
 #include "common/text.h"
 

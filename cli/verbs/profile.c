@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/output.h"
-#include "cli/profile.h"
+#include "cli/shell/output.h"
+#include "cli/shell/profile.h"
 #include "common/file.h"
 #include "common/text.h"
 

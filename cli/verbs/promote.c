@@ -3,9 +3,9 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "cli/operation_follow.h"
-#include "cli/output.h"
-#include "cli/patience.h"
+#include "cli/shell/operation_follow.h"
+#include "cli/shell/output.h"
+#include "cli/shell/patience.h"
 #include "common/clock.h"
 #include "common/text.h"
 

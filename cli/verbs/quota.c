@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/sizes.h"
+#include "cli/shell/output.h"
+#include "cli/shell/sizes.h"
 #include "common/text.h"
 
 #define PROJECTS_MAX 1000000

@@ -2,8 +2,8 @@
 /* cairn reconcile: end the freeze of a run by what its store says. */
 #include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/patience.h"
+#include "cli/shell/output.h"
+#include "cli/shell/patience.h"
 #include "common/clock.h"
 
 #define CALL_MS 60000

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/verb.h"
+#include "cli/shell/verb.h"
 #include "common/text.h"
 
 #define ARGUMENTS_MAX 24

@@ -2,7 +2,7 @@
 /* cairn resume: the step that a restarted job goes on from. */
 #include <stdio.h>
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 
 static const struct cairn_cli_flag flags[] = {
     {"or-none", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(or_none), 0, NULL,

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/operation_follow.h"
-#include "cli/output.h"
-#include "cli/sizes.h"
+#include "cli/shell/operation_follow.h"
+#include "cli/shell/output.h"
+#include "cli/shell/sizes.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag rm_flags[] = {

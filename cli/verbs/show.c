@@ -3,11 +3,11 @@
  * alone without what only a catalog knows. */
 #include <stdio.h>
 
-#include "cli/liveness.h"
-#include "cli/output.h"
-#include "cli/said.h"
-#include "cli/sizes.h"
-#include "cli/stored.h"
+#include "cli/bucket/stored.h"
+#include "cli/shell/output.h"
+#include "cli/shell/said.h"
+#include "cli/shell/sizes.h"
+#include "cli/verbs/liveness.h"
 #include "common/text.h"
 
 #define LIST_MAX 1000

@@ -7,7 +7,7 @@
 
 #include "api/scope.h"
 #include "api/token.h"
-#include "cli/output.h"
+#include "cli/shell/output.h"
 #include "common/encode.h"
 #include "common/id.h"
 

@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/daemons.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
+#include "cli/shell/daemons.h"
+#include "cli/shell/interrupt.h"
+#include "cli/shell/output.h"
 #include "common/file.h"
 #include "common/text.h"
 

@@ -4,11 +4,11 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/sizes.h"
-#include "cli/uploader_link.h"
+#include "cli/shell/options.h"
+#include "cli/shell/output.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/sizes.h"
+#include "cli/shell/uploader_link.h"
 #include "common/clock.h"
 #include "common/text.h"
 

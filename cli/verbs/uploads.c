@@ -4,8 +4,8 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/sizes.h"
+#include "cli/shell/output.h"
+#include "cli/shell/sizes.h"
 #include "common/text.h"
 
 #define UPLOADS_MAX 100000

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/fetch.h"
-#include "cli/operation_follow.h"
-#include "cli/output.h"
-#include "cli/sizes.h"
-#include "cli/verify_all.h"
+#include "cli/bucket/fetch.h"
+#include "cli/shell/operation_follow.h"
+#include "cli/shell/output.h"
+#include "cli/shell/sizes.h"
+#include "cli/verbs/verify_all.h"
 #include "common/text.h"
 #include "store/audit.h"
 

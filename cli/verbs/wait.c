@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "api/awaited.h"
-#include "cli/output.h"
-#include "cli/patience.h"
+#include "cli/shell/output.h"
+#include "cli/shell/patience.h"
 #include "cli/verbs/operation.h"
 #include "common/clock.h"
 #include "common/text.h"

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "api/routes.h"
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/uploader_link.h"
+#include "cli/shell/options.h"
+#include "cli/shell/output.h"
+#include "cli/shell/uploader_link.h"
 #include "common/clock.h"
 #include "common/id.h"
 #include "common/text.h"

@@ -4,9 +4,9 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/patience.h"
-#include "cli/watch_view.h"
+#include "cli/shell/output.h"
+#include "cli/shell/patience.h"
+#include "cli/verbs/watch_view.h"
 #include "common/clock.h"
 #include "common/text.h"
 

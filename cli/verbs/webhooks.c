@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/output.h"
+#include "cli/shell/output.h"
 #include "common/text.h"
 
 #define WEBHOOKS_MAX 1000

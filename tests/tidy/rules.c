@@ -156,7 +156,10 @@ static const struct {
     int floor;
 } rooms[] = {{"common/http/", 1},       {"store/dir/", 1},         {"store/xml/", 1},
              {"store/keys/", 2},        {"store/s3/", 3},          {"store/open", 4},
-             {"store/start", 5},        {"cli/verbs/", 1},         {"server/catalog/", 1},
+             {"store/start", 5},        {"server/catalog/", 1},
+             {"cli/shell/", 1},         {"cli/bucket/", 2},        {"cli/tree/", 3},
+             {"cli/convert/", 4},       {"cli/verbs/", 5},         {"cli/main", 6},
+             {"cli/man", 6},
              {"server/", 2},            {"server/jobs/", 3},       {"server/handlers/", 4},
              {"server/http/", 5},       {"server/main", 6},        {"client/device/", 0},
              {"client/stage_cuda/", 1}, {"client/session/", 1},    {"client/save/", 2},
