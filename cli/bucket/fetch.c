@@ -25,14 +25,14 @@ struct job {
         struct cairn_error error;
     } locked;
 };
-struct piece {
+struct task {
     size_t position;
     const struct cairn_manifest_shard *shard;
     uint64_t offset;
     size_t size;
 };
 
-static bool next_piece(struct job *job, struct piece *ret) {
+static bool next_piece(struct job *job, struct task *ret) {
     const struct cairn_cli_fetch *fetch = job->fetch;
     CAIRN_HOLD(&job->lock);
     for (; !job->locked.stop && job->locked.shard < fetch->shard_count;
@@ -45,7 +45,7 @@ static bool next_piece(struct job *job, struct piece *ret) {
         bool over = fetch->stat_only || !shard->size_bytes ? !first : offset >= shard->size_bytes;
         if (over || job->locked.bad[position]) continue;
         uint64_t size = cairn_min_u64(CAIRN_CLI_PIECE_BYTES, shard->size_bytes - offset);
-        *ret = (struct piece){position, shard, offset, (size_t)size};
+        *ret = (struct task){position, shard, offset, (size_t)size};
         job->locked.offset += size ? size : 1;
         if (fetch->stat_only) job->locked.offset = UINT64_MAX;
         job->locked.taken++;
@@ -54,7 +54,7 @@ static bool next_piece(struct job *job, struct piece *ret) {
     return false;
 }
 
-static void note_failure(struct job *job, const struct piece *piece, enum cairn_code code,
+static void note_failure(struct job *job, const struct task *piece, enum cairn_code code,
                          const struct cairn_error *why) {
     CAIRN_HOLD(&job->lock);
     if (job->locked.code == CAIRN_OK || job->locked.code == CAIRN_CORRUPT) {
@@ -74,7 +74,7 @@ static void note_failure(struct job *job, const struct piece *piece, enum cairn_
 }
 
 static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *reader,
-                                   const struct piece *piece, void *memory,
+                                   const struct task *piece, void *memory,
                                    struct cairn_error *err) {
     struct cairn_cli_fetch *fetch = job->fetch;
     bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
@@ -122,7 +122,7 @@ static void *work(void *argument) {
     if (code == CAIRN_OK && !memory)
         code = cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for one piece");
     if (code != CAIRN_OK) note_failure(job, NULL, code, &err);
-    struct piece piece;
+    struct task piece;
     while (code == CAIRN_OK && next_piece(job, &piece)) {
         enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
         if (result != CAIRN_OK) note_failure(job, &piece, result, &err);

@@ -9,21 +9,21 @@
 
 #define READ_BYTES (512 * 1024)
 
-struct job {
+struct seal_job {
     const struct cairn_assembly *assembly;
     struct cairn_cli_workers workers;
     size_t next; /* by the lock of the workers */
 };
 
-static const struct cairn_seal *next_seal(struct job *job) {
+static const struct cairn_seal *next_seal(struct seal_job *job) {
     CAIRN_HOLD(&job->workers.lock);
     const struct cairn_seals *seals = &job->assembly->seals;
     if (job->workers.locked.code != CAIRN_OK || job->next == seals->count) return NULL;
     return &seals->seals[job->next++];
 }
 
-static void *work(void *argument) {
-    struct job *job = argument;
+static void *check_seals_work(void *argument) {
+    struct seal_job *job = argument;
     const struct cairn_assembly *assembly = job->assembly;
     const struct cairn_seal *seal;
     struct cairn_error err = {0};
@@ -43,7 +43,7 @@ static void *work(void *argument) {
 enum cairn_code cairn_cli_check_seals(const struct cairn_cli *cli,
                                       const struct cairn_assembly *assembly,
                                       struct cairn_error *err) {
-    struct job job = {.assembly = assembly};
+    struct seal_job job = {.assembly = assembly};
     if (!assembly->seals.count) return CAIRN_OK;
-    return cairn_cli_workers_run(&job.workers, cli->workers, work, &job, err);
+    return cairn_cli_workers_run(&job.workers, cli->workers, check_seals_work, &job, err);
 }

@@ -11,7 +11,7 @@
 #include "cli/shell/output.h"
 #include "common/text.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag diff_flags[] = {
     {"tensors", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(tensors), 0, NULL,
      "Read both and compare their tensors element by element."},
     {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
@@ -33,7 +33,7 @@ static const char *const verdicts[] = {
     [CAIRN_CLI_ONLY_A] = "only in A", [CAIRN_CLI_ONLY_B] = "only in B",
 };
 
-static void describe(const struct cairn_assembly_tensor *tensor, char *ret, size_t capacity) {
+static void type_text(const struct cairn_assembly_tensor *tensor, char *ret, size_t capacity) {
     size_t used = (size_t)snprintf(ret, capacity, "%s", cairn_dtype_text(tensor->dtype));
     for (unsigned d = 0; d < tensor->dimension_count && used < capacity; d++)
         used += (size_t)snprintf(ret + used, capacity - used, "%s%llu", d ? "x" : " ",
@@ -44,8 +44,8 @@ static void print_pair(const struct cairn_cli_pair *pair) {
     char name[CAIRN_TENSOR_NAME_BYTES_MAX + 1], a[192] = "", b[192] = "";
     snprintf(name, sizeof name, "%s", (pair->a ? pair->a : pair->b)->name);
     cairn_cli_clean(name);
-    if (pair->a) describe(pair->a, a, sizeof a);
-    if (pair->b) describe(pair->b, b, sizeof b);
+    if (pair->a) type_text(pair->a, a, sizeof a);
+    if (pair->b) type_text(pair->b, b, sizeof b);
     if (pair->verdict != CAIRN_CLI_DIFFERS) {
         printf("%s: %s: %s%s%s\n", name, verdicts[pair->verdict], a, *a && *b ? " and " : "", b);
         return;
@@ -56,7 +56,7 @@ static void print_pair(const struct cairn_cli_pair *pair) {
     printf(strcmp(a, b) ? " (%s and %s)\n" : " (%s)\n", a, b);
 }
 
-static json_t *json_of(const struct cairn_cli_pair *pair) {
+static json_t *pair_json(const struct cairn_cli_pair *pair) {
     const struct cairn_assembly_tensor *sides[2] = {pair->a, pair->b};
     json_t *row = json_pack("{s:s, s:s}", "name", (pair->a ? pair->a : pair->b)->name, "verdict",
                             verdicts[pair->verdict]);
@@ -79,8 +79,9 @@ static json_t *json_of(const struct cairn_cli_pair *pair) {
     return row;
 }
 
-static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cli_compare *job,
-                              struct cairn_error *err) {
+static enum cairn_code report_tensors(const struct cairn_cli *cli,
+                                      const struct cairn_cli_compare *job,
+                                      struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *rows = json_array();
     size_t same = 0;
     for (size_t i = 0; i < job->count; i++) {
@@ -89,7 +90,7 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
         else if (cli->output == CAIRN_CLI_TABLE)
             print_pair(&job->pairs[i]);
         else
-            json_array_append_new(rows, json_of(&job->pairs[i]));
+            json_array_append_new(rows, pair_json(&job->pairs[i]));
     }
     if (cli->output == CAIRN_CLI_TABLE) {
         printf("%s the same, %zu not\n", cairn_cli_counted(same, "tensor is", "tensors are").text,
@@ -113,7 +114,7 @@ static enum cairn_code check_rules(const struct cairn_cli *cli, const struct cai
                       b->format);
 }
 
-static enum cairn_code compare_values(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code diff_tensors(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_weights a, b;
     cli->tp_rules_of_any = true;
     CAIRN_TRY(cairn_cli_interrupt_says("\ncairn diff: interrupted\n", err));
@@ -124,7 +125,7 @@ static enum cairn_code compare_values(struct cairn_cli *cli, struct cairn_error 
             .cli = cli, .a = &a.assembly, .b = &b.assembly, .only = cli->only};
         code = check_rules(cli, &a, &b, err);
         if (code == CAIRN_OK) code = cairn_cli_compare_run(&job, err);
-        if (code == CAIRN_OK) code = report(cli, &job, err);
+        if (code == CAIRN_OK) code = report_tensors(cli, &job, err);
         cairn_cli_compare_release(&job);
         cairn_cli_weights_release(&b);
     }
@@ -133,12 +134,12 @@ static enum cairn_code compare_values(struct cairn_cli *cli, struct cairn_error 
 }
 
 /* What is known of two stored checkpoints needs no byte of them; files are read. */
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_diff(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref sides[2];
     bool stored = cairn_cli_weights_is_stored(cli, cli->arguments[0], &sides[0]) &&
                   cairn_cli_weights_is_stored(cli, cli->arguments[1], &sides[1]);
     bool values = cli->tensors || cli->only || cli->tp_rules || cli->workers;
-    if (values || !stored) return compare_values(cli, err);
+    if (values || !stored) return diff_tensors(cli, err);
     return cairn_cli_manifests_diff(cli, sides, err);
 }
 
@@ -149,10 +150,10 @@ const struct cairn_cli_verb cairn_cli_verb_diff = {
     .examples = "  cairn diff llm/7b@1000 llm/7b@1200     (shapes, checksums; reads no bytes)\n"
                 "  cairn diff --tensors llm/7b@1000 llm/7b@1200\n"
                 "  cairn diff --tensors model.pt model.safetensors --only 'encoder.*'\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = diff_flags,
+    .flag_count = CAIRN_COUNT(diff_flags),
     .arguments_min = 2,
     .arguments_max = 2,
     .takes_paths = true,
-    .run = run,
+    .run = run_diff,
 };

@@ -17,7 +17,7 @@
 #include "common/utf8.h"
 #include "formats/convert.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag export_flags[] = {
     {"to", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(to), 0, "FORM",
      "safetensors, the default; torch, files for torch.load(weights_only=True); or dcp, a folder "
      "for "
@@ -167,9 +167,10 @@ static void report_left_out(const struct cairn_cli_export *job) {
     }
 }
 
-static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cli_weights *weights,
-                              const struct cairn_cli_export *job, uint64_t elapsed_ms,
-                              struct cairn_error *err) {
+static enum cairn_code report_export(const struct cairn_cli *cli,
+                                     const struct cairn_cli_weights *weights,
+                                     const struct cairn_cli_export *job, uint64_t elapsed_ms,
+                                     struct cairn_error *err) {
     const struct cairn_assembly *assembly = job->assembly;
     if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
@@ -207,11 +208,11 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
 }
 
-static bool writes(const void *job, size_t number) {
+static bool is_written(const void *job, size_t number) {
     return cairn_cli_export_writes(job, number);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_export(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_weights weights;
     struct cairn_cli_export job = {.cli = cli,
                                    .folder = cli->arguments[1],
@@ -242,10 +243,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (code == CAIRN_OK)
         code = cairn_cli_items_take(&weights.assembly, job.form == CAIRN_CLI_EXPORT_DCP, err);
     if (code == CAIRN_OK)
-        code = cairn_cli_names_make(&weights.assembly, cli->strip_prefix, cli->rename, writes, &job,
-                                    &job.names, err);
+        code = cairn_cli_names_make(&weights.assembly, cli->strip_prefix, cli->rename, is_written,
+                                    &job, &job.names, err);
     if (code == CAIRN_OK) code = cairn_cli_export_run(&job, err);
-    if (code == CAIRN_OK) code = report(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
+    if (code == CAIRN_OK)
+        code = report_export(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
     cairn_cli_export_release(&job);
     cairn_cli_weights_release(&weights);
     return code;
@@ -259,10 +261,10 @@ const struct cairn_cli_verb cairn_cli_verb_export = {
         "  cairn export llm/7b@latest ./model\n"
         "  cairn export checkpoints s3://models/7b --dtype bf16 --max-shard-size 5GB\n"
         "  cairn export llm/7b@1000 ./dcp --to dcp      (for torch.distributed.checkpoint)\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = export_flags,
+    .flag_count = CAIRN_COUNT(export_flags),
     .arguments_min = 2,
     .arguments_max = 2,
     .takes_paths = true,
-    .run = run,
+    .run = run_export,
 };

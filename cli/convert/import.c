@@ -10,7 +10,7 @@
 #include "cli/shell/output.h"
 #include "cli/tree/save_tree.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag import_flags[] = {
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Where no uploader listens: bring one that sends to this store (default $CAIRN_STORE)."},
     {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
@@ -206,10 +206,9 @@ static void note_files(const struct cairn_assembly *assembly,
         known[assembly->pieces[tensor->piece_first + p].input] = true;
 }
 
-
-static enum cairn_code describe(void *owner, struct cairn_save *save,
-                                const struct cairn_cli_tree *tree,
-                                struct cairn_cli_described *ret, struct cairn_error *err) {
+static enum cairn_code describe_tensors(void *owner, struct cairn_save *save,
+                                        const struct cairn_cli_tree *tree,
+                                        struct cairn_cli_described *ret, struct cairn_error *err) {
     const struct import *owned = owner;
     const struct cairn_cli_weights *weights = owned->weights;
     const struct import import = {owned->weights, owned->left, tree, save};
@@ -231,8 +230,8 @@ static enum cairn_code describe(void *owner, struct cairn_save *save,
     return cairn_cli_left_out_rows(&left_out, ret->left_out, plain, err);
 }
 
-static enum cairn_code import(struct cairn_cli *cli, struct cairn_cli_weights *weights,
-                              struct cairn_error *err) {
+static enum cairn_code import_weights(struct cairn_cli *cli, struct cairn_cli_weights *weights,
+                                      struct cairn_error *err) {
     CAIRN_AUTO_HEAP bool *left = calloc(weights->assembly.tensor_count + 1, sizeof *left);
     struct import import = {.weights = weights, .left = left};
     const char *path = cli->arguments[1];
@@ -243,7 +242,7 @@ static enum cairn_code import(struct cairn_cli *cli, struct cairn_cli_weights *w
                                                 weights->has_folder ? weights->folder_fd : -1,
                                             .ref = cli->arguments[2],
                                             .format = weights->format,
-                                            .describe = describe,
+                                            .describe = describe_tensors,
                                             .owner = &import};
     if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names of tensors");
     enum cairn_code code = check_kind(cli->arguments[0], weights->format, err);
@@ -254,7 +253,7 @@ static enum cairn_code import(struct cairn_cli *cli, struct cairn_cli_weights *w
     return cairn_cli_save_tree_run(&job, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_import(struct cairn_cli *cli, struct cairn_error *err) {
     const char *kind = cli->arguments[0], *path = cli->arguments[1], *ref = cli->arguments[2];
     struct cairn_cli_weights weights;
     CAIRN_TRY(check_kind(kind, NULL, err));
@@ -266,7 +265,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_save_tree_check("import", path, ref, err));
     CAIRN_TRY(cairn_cli_save_tree_start(cli, "import", err));
     CAIRN_TRY(cairn_cli_weights_open_path(cli, path, true, &weights, err));
-    enum cairn_code code = import(cli, &weights, err);
+    enum cairn_code code = import_weights(cli, &weights, err);
     cairn_cli_weights_release(&weights);
     return code;
 }
@@ -278,10 +277,10 @@ const struct cairn_cli_verb cairn_cli_verb_import = {
     .examples = "  cairn import deepspeed ./checkpoints llm/7b@1000\n"
                 "  cairn import hf ./Llama-3 llm/base@0\n"
                 "  cairn import torch model.pt llm/7b@0 --store /mnt/ckpt\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = import_flags,
+    .flag_count = CAIRN_COUNT(import_flags),
     .arguments_min = 3,
     .arguments_max = 3,
     .takes_paths = true,
-    .run = run,
+    .run = run_import,
 };

@@ -326,8 +326,9 @@ static enum cairn_code inspect_file(const struct cairn_cli *cli, const struct ca
     return cairn_input_refuse(input, cairn_model_is_like(cli->arguments[0]), err);
 }
 
-static enum cairn_code print(const struct cairn_cli *cli, const struct inspection *inspection,
-                             const char *format, uint64_t size_bytes, struct cairn_error *err) {
+static enum cairn_code print_inspection(const struct cairn_cli *cli,
+                                        const struct inspection *inspection, const char *format,
+                                        uint64_t size_bytes, struct cairn_error *err) {
     if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL) {
         CAIRN_AUTO_JSON json_t *answer = json_pack(
             "{s:s, s:s, s:I, s:O, s:O, s:O, s:O}", "file", cli->arguments[0], "format", format,
@@ -367,7 +368,7 @@ static enum cairn_code inspect_input(const struct cairn_cli *cli, struct inspect
     return code;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_inspect(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *tensors = json_array(), *values = json_array();
     CAIRN_AUTO_JSON json_t *left_out = json_array();
     CAIRN_AUTO_JSON json_t *plain = json_array();
@@ -389,10 +390,10 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         else if (code)
             return cairn_within(err, code, "%s", cairn_short(path).text);
     }
-    return print(cli, &inspection, format, bytes, err);
+    return print_inspection(cli, &inspection, format, bytes, err);
 }
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag inspect_flags[] = {
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
      "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
      "0:ROWS, halves or replicated."},
@@ -407,10 +408,10 @@ const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .examples = "  cairn inspect model.safetensors\n"
                 "  cairn inspect checkpoints --json\n"
                 "  cairn inspect s3://bucket/llm/optimizer.pt\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = inspect_flags,
+    .flag_count = CAIRN_COUNT(inspect_flags),
     .arguments_min = 1,
     .arguments_max = 1,
     .takes_paths = true,
-    .run = run,
+    .run = run_inspect,
 };

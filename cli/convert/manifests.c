@@ -39,8 +39,8 @@ static enum cairn_code load_list(const struct cairn_cli *cli, const struct cairn
                       tail + 1);
 }
 
-static enum cairn_code load(const struct cairn_cli *cli, const struct cairn_cli_ref *named,
-                            struct side *ret, struct cairn_error *err) {
+static enum cairn_code load_side(const struct cairn_cli *cli, const struct cairn_cli_ref *named,
+                                 struct side *ret, struct cairn_error *err) {
     struct cairn_cli_ref ref = *named;
     if (cli->store)
         CAIRN_TRY(cairn_cli_stored_version(cli, &ref, &ret->stored, err));
@@ -98,7 +98,7 @@ static void add_row(const struct list *list, const json_t *a, const json_t *b, j
 }
 
 /* {"same": 3, "differ": [...]} of two lists; NULL is an empty one. */
-static json_t *compare(const struct list *list, const json_t *a, const json_t *b) {
+static json_t *compare_lists(const struct list *list, const json_t *a, const json_t *b) {
     CAIRN_AUTO_JSON json_t *of_a = json_object(), *of_b = json_object();
     json_t *rows = json_array(), *item = NULL;
     size_t index = 0, both = 0, only = 0;
@@ -176,12 +176,12 @@ static void print_side(const char *which, const struct side *side) {
            cairn_cli_counted(side->version.world_size, "rank", "ranks").text);
 }
 
-static enum cairn_code report(const struct cairn_cli *cli, const struct side sides[2],
-                              struct cairn_error *err) {
+static enum cairn_code report_lists(const struct cairn_cli *cli, const struct side sides[2],
+                                    struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards =
-        compare(&shard_list, sides[0].stored.shards, sides[1].stored.shards);
+        compare_lists(&shard_list, sides[0].stored.shards, sides[1].stored.shards);
     CAIRN_AUTO_JSON json_t *tensors =
-        compare(&tensor_list, sides[0].stored.tensors, sides[1].stored.tensors);
+        compare_lists(&tensor_list, sides[0].stored.tensors, sides[1].stored.tensors);
     bool equal = !json_array_size(json_object_get(shards, "differ")) &&
                  !json_array_size(json_object_get(tensors, "differ"));
     CAIRN_AUTO_JSON json_t *answer =
@@ -206,10 +206,10 @@ enum cairn_code cairn_cli_manifests_diff(const struct cairn_cli *cli,
     struct side sides[2] = {{.version = {0}}};
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < 2 && code == CAIRN_OK; i++) {
-        code = load(cli, &refs[i], &sides[i], err);
+        code = load_side(cli, &refs[i], &sides[i], err);
         if (code != CAIRN_OK) code = cairn_within(err, code, "%s", cli->arguments[i]);
     }
-    if (code == CAIRN_OK) code = report(cli, sides, err);
+    if (code == CAIRN_OK) code = report_lists(cli, sides, err);
     cairn_cli_stored_release(&sides[0].stored);
     cairn_cli_stored_release(&sides[1].stored);
     return code;

@@ -245,8 +245,8 @@ static enum cairn_code use_only(struct cairn_cli_weights *weights, const struct 
     return code ? code : cairn_assembly_check(&weights->assembly, err);
 }
 
-static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weights,
-                                struct cairn_error *err) {
+static enum cairn_code use_single_file(const char *path, struct cairn_cli_weights *weights,
+                                       struct cairn_error *err) {
     const char *slash = strrchr(path, '/');
     size_t capacity = 0;
     CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
@@ -390,7 +390,7 @@ static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weig
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such file or folder");
     if (fd < 0 || fstat(fd, &status) != 0) return cairn_fail_errno(err, "cannot be looked at");
     bool is_folder = S_ISDIR(status.st_mode);
-    if (!is_folder && !find_index(path, weights)) return use_file(path, weights, err);
+    if (!is_folder && !find_index(path, weights)) return use_single_file(path, weights, err);
     CAIRN_TRY(open_folder(is_folder ? fd : AT_FDCWD, is_folder ? NULL : path, weights, err));
     if (is_folder) CAIRN_TRY(choose_folder(weights, err));
     CAIRN_TRY(list_folder(weights, err));

@@ -69,7 +69,8 @@ static enum cairn_code take_texts(const char *file, const struct cairn_assembly 
     return CAIRN_OK;
 }
 
-static enum cairn_code use_file(struct models *models, size_t number, struct cairn_error *err) {
+static enum cairn_code use_model_file(struct models *models, size_t number,
+                                      struct cairn_error *err) {
     struct cairn_cli_weights *weights = models->weights;
     struct cairn_cli_weights_file *file = weights->files[number];
     struct cairn_assembly own = {0};
@@ -126,7 +127,7 @@ static enum cairn_code use_or_leave_out(struct models *models, size_t number,
     if (choice->taken[number]) {
         CAIRN_TRY(find_twin(models, number, &twin, err));
         if (twin) return leave_out(models, name, "another name of the file %s", twin, err);
-        return use_file(models, number, err);
+        return use_model_file(models, number, err);
     }
     if (!cairn_model_is_like(name) || (choice->index && !strcmp(name, choice->index)))
         return CAIRN_OK;

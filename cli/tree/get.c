@@ -14,7 +14,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag get_flags[] = {
     {"directory", 'd', CAIRN_CLI_TEXT, CAIRN_CLI_AT(directory), 0, "DIR",
      "Where the tree is written; default ./RUN-STEP. - is standard output, for one shard."},
     {"shard", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(shards), 0, "NAME|PATTERN",
@@ -52,7 +52,8 @@ static enum cairn_code add_patterns(const struct cairn_manifest *manifest, struc
     return CAIRN_OK;
 }
 
-static bool wants(const void *owner, uint32_t index, const struct cairn_manifest_shard *shard) {
+static bool wants_shard(const void *owner, uint32_t index,
+                        const struct cairn_manifest_shard *shard) {
     const struct wanted *wanted = owner;
     const struct cairn_cli *cli = wanted->cli;
     (void)index;
@@ -121,8 +122,9 @@ static enum cairn_code check_chosen(const struct cairn_cli *cli,
                       (unsigned long long)cli->rank, step, version->manifest.world_size);
 }
 
-static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cli_fetch *fetch,
-                              const char *folder, uint64_t elapsed_ms, struct cairn_error *err) {
+static enum cairn_code report_restored(const struct cairn_cli *cli,
+                                       const struct cairn_cli_fetch *fetch, const char *folder,
+                                       uint64_t elapsed_ms, struct cairn_error *err) {
     const struct cairn_version_place *place = &fetch->source->version.place;
     if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
@@ -141,15 +143,15 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     return cairn_cli_print_json(answer, false, err);
 }
 
-static enum cairn_code get(const struct cairn_cli *cli, struct cairn_cli_fetch *fetch,
-                           struct cairn_error *err) {
+static enum cairn_code get_version(const struct cairn_cli *cli, struct cairn_cli_fetch *fetch,
+                                   struct cairn_error *err) {
     const struct cairn_version_place *place = &fetch->source->version.place;
     uint64_t started_ms = cairn_mono_ms();
     char folder[PATH_MAX];
     const char *meta = fetch->source->version.manifest.meta_json;
     struct wanted wanted = {.cli = cli, .described_apart = cairn_cli_tree_meta_is_apart(meta)};
     enum cairn_code code = add_patterns(&fetch->source->version.manifest, &wanted, err);
-    if (code == CAIRN_OK) code = cairn_cli_fetch_choose(fetch, wants, &wanted, err);
+    if (code == CAIRN_OK) code = cairn_cli_fetch_choose(fetch, wants_shard, &wanted, err);
     cairn_cli_patterns_release(&wanted.patterns);
     CAIRN_TRY(code);
     CAIRN_TRY(check_chosen(cli, fetch, err));
@@ -164,17 +166,17 @@ static enum cairn_code get(const struct cairn_cli *cli, struct cairn_cli_fetch *
              "before it is verified. To go on: cairn get %s/%s@%s -d %s\n",
              folder, place->name.project, place->name.run, place->id.text, folder);
     CAIRN_TRY(get_tree(cli, fetch, folder, err));
-    return report(cli, fetch, folder, cairn_mono_ms() - started_ms, err);
+    return report_restored(cli, fetch, folder, cairn_mono_ms() - started_ms, err);
 }
 
 static enum cairn_code get_source(struct cairn_cli_source *source, struct cairn_error *err) {
     struct cairn_cli_fetch fetch = {.source = source, .verb = "get"};
-    enum cairn_code code = get(source->cli, &fetch, err);
+    enum cairn_code code = get_version(source->cli, &fetch, err);
     cairn_cli_fetch_release(&fetch);
     return code;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_get(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
     return cairn_cli_source_use(cli, cairn_cli_source_open, get_source, err);
 }
@@ -187,9 +189,9 @@ const struct cairn_cli_verb cairn_cli_verb_get = {
         "  cairn get llm/7b@latest -d ./restored\n"
         "  cairn get llm/7b@1200 --rank 3 -d /scratch/resume\n"
         "  cairn get llm/7b@1200 --store s3://bucket/cairn -d ./restored   (no server needed)\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = get_flags,
+    .flag_count = CAIRN_COUNT(get_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_get,
 };

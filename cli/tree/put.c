@@ -3,7 +3,7 @@
 #include "cli/tree/save_tree.h"
 #include "cli/tree/tensors.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag put_flags[] = {
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Where no uploader listens: bring one that sends to this store (default $CAIRN_STORE)."},
     {"format", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(format), 0, "TAG",
@@ -24,14 +24,14 @@ static const struct cairn_cli_flag flags[] = {
      "Return when the node's uploader has the files open; it goes on. See cairn wait."},
 };
 
-static enum cairn_code describe(void *owner, struct cairn_save *save,
-                                const struct cairn_cli_tree *tree,
-                                struct cairn_cli_described *ret, struct cairn_error *err) {
+static enum cairn_code describe_put(void *owner, struct cairn_save *save,
+                                    const struct cairn_cli_tree *tree,
+                                    struct cairn_cli_described *ret, struct cairn_error *err) {
     (void)owner;
     return cairn_cli_describe_tensors(save, tree, ret, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_put(struct cairn_cli *cli, struct cairn_error *err) {
     const char *path = cli->arguments[0], *ref = cli->arguments[1];
     const struct cairn_cli_save_tree job = {.cli = cli,
                                             .verb = "put",
@@ -39,7 +39,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                                             .folder_fd = -1,
                                             .ref = ref,
                                             .format = cli->format,
-                                            .describe = describe};
+                                            .describe = describe_put};
     CAIRN_TRY(cairn_cli_save_tree_check("put", path, ref, err));
     CAIRN_TRY(cairn_cli_save_tree_start(cli, "put", err));
     return cairn_cli_save_tree_run(&job, err);
@@ -53,10 +53,10 @@ const struct cairn_cli_verb cairn_cli_verb_put = {
         "  cairn put ./model llm/7b@1000\n"
         "  cairn put ./model llm/7b@1000 --format hf-safetensors --labels '{\"team\":\"nlp\"}'\n"
         "  cairn put ./model llm/7b@1000 --store /mnt/ckpt      (brings its own uploader)\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = put_flags,
+    .flag_count = CAIRN_COUNT(put_flags),
     .arguments_min = 2,
     .arguments_max = 2,
     .takes_paths = true,
-    .run = run,
+    .run = run_put,
 };

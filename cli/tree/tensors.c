@@ -289,7 +289,7 @@ static enum cairn_code sort_out(struct work *work, size_t number, struct cairn_e
     return CAIRN_OK;
 }
 
-static int by_text(const void *a, const void *b) {
+static int by_name_text(const void *a, const void *b) {
     const struct cairn_view x = (*(const struct name *const *)a)->text,
                             y = (*(const struct name *const *)b)->text;
     int order = memcmp(x.data, y.data, x.size < y.size ? x.size : y.size);
@@ -302,16 +302,17 @@ static enum cairn_code mark_twice(struct work *work, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct name **sorted = calloc(count + 1, sizeof *sorted);
     if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     for (size_t i = 0; i < count; i++) sorted[i] = &work->names[i];
-    qsort(sorted, count, sizeof *sorted, by_text);
+    qsort(sorted, count, sizeof *sorted, by_name_text);
     for (size_t i = 1; i < count; i++)
-        if (!by_text(&sorted[i - 1], &sorted[i])) sorted[i - 1]->twice = sorted[i]->twice = true;
+        if (!by_name_text(&sorted[i - 1], &sorted[i]))
+            sorted[i - 1]->twice = sorted[i]->twice = true;
     return CAIRN_OK;
 }
 
 /* ---- describing ---- */
 
-static enum cairn_code describe(struct work *work, const struct name *name,
-                                struct cairn_error *err) {
+static enum cairn_code describe_whole(struct work *work, const struct name *name,
+                                      struct cairn_error *err) {
     const struct header *header = &work->headers[name->header];
     const struct cairn_safetensors_entry *entry = &header->content.entries[name->entry];
     const char *file = name_of(work, header->file);
@@ -400,7 +401,7 @@ static enum cairn_code describe_pieces(struct work *work, struct pieces *pieces,
     return CAIRN_OK;
 }
 
-static enum cairn_code describe_all(struct work *work, struct cairn_error *err) {
+static enum cairn_code describe_tensors(struct work *work, struct cairn_error *err) {
     size_t count = 0;
     CAIRN_TRY(read_headers(work, err));
     for (size_t i = 0; i < work->header_count; i++) count += work->headers[i].content.count;
@@ -408,7 +409,8 @@ static enum cairn_code describe_all(struct work *work, struct cairn_error *err) 
     if (!work->names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     for (size_t i = 0; i < work->header_count; i++) CAIRN_TRY(sort_out(work, i, err));
     CAIRN_TRY(mark_twice(work, err));
-    for (size_t i = 0; i < work->name_count; i++) CAIRN_TRY(describe(work, &work->names[i], err));
+    for (size_t i = 0; i < work->name_count; i++)
+        CAIRN_TRY(describe_whole(work, &work->names[i], err));
     for (size_t i = 0; i < work->piece_count; i++)
         CAIRN_TRY(describe_pieces(work, &work->pieces[i], err));
     for (size_t i = 0; i < work->tree->count; i++) work->described->files += work->known[i];
@@ -420,7 +422,7 @@ enum cairn_code cairn_cli_describe_tensors(struct cairn_save *save,
                                            struct cairn_cli_described *ret,
                                            struct cairn_error *err) {
     struct work work = {.save = save, .tree = tree, .described = ret};
-    enum cairn_code code = describe_all(&work, err);
+    enum cairn_code code = describe_tensors(&work, err);
     release(&work);
     return code;
 }

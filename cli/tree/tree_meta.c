@@ -42,7 +42,7 @@ bool cairn_cli_link_stays(const char *name, const char *target) {
 
 /* ---- reading ---- */
 
-static bool mode_of(const char *text, unsigned *ret) {
+static bool parse_mode(const char *text, unsigned *ret) {
     char *end = NULL;
     bool octal = text && *text >= '0' && *text <= '7';
     unsigned long value = octal ? strtoul(text, &end, 8) : MODE_MAX + 1;
@@ -56,7 +56,7 @@ static bool read_modes(const json_t *json, struct cairn_cli_tree_meta *ret) {
     size_t index = 0;
     json_object_foreach((json_t *)(uintptr_t)json, text, names) {
         unsigned mode = 0;
-        if (!mode_of(text, &mode) || !json_is_array(names)) return false;
+        if (!parse_mode(text, &mode) || !json_is_array(names)) return false;
         json_array_foreach(names, index, name) {
             if (!name_good(json_string_value(name)) ||
                 json_object_set_new(ret->modes, json_string_value(name),
@@ -95,8 +95,8 @@ static bool read_tree(const json_t *tree, struct cairn_cli_tree_meta *ret) {
     ret->folders = json_array();
     ret->there = true;
     return ret->modes && ret->links && ret->folders &&
-           mode_of(json_string_value(json_object_get(tree, "file_mode")), &ret->file_mode) &&
-           mode_of(json_string_value(json_object_get(tree, "folder_mode")), &ret->folder_mode) &&
+           parse_mode(json_string_value(json_object_get(tree, "file_mode")), &ret->file_mode) &&
+           parse_mode(json_string_value(json_object_get(tree, "folder_mode")), &ret->folder_mode) &&
            read_modes(json_object_get(tree, "modes"), ret) &&
            read_links(json_object_get(tree, "links"), ret) &&
            read_folders(json_object_get(tree, "folders"), ret);

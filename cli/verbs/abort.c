@@ -6,15 +6,15 @@
 #include "cli/shell/output.h"
 #include "common/text.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag abort_flags[] = {
     {"reason", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(reason), 0, "TEXT",
      "Why; its ranks are told, and it stays with the checkpoint."},
     {"yes", 'y', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(yes), 0, NULL, "Do not ask."},
 };
 
-static enum cairn_code confirm(const struct cairn_cli *cli,
-                               const struct cairn_msg_version_row *version,
-                               struct cairn_error *err) {
+static enum cairn_code confirm_abort(const struct cairn_cli *cli,
+                                     const struct cairn_msg_version_row *version,
+                                     struct cairn_error *err) {
     char answer[8] = "";
     if (cli->yes || !isatty(STDIN_FILENO)) return CAIRN_OK;
     fprintf(stderr, "%s: step %llu, %llu of %llu ranks sealed. Give it up? [y/N] ",
@@ -26,7 +26,7 @@ static enum cairn_code confirm(const struct cairn_cli *cli,
 }
 
 /* By its id: a step may mean another version by then. */
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_abort(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *found = NULL, *body = NULL, *said = NULL;
     struct cairn_msg_version_row version = {0};
     struct cairn_cli_ref ref;
@@ -38,7 +38,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (!strcmp(version.state, "committed"))
         return cairn_fail(err, CAIRN_CONFLICT, "%s is committed; cairn rm puts it into the trash",
                           version.version);
-    CAIRN_TRY(confirm(cli, &version, err));
+    CAIRN_TRY(confirm_abort(cli, &version, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, version.version);
     body = json_pack("{s:s}", "reason", cli->reason ? cli->reason : "given up by cairn abort");
     if (!body) return cairn_fail(err, CAIRN_INVALID, "--reason is no UTF-8");
@@ -59,9 +59,9 @@ const struct cairn_cli_verb cairn_cli_verb_abort = {
     .purpose = "Give up a save that is under way, or that will never end.",
     .examples = "  cairn abort llm/7b@1400\n  cairn abort llm/7b@1400 --reason \"node lost\"\n"
                 "  cairn abort llm/7b@ckpt_... --yes --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = abort_flags,
+    .flag_count = CAIRN_COUNT(abort_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_abort,
 };

@@ -12,7 +12,7 @@ static const struct cairn_cli_flag pin_flags[] = {
 };
 
 /* "is pinned"; of labels and metrics those that it has now. */
-static void say(const json_t *shown, const char *done, const char *pairs) {
+static void say_changed(const json_t *shown, const char *done, const char *pairs) {
     char text[4000];
     cairn_cli_pairs(pairs ? json_object_get(shown, pairs) : NULL, ", ", text, sizeof text);
     cairn_cli_clean(text);
@@ -34,7 +34,7 @@ static enum cairn_code patch(const struct cairn_cli *cli, const struct cairn_cli
         return cairn_cli_print_json(shown, cli->output == CAIRN_CLI_JSON, err);
     if (!ref->version[0]) {
         printf("%s/%s", ref->name.project, ref->name.run);
-        say(shown, done, pairs);
+        say_changed(shown, done, pairs);
         return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
     }
     struct cairn_msg_version_row version = {0};
@@ -43,7 +43,7 @@ static enum cairn_code patch(const struct cairn_cli *cli, const struct cairn_cli
         puts(version.version);
     } else {
         printf("%s (step %llu)", version.version, (unsigned long long)version.step);
-        say(shown, done, pairs);
+        say_changed(shown, done, pairs);
     }
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
@@ -92,8 +92,8 @@ static enum cairn_code read_pair(const char *word, bool numbers, json_t *changes
                       word, numbers ? "name=number" : "name=value");
 }
 
-static enum cairn_code change(struct cairn_cli *cli, const struct cairn_cli_ref *ref, bool numbers,
-                              struct cairn_error *err) {
+static enum cairn_code change_pairs(struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                    bool numbers, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *changes = json_object();
     for (size_t i = 1; i < cli->argument_count; i++)
         CAIRN_TRY(read_pair(cli->arguments[i], numbers, changes, err));
@@ -104,13 +104,13 @@ static enum cairn_code change(struct cairn_cli *cli, const struct cairn_cli_ref 
 static enum cairn_code run_label(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
-    return change(cli, &ref, false, err);
+    return change_pairs(cli, &ref, false, err);
 }
 
 static enum cairn_code run_metric(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     CAIRN_TRY(checkpoint(cli, &ref, err));
-    return change(cli, &ref, true, err);
+    return change_pairs(cli, &ref, true, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_pin = {

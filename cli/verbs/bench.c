@@ -20,7 +20,7 @@
 #define TENSOR_ELEMENTS (CAIRN_MIB) /* of 4 bytes: 4 MiB a tensor */
 #define WAIT_MS 600000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag bench_flags[] = {
     {"ranks", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(ranks), 0, "N", "Ranks at once; default 4."},
     {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE", "Per rank; default 256MiB."},
     {"steps", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(steps), 0, "N", "Saves to make; default 5."},
@@ -39,13 +39,13 @@ struct rank {
     struct cairn_error error;
 };
 
-static uint32_t pattern(uint64_t rank, uint64_t at) {
+static uint32_t word_at(uint64_t rank, uint64_t at) {
     uint64_t x = (rank << 48 ^ at) * UINT64_C(0x9e3779b97f4a7c15);
     return (uint32_t)(x >> 32);
 }
 
-static enum cairn_code describe(struct cairn_save *save, const struct rank *rank,
-                                const uint32_t *memory, struct cairn_error *err) {
+static enum cairn_code describe_blocks(struct cairn_save *save, const struct rank *rank,
+                                       const uint32_t *memory, struct cairn_error *err) {
     uint64_t elements = rank->bytes / 4;
     for (uint64_t at = 0, t = 0; at < elements; at += TENSOR_ELEMENTS, t++) {
         char name[64];
@@ -72,7 +72,7 @@ static enum cairn_code save_once(struct rank *rank, struct cairn_session *sessio
     pthread_barrier_wait(rank->together);
     uint64_t start = cairn_mono_us();
     CAIRN_TRY(cairn_save_begin(session, rank->first_step + number, &options, &save, err));
-    enum cairn_code code = describe(save, rank, memory, err);
+    enum cairn_code code = describe_blocks(save, rank, memory, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);
     rank->stall_us[number] = cairn_mono_us() - start;
     if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_DURABLE, WAIT_MS, err);
@@ -111,7 +111,7 @@ static enum cairn_code read_once(struct rank *rank, struct cairn_session *sessio
     if (code == CAIRN_OK) code = cairn_restore_read(restore, reads, count, WAIT_MS, err);
     rank->committed_us[number] = cairn_mono_us() - start;
     for (uint64_t i = 0; code == CAIRN_OK && i < elements; i++)
-        if (memory[i] != pattern(rank->index, i))
+        if (memory[i] != word_at(rank->index, i))
             code = cairn_fail(err, CAIRN_CORRUPT, "rank %u element %llu differs", rank->index,
                               (unsigned long long)i);
     free(reads);
@@ -120,7 +120,7 @@ static enum cairn_code read_once(struct rank *rank, struct cairn_session *sessio
     return code;
 }
 
-static enum cairn_code play(struct rank *rank, uint32_t *memory, struct cairn_error *err) {
+static enum cairn_code play_rank(struct rank *rank, uint32_t *memory, struct cairn_error *err) {
     struct cairn_session *session = NULL;
     struct cairn_resume resume;
     char job[64];
@@ -162,8 +162,8 @@ static void *rank_main(void *argument) {
         return NULL;
     }
     if (!rank->restore)
-        for (uint64_t i = 0; i < rank->bytes / 4; i++) memory[i] = pattern(rank->index, i);
-    rank->code = play(rank, memory, &rank->error);
+        for (uint64_t i = 0; i < rank->bytes / 4; i++) memory[i] = word_at(rank->index, i);
+    rank->code = play_rank(rank, memory, &rank->error);
     munmap(memory, bytes);
     return NULL;
 }
@@ -179,7 +179,7 @@ static uint64_t slowest(const struct rank *ranks, uint64_t count, uint64_t numbe
     return worst;
 }
 
-static void report(const struct rank *ranks, uint64_t count, bool restore) {
+static void report_rounds(const struct rank *ranks, uint64_t count, bool restore) {
     for (uint64_t number = 0; number < ranks[0].steps; number++) {
         double bytes = (double)ranks[0].bytes * (double)count;
         double end_s = (double)slowest(ranks, count, number, 2) / 1e6;
@@ -212,7 +212,7 @@ static enum cairn_code run_ranks(struct rank *ranks, uint64_t count, struct cair
     return CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_bench(struct cairn_cli *cli, struct cairn_error *err) {
     static struct rank ranks[RANKS_MAX];
     pthread_barrier_t together;
     struct cairn_cli_ref ref;
@@ -250,7 +250,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     }
     enum cairn_code code = run_ranks(ranks, count, err);
     pthread_barrier_destroy(&together);
-    if (code == CAIRN_OK) report(ranks, count, restore);
+    if (code == CAIRN_OK) report_rounds(ranks, count, restore);
     return code;
 }
 
@@ -261,9 +261,9 @@ const struct cairn_cli_verb cairn_cli_verb_bench = {
     .examples = "  cairn bench save\n"
                 "  cairn bench save --ranks 8 --bytes 1GiB --steps 10\n"
                 "  cairn bench restore --ranks 8 --bytes 1GiB\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = bench_flags,
+    .flag_count = CAIRN_COUNT(bench_flags),
     .arguments_min = 1,
     .arguments_max = 2,
-    .run = run,
+    .run = run_bench,
 };

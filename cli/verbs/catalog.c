@@ -7,7 +7,7 @@
 
 #include "cli/shell/verb.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag catalog_flags[] = {
     {"data-dir", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(data_dir), 0, "DIR",
      "Of a backup: the server's data_dir; default /var/lib/cairn."},
 };
@@ -17,7 +17,7 @@ static const char *progress_of(const struct cairn_cli *cli) {
     return cli->progress == CAIRN_CLI_PROGRESS_JSON ? "json" : "plain";
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_catalog(struct cairn_cli *cli, struct cairn_error *err) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/cairn-server", cli->program_folder);
     const char *json =
@@ -47,9 +47,9 @@ const struct cairn_cli_verb cairn_cli_verb_catalog = {
     .examples = "  cairn catalog backup /backup/catalog-$(date +%F).db\n"
                 "  cairn catalog copy /var/lib/cairn postgresql://cairn@db.example/cairn\n"
                 "  cairn catalog copy postgresql:///cairn /var/lib/cairn-sqlite --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = catalog_flags,
+    .flag_count = CAIRN_COUNT(catalog_flags),
     .arguments_min = 2,
     .arguments_max = 3,
-    .run = run,
+    .run = run_catalog,
 };

@@ -75,7 +75,7 @@ static void print_choices(void) {
 
 /* Words of the server are compared and offered, never expanded or run. Readline cuts a word at the
  * characters of COMP_WORDBREAKS, so what is before the last of them is not said again. */
-static const char script[] =
+static const char bash_script[] =
     "_cairn_offer() { # those that begin with $cur, as readline wants them\n"
     "    local word head='' breaks=\"${COMP_WORDBREAKS//[^@=:]/}\"\n"
     "    [[ -n $breaks ]] && head=${cur%\"${cur##*[$breaks]}\"}\n"
@@ -162,7 +162,7 @@ static void print_bash(void) {
     fputs("    esac\n}\n_cairn_verbs() {\n    verbs='help version", stdout);
     for (size_t i = 0; i < cairn_cli_verb_count; i++) printf(" %s", cairn_cli_verbs[i]->name);
     fputs("'\n}\n", stdout);
-    fputs(script, stdout);
+    fputs(bash_script, stdout);
 }
 
 /* ---- fish ---- */
@@ -348,9 +348,9 @@ static void print_name(const char *project, const char *run, const char *version
     puts(text);
 }
 
-static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
-                           const char *tail, json_t **ret, struct cairn_msg_page *ret_page,
-                           struct cairn_error *err) {
+static enum cairn_code ask_page(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                const char *tail, json_t **ret, struct cairn_msg_page *ret_page,
+                                struct cairn_error *err) {
     uint64_t ms = cli->timeout_ms ? cairn_min_u64(cli->timeout_ms, UINT32_MAX) : ASK_MS_DEFAULT;
     struct cairn_cli_call call = {.tail = tail, .timeout_ms = (uint32_t)ms};
     CAIRN_TRY(cairn_cli_call(cli, run, call, ret, err));
@@ -362,7 +362,7 @@ static enum cairn_code print_runs(const struct cairn_cli *cli, struct cairn_erro
     struct cairn_msg_page page = {0};
     size_t at = 0;
     json_t *item = NULL;
-    CAIRN_TRY(ask(cli, NULL, "/runs?" PAGE, &reply, &page, err));
+    CAIRN_TRY(ask_page(cli, NULL, "/runs?" PAGE, &reply, &page, err));
     json_array_foreach(page.items, at, item) {
         struct cairn_msg_run_row row = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, item, &row, err));
@@ -377,7 +377,7 @@ static enum cairn_code print_versions(const struct cairn_cli *cli, const struct 
     struct cairn_msg_page page = {0};
     size_t at = 0, n = 0;
     json_t *item = NULL, *alias = NULL;
-    CAIRN_TRY(ask(cli, run, "/checkpoints?state=committed&" PAGE, &reply, &page, err));
+    CAIRN_TRY(ask_page(cli, run, "/checkpoints?state=committed&" PAGE, &reply, &page, err));
     if (json_array_size(page.items)) print_name(run->name.project, run->name.run, "latest");
     json_array_foreach(page.items, at, item) {
         struct cairn_msg_version_row row = {0};
@@ -406,7 +406,7 @@ static enum cairn_code print_refs(const struct cairn_cli *cli, const char *word,
     return print_versions(cli, &run, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_completion(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0];
     if (!strcmp(what, "refs")) {
         CAIRN_TRY(print_refs(cli, cli->argument_count > 1 ? cli->arguments[1] : "", err));
@@ -432,5 +432,5 @@ const struct cairn_cli_verb cairn_cli_verb_completion = {
                 "  cairn completion refs llm/7b@         what completes this word\n",
     .arguments_min = 1,
     .arguments_max = 2,
-    .run = run,
+    .run = run_completion,
 };

@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag doctor_flags[] = {
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "The store to test: a folder or s3://bucket/prefix; default $CAIRN_STORE."},
     {"for", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(wait_for), 0, "ROLE",
@@ -18,7 +18,7 @@ uint64_t cairn_cli_doctor_deadline(const struct cairn_cli_doctor *doctor, uint64
     return doctor->until_ms ? cairn_min_u64(doctor->until_ms, deadline_ms) : deadline_ms;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_doctor(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_doctor *doctor = calloc(1, sizeof *doctor);
     if (!doctor) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for findings");
     const char *url = cli->argument_count ? cli->arguments[0] : cli->store;
@@ -53,9 +53,9 @@ const struct cairn_cli_verb cairn_cli_verb_doctor = {
     .examples = "  cairn doctor s3://bucket/prefix\n"
                 "  cairn doctor /mnt/checkpoints --json\n"
                 "  cairn doctor s3://bucket/prefix --for uploader\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = doctor_flags,
+    .flag_count = CAIRN_COUNT(doctor_flags),
     .arguments_min = 0,
     .arguments_max = 1,
-    .run = run,
+    .run = run_doctor,
 };

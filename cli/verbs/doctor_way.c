@@ -22,8 +22,8 @@ struct body {
     struct cairn_view bytes;
 };
 
-static struct cairn_store_request request_of(const struct cairn_cli_doctor *doctor,
-                                             const struct body *body, enum cairn_store_op op) {
+static struct cairn_store_request body_request(const struct cairn_cli_doctor *doctor,
+                                               const struct body *body, enum cairn_store_op op) {
     return (struct cairn_store_request){
         .op = op, .key = body->key, .deadline_ms = cairn_cli_doctor_deadline(doctor, SEND_MS)};
 }
@@ -32,11 +32,11 @@ static enum cairn_code send_with(const struct cairn_cli_doctor *doctor,
                                  struct cairn_store_worker *worker, const struct body *body,
                                  struct cairn_error *err) {
     bool parts = body->bytes.size > PUT_BYTES_MAX;
-    struct cairn_store_request create = request_of(doctor, body, CAIRN_STORE_UPLOAD_CREATE);
+    struct cairn_store_request create = body_request(doctor, body, CAIRN_STORE_UPLOAD_CREATE);
     struct cairn_store_request last =
-        request_of(doctor, body, parts ? CAIRN_STORE_UPLOAD_ABORT : CAIRN_STORE_DELETE);
+        body_request(doctor, body, parts ? CAIRN_STORE_UPLOAD_ABORT : CAIRN_STORE_DELETE);
     struct cairn_store_request put =
-        request_of(doctor, body, parts ? CAIRN_STORE_UPLOAD_PART : CAIRN_STORE_PUT);
+        body_request(doctor, body, parts ? CAIRN_STORE_UPLOAD_PART : CAIRN_STORE_PUT);
     struct cairn_error unused = {0};
     create.length = body->bytes.size;
     if (parts) CAIRN_TRY(cairn_store_perform(worker, &create, err));

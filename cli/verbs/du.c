@@ -12,12 +12,12 @@
 #define ITEMS_MAX 1000000
 #define DAY_S 86400
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag du_flags[] = {
     {"idle", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(idle_ms), CAIRN_CLI_AT(idle_given), "TIME",
      "Runs without a commit and an attempt for that long, as 30d, and what removes them."},
 };
 
-static void print_line(const char *name, uint64_t count, uint64_t bytes) {
+static void print_usage_line(const char *name, uint64_t count, uint64_t bytes) {
     char size[24], text[300];
     cairn_cli_size(bytes, size);
     snprintf(text, sizeof text, "%s", name);
@@ -34,8 +34,8 @@ static void row_name(const json_t *row, char *ret, size_t capacity) {
         snprintf(ret, capacity, "%s", json_string_value(json_object_get(row, "state")));
 }
 
-static enum cairn_code print(const struct cairn_cli *cli, const char *title, const json_t *rows,
-                             struct cairn_error *err) {
+static enum cairn_code print_usage(const struct cairn_cli *cli, const char *title,
+                                   const json_t *rows, struct cairn_error *err) {
     size_t index = 0;
     json_t *row = NULL;
     if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(rows, true, err);
@@ -48,8 +48,8 @@ static enum cairn_code print(const struct cairn_cli *cli, const char *title, con
         else if (cli->output == CAIRN_CLI_NAME)
             puts(name);
         else
-            print_line(name, (uint64_t)json_integer_value(json_object_get(row, "count")),
-                       (uint64_t)json_integer_value(json_object_get(row, "bytes")));
+            print_usage_line(name, (uint64_t)json_integer_value(json_object_get(row, "count")),
+                             (uint64_t)json_integer_value(json_object_get(row, "bytes")));
     }
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
@@ -106,7 +106,7 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
                                 (json_int_t)run.bytes)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     }
-    CAIRN_TRY(print(cli, "RUN", rows, err));
+    CAIRN_TRY(print_usage(cli, "RUN", rows, err));
     tell_not_freed(cli);
     return CAIRN_OK;
 }
@@ -154,7 +154,7 @@ static enum cairn_code du_idle(const struct cairn_cli *cli, struct cairn_error *
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
         CAIRN_TRY(add_idle(cli, &run, rows, &bytes, err));
     }
-    if (cli->output != CAIRN_CLI_TABLE) return print(cli, "RUN", rows, err);
+    if (cli->output != CAIRN_CLI_TABLE) return print_usage(cli, "RUN", rows, err);
     printf("%10s  %7s  %8s  %s\n", "SIZE", "COUNT", "IDLE", "REMOVED BY");
     json_array_foreach(rows, index, row) print_idle(row);
     cairn_cli_size(bytes, size);
@@ -222,10 +222,10 @@ static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *e
                                                                "bytes", (json_int_t)bytes[i])))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     CAIRN_TRY(add_not_freed(cli, &run, rows, err));
-    return print(cli, "STATE", rows, err);
+    return print_usage(cli, "STATE", rows, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_du(struct cairn_cli *cli, struct cairn_error *err) {
     if (cli->idle_given && cli->argument_count)
         return cairn_fail(err, CAIRN_INVALID,
                           "--idle lists runs: name none; cairn show %s says when it was saved to",
@@ -239,8 +239,8 @@ const struct cairn_cli_verb cairn_cli_verb_du = {
     .synopsis = "cairn du [flags] [project/run]",
     .purpose = "Where the bytes are.",
     .examples = "  cairn du\n  cairn du llm/7b\n  cairn du --idle 30d\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = du_flags,
+    .flag_count = CAIRN_COUNT(du_flags),
     .arguments_max = 1,
-    .run = run,
+    .run = run_du,
 };

@@ -11,7 +11,7 @@
 #define LIMIT_DEFAULT 100
 #define LIMIT_MAX 1000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag events_flags[] = {
     {"follow", 'f', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL, "Go on as they happen."},
     {"since", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(since), CAIRN_CLI_AT(since_given), "ID",
      "Begin behind that event; 0: with the oldest that is kept."},
@@ -102,8 +102,8 @@ const struct cairn_cli_verb cairn_cli_verb_events = {
     .purpose = "What has happened, why, and who changed what.",
     .examples = "  cairn events llm/7b\n  cairn events llm/7b@1200\n"
                 "  cairn events --follow --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = events_flags,
+    .flag_count = CAIRN_COUNT(events_flags),
     .arguments_max = 1,
     .run = run_events,
 };

@@ -10,17 +10,17 @@
 #include "common/text.h"
 
 #define ORPHANS_MAX 100000
-#define ASK_MS 500
+#define GC_ASK_MS 500
 #define TELL_MS 5000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag gc_flags[] = {
     {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
      "Show what the server's last look found; no look is begun."},
     {"not-freed", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(not_freed), 0, NULL,
      "List deleted versions of which the store keeps bytes, with its reason, and try again."},
 };
 
-static void cell_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
+static void orphan_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
     cairn_cli_size(row->orphan.bytes, text);
     snprintf(ret, capacity, "%s", text);
@@ -37,15 +37,15 @@ static void cell_version(const union cairn_cli_row *row, char *ret, size_t capac
 static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->orphan.why);
 }
-static const struct cairn_cli_column columns[] = {
-    {"SIZE", true, cell_size},
+static const struct cairn_cli_column orphan_columns[] = {
+    {"SIZE", true, orphan_size},
     {"OBJECTS", true, cell_objects},
     {"LAST WRITTEN", false, cell_written},
     {"VERSION", false, cell_version},
     {"WHAT BECOMES OF IT", false, cell_why},
 };
-static const struct cairn_cli_table table = {CAIRN_MESSAGE_orphan_row, columns,
-                                             CAIRN_COUNT(columns), cell_version, NULL};
+static const struct cairn_cli_table orphan_table = {CAIRN_MESSAGE_orphan_row, orphan_columns,
+                                             CAIRN_COUNT(orphan_columns), cell_version, NULL};
 
 /* ---- what the store keeps of what was deleted ---- */
 
@@ -84,8 +84,8 @@ static const struct cairn_cli_table kept_table = {CAIRN_MESSAGE_not_freed_row, k
 
 /* ---- the look ---- */
 
-static enum cairn_code ask(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
-                           struct cairn_error *err) {
+static enum cairn_code ask_gc(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
+                              struct cairn_error *err) {
     const struct cairn_cli_call call = {.method = cli->dry_run ? NULL : "POST", .tail = "/gc"};
     json_decref(CAIRN_TAKE(*json));
     CAIRN_TRY(cairn_cli_call(cli, NULL, call, json, err));
@@ -93,13 +93,13 @@ static enum cairn_code ask(const struct cairn_cli *cli, struct cairn_msg_gc *ret
 }
 
 /* A look reads the listing of the whole store: seconds, or an hour of a very large one. */
-static enum cairn_code look(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
-                            struct cairn_error *err) {
+static enum cairn_code look_for_orphans(const struct cairn_cli *cli, struct cairn_msg_gc *ret,
+                                        json_t **json, struct cairn_error *err) {
     uint64_t told_ms = cairn_mono_ms();
-    CAIRN_TRY(ask(cli, ret, json, err));
+    CAIRN_TRY(ask_gc(cli, ret, json, err));
     while (!cli->dry_run && ret->looking) {
-        (void)poll(NULL, 0, ASK_MS);
-        CAIRN_TRY(ask(cli, ret, json, err));
+        (void)poll(NULL, 0, GC_ASK_MS);
+        CAIRN_TRY(ask_gc(cli, ret, json, err));
         uint64_t now_ms = cairn_mono_ms();
         if (now_ms - told_ms < TELL_MS) continue;
         told_ms = now_ms;
@@ -108,7 +108,7 @@ static enum cairn_code look(const struct cairn_cli *cli, struct cairn_msg_gc *re
     return CAIRN_OK;
 }
 
-static void tell(const struct cairn_msg_gc *gc) {
+static void tell_gc(const struct cairn_msg_gc *gc) {
     char seen[24], nobodys[24], trash[24], kept[24];
     cairn_cli_size(gc->not_freed_bytes, kept);
     cairn_cli_size(gc->bytes, seen);
@@ -131,17 +131,17 @@ static void tell(const struct cairn_msg_gc *gc) {
             cairn_cli_counted(gc->not_freed, "deleted version", "deleted versions").text);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_gc(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_gc gc = {0};
-    CAIRN_TRY(look(cli, &gc, &json, err));
+    CAIRN_TRY(look_for_orphans(cli, &gc, &json, err));
     if (gc.trouble)
         return cairn_fail(err, CAIRN_STORE, "the store could not be looked at: %s", gc.trouble);
     const char *path = cli->not_freed ? "/v1/not-freed" : "/v1/orphans";
     CAIRN_TRY(cairn_cli_list(cli, path, ORPHANS_MAX, items, NULL, err));
-    CAIRN_TRY(cairn_cli_print(cli, items, cli->not_freed ? &kept_table : &table, err));
-    if (cli->output == CAIRN_CLI_TABLE) tell(&gc);
+    CAIRN_TRY(cairn_cli_print(cli, items, cli->not_freed ? &kept_table : &orphan_table, err));
+    if (cli->output == CAIRN_CLI_TABLE) tell_gc(&gc);
     return CAIRN_OK;
 }
 
@@ -150,7 +150,7 @@ const struct cairn_cli_verb cairn_cli_verb_gc = {
     .synopsis = "cairn gc [flags]",
     .purpose = "Look for what lies in the store and is nobody's; what may be deleted is.",
     .examples = "  cairn gc\n  cairn gc --dry-run\n  cairn gc --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
-    .run = run,
+    .flags = gc_flags,
+    .flag_count = CAIRN_COUNT(gc_flags),
+    .run = run_gc,
 };

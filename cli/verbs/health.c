@@ -12,7 +12,7 @@
 
 #define ANSWER_DEFAULT_MS 5000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag health_flags[] = {
     {"ready", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(ready), 0, NULL,
      "Not only whether it answers: also whether it can do its work now."},
 };
@@ -23,7 +23,7 @@ struct troubles {
     size_t size;
 };
 
-static void add(struct troubles *troubles, const char *what, const char *text) {
+static void add_trouble(struct troubles *troubles, const char *what, const char *text) {
     size_t room = sizeof troubles->text - troubles->size;
     int size = snprintf(troubles->text + troubles->size, room, "%s%s%s%s",
                         troubles->size ? "; " : "", what, *what ? ": " : "", text);
@@ -35,8 +35,8 @@ static uint32_t answer_ms(const struct cairn_cli *cli) {
                            : ANSWER_DEFAULT_MS;
 }
 
-static enum cairn_code say(const struct cairn_cli *cli, const char *what, const char *name,
-                           struct cairn_error *err) {
+static enum cairn_code say_health(const struct cairn_cli *cli, const char *what, const char *name,
+                                  struct cairn_error *err) {
     if (cli->output == CAIRN_CLI_TABLE || cli->output == CAIRN_CLI_NAME) {
         printf("%s is %s\n", name, cli->ready ? "ready" : "alive");
     } else {
@@ -60,7 +60,7 @@ static void add_checks(const json_t *body, struct troubles *troubles) {
         const char *text = json_string_value(said);
         bool of_one_run = !strcmp(name, "commits") || !strcmp(name, "runs") ||
                           !strcmp(name, "nodes") || !strcmp(name, "copies");
-        if (text && strcmp(text, "ok") != 0 && !of_one_run) add(troubles, name, text);
+        if (text && strcmp(text, "ok") != 0 && !of_one_run) add_trouble(troubles, name, text);
     }
 }
 
@@ -77,7 +77,7 @@ static enum cairn_code ask_server(const struct cairn_cli *cli, struct cairn_erro
     CAIRN_TRY(cairn_rest_new(&options, &rest, err));
     enum cairn_code code = cairn_rest_call(rest, "GET", cli->ready ? "/readyz" : "/livez", NULL, 0,
                                            &reply, err);
-    if (!code) return say(cli, "server", server.url, err);
+    if (!code) return say_health(cli, "server", server.url, err);
     add_checks(cairn_rest_problem(rest), &troubles);
     if (!troubles.size) return code;
     return cairn_fail(err, CAIRN_UNAVAILABLE, "%s is not ready: %s", server.url, troubles.text);
@@ -85,17 +85,17 @@ static enum cairn_code ask_server(const struct cairn_cli *cli, struct cairn_erro
 
 /* ---- the uploader ---- */
 
-static enum cairn_code judge(const struct cairn_cli *cli, const struct cairn_msg_report *said,
-                             struct cairn_error *err) {
+static enum cairn_code judge_report(const struct cairn_cli *cli,
+                                    const struct cairn_msg_report *said, struct cairn_error *err) {
     struct troubles troubles = {0};
     char since[24] = "", what[64];
     cairn_duration_text(said->store_waits_ms, since);
     snprintf(what, sizeof what, "nothing is sent for %s", since);
-    if (said->draining) add(&troubles, "", "it is draining");
-    if (said->store_waits && *said->store_waits) add(&troubles, what, said->store_waits);
+    if (said->draining) add_trouble(&troubles, "", "it is draining");
+    if (said->store_waits && *said->store_waits) add_trouble(&troubles, what, said->store_waits);
     if (said->journal && *said->journal)
-        add(&troubles, "the journal is not written", said->journal);
-    if (!cli->ready || !troubles.size) return say(cli, "uploader", said->node, err);
+        add_trouble(&troubles, "the journal is not written", said->journal);
+    if (!cli->ready || !troubles.size) return say_health(cli, "uploader", said->node, err);
     return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is not ready: %s",
                       said->node, troubles.text);
 }
@@ -110,10 +110,10 @@ static enum cairn_code ask_uploader(const struct cairn_cli *cli, struct cairn_er
         cairn_cli_uploader_ask(&link, CAIRN_PACK(status, 0), deadline_ms, &json, err);
     if (!code) code = cairn_cli_reply_read(CAIRN_MESSAGE_report, json, &said, err);
     cairn_cli_uploader_close(&link);
-    return code ? code : judge(cli, &said, err);
+    return code ? code : judge_report(cli, &said, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_health(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->argument_count ? cli->arguments[0]
                        : cli->socket       ? "uploader"
                                            : "server";
@@ -129,8 +129,8 @@ const struct cairn_cli_verb cairn_cli_verb_health = {
     .purpose = "Whether a server or this node's uploader answers, or is ready; without a token.",
     .examples = "  cairn health\n  cairn health --ready --server https://cairn.lab:7420\n"
                 "  cairn health --ready --socket /run/cairn/uploader.sock\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = health_flags,
+    .flag_count = CAIRN_COUNT(health_flags),
     .arguments_max = 1,
-    .run = run,
+    .run = run_health,
 };

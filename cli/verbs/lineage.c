@@ -5,7 +5,7 @@
 #include "cli/shell/output.h"
 #include "common/text.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag lineage_flags[] = {
     {"from", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(from), 0, "RUN@STEP",
      "Say that this run began from that checkpoint; none takes it back."},
 };
@@ -22,8 +22,8 @@ static void print_item(const struct cairn_msg_lineage_row *row) {
                              : "(forgotten)");
 }
 
-static enum cairn_code show(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                            struct cairn_error *err) {
+static enum cairn_code show_lineage(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                    struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_lineage chain = {0};
     size_t index = 0;
@@ -45,8 +45,8 @@ static enum cairn_code show(const struct cairn_cli *cli, const struct cairn_cli_
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code set(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
-                           struct cairn_error *err) {
+static enum cairn_code set_lineage(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = NULL, *reply = NULL;
     struct cairn_cli_ref from;
     char text[400] = "";
@@ -70,10 +70,10 @@ static enum cairn_code run_lineage(struct cairn_cli *cli, struct cairn_error *er
     struct cairn_cli_ref ref;
     if (cli->from) {
         CAIRN_TRY(cairn_cli_ref_run("lineage --from", cli->arguments[0], &ref, err));
-        return set(cli, &ref, err);
+        return set_lineage(cli, &ref, err);
     }
     CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
-    return show(cli, &ref, err);
+    return show_lineage(cli, &ref, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_lineage = {
@@ -82,8 +82,8 @@ const struct cairn_cli_verb cairn_cli_verb_lineage = {
     .purpose = "What a checkpoint was trained from, attempt by attempt and across runs.",
     .examples = "  cairn lineage llm/7b@1200\n  cairn lineage llm/7b@prod --json\n"
                 "  cairn lineage llm/7b-chat --from llm/7b@1200\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = lineage_flags,
+    .flag_count = CAIRN_COUNT(lineage_flags),
     .arguments_min = 1,
     .arguments_max = 1,
     .run = run_lineage,

@@ -14,7 +14,7 @@
 #define STATES_MAX 8
 #define CELL_NAMES_BYTES 100 /* of aliases in a table */
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag ls_flags[] = {
     {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N", "At most N; default 100."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "List the store itself, without a server: a folder or s3://bucket/prefix."},
@@ -330,7 +330,7 @@ static enum cairn_code print_sums(const json_t *items, uint64_t limit, bool more
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_ls(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     bool more = false;
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
@@ -368,8 +368,8 @@ const struct cairn_cli_verb cairn_cli_verb_ls = {
     .examples = "  cairn ls\n"
                 "  cairn ls llm/7b --label tier=keep --step-ge 1000\n"
                 "  cairn ls llm/7b --store ./cairn/store   (no server needed)\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = ls_flags,
+    .flag_count = CAIRN_COUNT(ls_flags),
     .arguments_max = 1,
-    .run = run,
+    .run = run_ls,
 };

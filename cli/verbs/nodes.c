@@ -51,7 +51,7 @@ static void cell_trouble(const union cairn_cli_row *row, char *ret, size_t capac
     snprintf(ret, capacity, "%s", row->node.trouble ? row->node.trouble : "");
 }
 /* What a wide table has besides stands behind. */
-static const struct cairn_cli_column columns[] = {
+static const struct cairn_cli_column node_columns[] = {
     {"NODE", false, cell_node},       {"HEARD", false, cell_heard},
     {"OPEN", true, cell_open},        {"UPLOADS", true, cell_rate},
     {"STATE", false, cell_state},     {"TROUBLE", false, cell_trouble},
@@ -59,19 +59,20 @@ static const struct cairn_cli_column columns[] = {
     {"DOMAIN", false, cell_domain},
 };
 #define WIDE_COLUMNS 3
-static const struct cairn_cli_table table = {CAIRN_MESSAGE_node_row, columns,
-                                             CAIRN_COUNT(columns) - WIDE_COLUMNS, cell_node, NULL};
-static const struct cairn_cli_table wide_table = {CAIRN_MESSAGE_node_row, columns,
-                                                  CAIRN_COUNT(columns), cell_node, NULL};
+static const struct cairn_cli_table node_table = {CAIRN_MESSAGE_node_row, node_columns,
+                                                  CAIRN_COUNT(node_columns) - WIDE_COLUMNS,
+                                                  cell_node, NULL};
+static const struct cairn_cli_table node_wide_table = {CAIRN_MESSAGE_node_row, node_columns,
+                                                  CAIRN_COUNT(node_columns), cell_node, NULL};
 
-static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code list_nodes(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *nodes = json_array();
     CAIRN_TRY(cairn_cli_list(cli, "/v1/nodes", NODES_MAX, nodes, NULL, err));
-    return cairn_cli_print(cli, nodes, cli->wide ? &wide_table : &table, err);
+    return cairn_cli_print(cli, nodes, cli->wide ? &node_wide_table : &node_table, err);
 }
 
-static enum cairn_code forget(const struct cairn_cli *cli, const char *node,
-                              struct cairn_error *err) {
+static enum cairn_code forget_node(const struct cairn_cli *cli, const char *node,
+                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) tail = {0};
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_TRY(cairn_buf_printf(&tail, err, "/nodes/"));
@@ -83,10 +84,11 @@ static enum cairn_code forget(const struct cairn_cli *cli, const char *node,
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_nodes(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->argument_count ? cli->arguments[0] : "ls";
-    if (!strcmp(what, "ls") && cli->argument_count <= 1) return list(cli, err);
-    if (!strcmp(what, "rm") && cli->argument_count == 2) return forget(cli, cli->arguments[1], err);
+    if (!strcmp(what, "ls") && cli->argument_count <= 1) return list_nodes(cli, err);
+    if (!strcmp(what, "rm") && cli->argument_count == 2)
+        return forget_node(cli, cli->arguments[1], err);
     return cairn_fail(err, CAIRN_INVALID, "want ls, or rm NODE, not \"%.40s\"; usage: %s", what,
                       cairn_cli_verb_nodes.synopsis);
 }
@@ -98,5 +100,5 @@ const struct cairn_cli_verb cairn_cli_verb_nodes = {
     .examples = "  cairn nodes\n  cairn nodes -o wide\n"
                 "  cairn nodes rm gpu-07                       (one that will not come back)\n",
     .arguments_max = 2,
-    .run = run,
+    .run = run_nodes,
 };

@@ -12,9 +12,9 @@
 #include "common/text.h"
 
 #define LIST_DEFAULT 100
-#define TIMEOUT_DEFAULT_MS 600000
+#define OPERATION_TIMEOUT_MS 600000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag operation_flags[] = {
     {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N",
      "Of ls: how many, the newest first (100 by default)."},
 };
@@ -54,13 +54,13 @@ static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity)
     cairn_failure_get(row->operation.problem, "detail", &why);
     snprintf(ret, capacity, "%s", why.message);
 }
-static const struct cairn_cli_column columns[] = {
+static const struct cairn_cli_column operation_columns[] = {
     {"OPERATION", false, cell_id}, {"KIND", false, cell_kind},
     {"RUN", false, cell_run},      {"STATE", false, cell_state},
     {"PROGRESS", true, cell_progress}, {"WHY", false, cell_why},
 };
-static const struct cairn_cli_table table = {CAIRN_MESSAGE_operation_row, columns,
-                                             CAIRN_COUNT(columns), cell_id, NULL};
+static const struct cairn_cli_table operation_table = {
+    CAIRN_MESSAGE_operation_row, operation_columns, CAIRN_COUNT(operation_columns), cell_id, NULL};
 
 static enum cairn_code print_one(const struct cairn_cli *cli, json_t *json,
                                  struct cairn_error *err) {
@@ -68,7 +68,7 @@ static enum cairn_code print_one(const struct cairn_cli *cli, json_t *json,
         return cairn_cli_print_json(json, cli->output == CAIRN_CLI_JSON, err);
     CAIRN_AUTO_JSON json_t *items = json_pack("[O]", json);
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return cairn_cli_print(cli, items, &table, err);
+    return cairn_cli_print(cli, items, &operation_table, err);
 }
 
 /* ---- what is asked ---- */
@@ -77,9 +77,9 @@ bool cairn_cli_is_operation(const char *text) {
     return cairn_text_starts(text, "op_") && !strchr(text, '/');
 }
 
-static enum cairn_code ask(const struct cairn_cli *cli, const char *id, const char *method,
-                           struct cairn_cli_patience *patience, json_t **ret,
-                           struct cairn_error *err) {
+static enum cairn_code ask_operation(const struct cairn_cli *cli, const char *id,
+                                     const char *method, struct cairn_cli_patience *patience,
+                                     json_t **ret, struct cairn_error *err) {
     char tail[100];
     if (strlen(id) > 64 || !id[0] || id[strspn(id, "abcdefghijklmnopqrstuvwxyz_0123456789")])
         return cairn_fail(err, CAIRN_INVALID, "\"%.80s\" is no operation: they begin with op_", id);
@@ -101,7 +101,7 @@ static enum cairn_code end_of(const struct cairn_msg_operation_row *row, struct 
 
 enum cairn_code cairn_cli_operation_wait(struct cairn_cli *cli, const char *id,
                                          struct cairn_error *err) {
-    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
+    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : OPERATION_TIMEOUT_MS;
     struct cairn_cli_patience patience = {
         .deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms)};
     cli->timeout_ms = 0; /* of the whole wait, not of each request */
@@ -109,7 +109,7 @@ enum cairn_code cairn_cli_operation_wait(struct cairn_cli *cli, const char *id,
         CAIRN_AUTO_JSON json_t *json = NULL;
         struct cairn_msg_operation_row row = {0};
         uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, patience.deadline);
-        CAIRN_TRY(ask(cli, id, NULL, &patience, &json, err));
+        CAIRN_TRY(ask_operation(cli, id, NULL, &patience, &json, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, json, &row, err));
         bool over = strcmp(row.state, "queued") != 0 && strcmp(row.state, "running") != 0;
         if (!over && left_ms) continue;
@@ -119,12 +119,12 @@ enum cairn_code cairn_cli_operation_wait(struct cairn_cli *cli, const char *id,
     }
 }
 
-static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code list_operations(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     bool more = false;
     CAIRN_TRY(cairn_cli_list(cli, "/v1/operations", cli->limit ? cli->limit : LIST_DEFAULT, items,
                              &more, err));
-    CAIRN_TRY(cairn_cli_print(cli, items, &table, err));
+    CAIRN_TRY(cairn_cli_print(cli, items, &operation_table, err));
     if (more) cairn_cli_note("there are older ones: --limit");
     return CAIRN_OK;
 }
@@ -138,9 +138,9 @@ static enum cairn_code run_operation(struct cairn_cli *cli, struct cairn_error *
         cli->argument_count != (lists ? 1 : 2))
         return cairn_fail(err, CAIRN_INVALID,
                           "cairn operation ls, or cairn operation show|wait|cancel ID");
-    if (lists) return list(cli, err);
+    if (lists) return list_operations(cli, err);
     if (waits) return cairn_cli_operation_wait(cli, cli->arguments[1], err);
-    CAIRN_TRY(ask(cli, cli->arguments[1], cancels ? "DELETE" : NULL, NULL, &json, err));
+    CAIRN_TRY(ask_operation(cli, cli->arguments[1], cancels ? "DELETE" : NULL, NULL, &json, err));
     return print_one(cli, json, err);
 }
 
@@ -151,8 +151,8 @@ const struct cairn_cli_verb cairn_cli_verb_operation = {
     .examples = "  cairn operation ls\n"
                 "  cairn operation wait op_01a2... --timeout 1h\n"
                 "  cairn operation cancel op_01a2...\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = operation_flags,
+    .flag_count = CAIRN_COUNT(operation_flags),
     .arguments_min = 1,
     .arguments_max = 2,
     .run = run_operation,

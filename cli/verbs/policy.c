@@ -10,9 +10,9 @@
 #include "common/text.h"
 
 #define SAVES_MAX 10000
-#define RUNS_MAX 200 /* that are looked at before a policy of many is set */
+#define RUNS_LOOKED_AT_MAX 200 /* that are looked at before a policy of many is set */
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag policy_flags[] = {
     CAIRN_CLI_KEEP_FLAGS,
     {"keep-all", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(keep_all), 0, NULL,
      "Of set: no rule, so nothing goes, whatever the project says."},
@@ -30,7 +30,8 @@ static const struct cairn_cli_flag flags[] = {
 };
 
 /* "" the server's, "llm" a project's, "llm/7b" a run's. */
-static enum cairn_code path_of(const char *target, struct cairn_buf *ret, struct cairn_error *err) {
+static enum cairn_code policy_path(const char *target, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
     struct cairn_cli_ref run;
     if (!target) return cairn_buf_append_text(ret, "/v1/retention", err);
     if (strchr(target, '/')) {
@@ -45,13 +46,13 @@ static enum cairn_code path_of(const char *target, struct cairn_buf *ret, struct
     return cairn_buf_printf(ret, err, "/v1/projects/%s/retention", target);
 }
 
-static enum cairn_code ask(const struct cairn_cli *cli, const char *method, const json_t *body,
-                           struct cairn_error *err) {
+static enum cairn_code ask_policy(const struct cairn_cli *cli, const char *method,
+                                  const json_t *body, struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
     struct cairn_msg_retention row = {0};
-    CAIRN_TRY(path_of(cli->arguments[1], &path, err));
+    CAIRN_TRY(policy_path(cli->arguments[1], &path, err));
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
     CAIRN_TRY(cairn_rest_call(rest, method, path.data, body, 0, &reply, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention, reply, &row, err));
@@ -166,10 +167,11 @@ static enum cairn_code show_runs(const struct cairn_cli *cli, json_t *policy, ui
     size_t index = 0;
     json_t *item = NULL;
     const char *project = cli->arguments[1];
-    if (project && !cairn_name_valid(cairn_view_of(project))) return path_of(project, &path, err);
+    if (project && !cairn_name_valid(cairn_view_of(project)))
+        return policy_path(project, &path, err);
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs%s%s", project ? "?project=" : "",
                                project ? project : ""));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, RUNS_MAX, items, &more, err));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, RUNS_LOOKED_AT_MAX, items, &more, err));
     json_array_foreach(items, index, item) CAIRN_TRY(look_at_run(cli, item, policy, &runs, err));
     if (runs.wrong.code && !runs.fits) {
         *err = runs.wrong;
@@ -178,13 +180,13 @@ static enum cairn_code show_runs(const struct cairn_cli *cli, json_t *policy, ui
     if (more)
         cairn_cli_note("note: only the first %d runs were looked at; `cairn policy test RUN` shows "
                        "what it means for another one",
-                       RUNS_MAX);
+                       RUNS_LOOKED_AT_MAX);
     *ret_remove = runs.remove;
     return CAIRN_OK;
 }
 
-static enum cairn_code confirm(const struct cairn_cli *cli, uint64_t remove,
-                               struct cairn_error *err) {
+static enum cairn_code confirm_policy(const struct cairn_cli *cli, uint64_t remove,
+                                      struct cairn_error *err) {
     char answer[8] = "";
     const char *target = cli->arguments[1];
     if (!remove || cli->yes || !isatty(STDIN_FILENO)) return CAIRN_OK;
@@ -197,7 +199,7 @@ static enum cairn_code confirm(const struct cairn_cli *cli, uint64_t remove,
                       target ? target : "the server");
 }
 
-static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code set_policy(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *policy = NULL;
     CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
     if (!policy && !cli->keep_all)
@@ -212,11 +214,11 @@ static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err)
         CAIRN_TRY(show_next(cli, policy, &remove, err));
     else
         CAIRN_TRY(show_runs(cli, policy, &remove, err));
-    CAIRN_TRY(confirm(cli, remove, err));
-    return ask(cli, "PUT", policy, err);
+    CAIRN_TRY(confirm_policy(cli, remove, err));
+    return ask_policy(cli, "PUT", policy, err);
 }
 
-static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code test_policy(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *policy = NULL, *assume = json_array(), *plan = NULL;
     struct cairn_cli_ref run;
     uint64_t step = 0, after_ms = 0;
@@ -246,10 +248,10 @@ static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err
 
 static enum cairn_code run_policy(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0];
-    if (!strcmp(what, "get")) return ask(cli, "GET", NULL, err);
-    if (!strcmp(what, "set")) return set(cli, err);
-    if (!strcmp(what, "unset")) return ask(cli, "DELETE", NULL, err);
-    if (!strcmp(what, "test")) return test(cli, err);
+    if (!strcmp(what, "get")) return ask_policy(cli, "GET", NULL, err);
+    if (!strcmp(what, "set")) return set_policy(cli, err);
+    if (!strcmp(what, "unset")) return ask_policy(cli, "DELETE", NULL, err);
+    if (!strcmp(what, "test")) return test_policy(cli, err);
     return cairn_fail(err, CAIRN_INVALID, "cairn policy get, set, unset or test, not \"%s\"", what);
 }
 
@@ -260,8 +262,8 @@ const struct cairn_cli_verb cairn_cli_verb_policy = {
     .examples = "  cairn policy set llm/7b --keep-last 3 --keep-every-steps 1000\n"
                 "  cairn policy test llm/7b --keep-daily 7 --saves 100 --every 50 --after 20min\n"
                 "  cairn policy get llm/7b\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = policy_flags,
+    .flag_count = CAIRN_COUNT(policy_flags),
     .arguments_min = 1,
     .arguments_max = 2,
     .run = run_policy,

@@ -43,8 +43,9 @@ static void print_line(const struct cairn_cli_profiles *profiles,
     puts(line);
 }
 
-static enum cairn_code list(const struct cairn_cli *cli, const struct cairn_cli_profiles *profiles,
-                            struct cairn_error *err) {
+static enum cairn_code list_profiles(const struct cairn_cli *cli,
+                                     const struct cairn_cli_profiles *profiles,
+                                     struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     if (cli->output == CAIRN_CLI_TABLE) printf("  %-16s  SERVER  TOKEN FILE\n", "PROFILE");
     for (size_t i = 0; i < profiles->count; i++) {
@@ -62,9 +63,10 @@ static enum cairn_code list(const struct cairn_cli *cli, const struct cairn_cli_
     return flush(err);
 }
 
-static enum cairn_code tell(const struct cairn_cli *cli, const struct cairn_cli_profiles *profiles,
-                            const struct cairn_cli_profile *profile, const char *what,
-                            struct cairn_error *err) {
+static enum cairn_code tell_profile(const struct cairn_cli *cli,
+                                    const struct cairn_cli_profiles *profiles,
+                                    const struct cairn_cli_profile *profile, const char *what,
+                                    struct cairn_error *err) {
     if (wants_json(cli)) {
         CAIRN_AUTO_JSON json_t *json = as_json(profiles, profile);
         return cairn_cli_print_json(json, cli->output == CAIRN_CLI_JSON, err);
@@ -123,8 +125,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-static enum cairn_code add(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
-                           struct cairn_error *err) {
+static enum cairn_code add_profile(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
+                                   struct cairn_error *err) {
     const char *name = cli->arguments[1];
     struct cairn_cli_profile profile = {0}, *old = cairn_cli_profiles_find(profiles, name);
     if (!cli->server || !*cli->server)
@@ -148,7 +150,8 @@ static enum cairn_code add(const struct cairn_cli *cli, struct cairn_cli_profile
     *old = profile;
     qsort(profiles->items, profiles->count, sizeof profiles->items[0], by_name);
     CAIRN_TRY(cairn_cli_profiles_save(profiles, err));
-    return tell(cli, profiles, &profile, "is kept; --profile or cairn profile use takes it", err);
+    return tell_profile(cli, profiles, &profile, "is kept; --profile or cairn profile use takes it",
+                        err);
 }
 
 static enum cairn_code there_is(struct cairn_cli_profiles *profiles, const char *name,
@@ -157,8 +160,8 @@ static enum cairn_code there_is(struct cairn_cli_profiles *profiles, const char 
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NOT_FOUND, "there is no profile %s", name);
 }
 
-static enum cairn_code use(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
-                           struct cairn_error *err) {
+static enum cairn_code use_profile(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
+                                   struct cairn_error *err) {
     struct cairn_cli_profile *profile = NULL;
     if (cli->argument_count < 2) { /* none from now on */
         profiles->use[0] = '\0';
@@ -167,11 +170,11 @@ static enum cairn_code use(const struct cairn_cli *cli, struct cairn_cli_profile
     CAIRN_TRY(there_is(profiles, cli->arguments[1], &profile, err));
     (void)cairn_text_copy(profiles->use, sizeof profiles->use, profile->name);
     CAIRN_TRY(cairn_cli_profiles_save(profiles, err));
-    return tell(cli, profiles, profile, "is used where nothing else is said", err);
+    return tell_profile(cli, profiles, profile, "is used where nothing else is said", err);
 }
 
-static enum cairn_code drop(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
-                            struct cairn_error *err) {
+static enum cairn_code drop_profile(const struct cairn_cli *cli,
+                                    struct cairn_cli_profiles *profiles, struct cairn_error *err) {
     struct cairn_cli_profile *profile = NULL, gone;
     char token[CAIRN_CLI_PROFILE_VALUE_BYTES];
     CAIRN_TRY(there_is(profiles, cli->arguments[1], &profile, err));
@@ -182,7 +185,7 @@ static enum cairn_code drop(const struct cairn_cli *cli, struct cairn_cli_profil
     CAIRN_TRY(cairn_cli_profiles_save(profiles, err));
     CAIRN_TRY(own_token_file(profiles, gone.name, token, err));
     if (!strcmp(token, gone.token_file)) (void)unlink(token);
-    return tell(cli, profiles, &gone, "is no more", err);
+    return tell_profile(cli, profiles, &gone, "is no more", err);
 }
 
 /* ---- the verb ---- */
@@ -203,12 +206,12 @@ static enum cairn_code open_folder(const struct cairn_cli_profiles *profiles, in
     return cairn_file_lock(path, ret_lock_fd, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_profile(struct cairn_cli *cli, struct cairn_error *err) {
     static struct cairn_cli_profiles profiles;
     CAIRN_AUTO_FD lock_fd = -1;
     const char *what = cli->arguments[0];
     CAIRN_TRY(cairn_cli_profiles_load(&profiles, err));
-    if (!strcmp(what, "ls") && cli->argument_count == 1) return list(cli, &profiles, err);
+    if (!strcmp(what, "ls") && cli->argument_count == 1) return list_profiles(cli, &profiles, err);
     bool is_use = !strcmp(what, "use"), is_add = !strcmp(what, "add");
     if ((!is_use && !is_add && strcmp(what, "rm") != 0) || (!is_use && cli->argument_count < 2))
         return cairn_fail(err, CAIRN_INVALID, "profile takes ls, add NAME, use [NAME] or rm NAME");
@@ -217,11 +220,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                           cli->arguments[1]);
     CAIRN_TRY(open_folder(&profiles, &lock_fd, err));
     CAIRN_TRY(cairn_cli_profiles_load(&profiles, err)); /* as it is now */
-    if (is_add) return add(cli, &profiles, err);
-    return is_use ? use(cli, &profiles, err) : drop(cli, &profiles, err);
+    if (is_add) return add_profile(cli, &profiles, err);
+    return is_use ? use_profile(cli, &profiles, err) : drop_profile(cli, &profiles, err);
 }
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag profile_flags[] = {
     {"force", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
      "Of add: replace one of that name."},
 };
@@ -232,9 +235,9 @@ const struct cairn_cli_verb cairn_cli_verb_profile = {
     .purpose = "Name servers and tokens, and say which are meant.",
     .examples = "  cairn profile add lab --server https://cairn.lab:7420 --token-file lab.token\n"
                 "  cairn profile use lab\n  cairn profile ls --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = profile_flags,
+    .flag_count = CAIRN_COUNT(profile_flags),
     .arguments_min = 1,
     .arguments_max = 2,
-    .run = run,
+    .run = run_profile,
 };

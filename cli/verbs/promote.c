@@ -25,9 +25,9 @@ static const struct cairn_cli_flag demote_flags[] = {
      "Return once it is to be removed; the server goes on."},
 };
 
-static enum cairn_code post(struct cairn_cli *cli, struct cairn_cli_ref *ref, const char *verb,
-                            const char *word, const char *store, json_t **ret,
-                            struct cairn_error *err) {
+static enum cairn_code post_copy(struct cairn_cli *cli, struct cairn_cli_ref *ref, const char *verb,
+                                 const char *word, const char *store, json_t **ret,
+                                 struct cairn_error *err) {
     if (!store) return cairn_fail(err, CAIRN_INVALID, "cairn %s wants --%s STORE", verb, word);
     CAIRN_TRY(cairn_cli_ref_latest(cli, ref, err));
     char tail[16];
@@ -38,7 +38,7 @@ static enum cairn_code post(struct cairn_cli *cli, struct cairn_cli_ref *ref, co
     return cairn_cli_call(cli, ref, call, ret, err);
 }
 
-static enum cairn_code print_result(struct cairn_cli *cli, const json_t *json, const char *what,
+static enum cairn_code print_copied(struct cairn_cli *cli, const json_t *json, const char *what,
                                     const char *store, struct cairn_error *err) {
     struct cairn_msg_version_row version = {0};
     if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_version(cli, json, err);
@@ -60,7 +60,7 @@ static enum cairn_code run_promote(struct cairn_cli *cli, struct cairn_error *er
     CAIRN_AUTO_JSON json_t *begun = NULL, *version = NULL;
     struct cairn_msg_operation_row row = {0};
     struct cairn_cli_ref ref;
-    CAIRN_TRY(post(cli, &ref, "promote", "to", cli->to, &begun, err));
+    CAIRN_TRY(post_copy(cli, &ref, "promote", "to", cli->to, &begun, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &row, err));
     const char *id = json_string_value(json_object_get(row.request, "version"));
     /* By its id: another version may be the latest by now. */
@@ -68,7 +68,7 @@ static enum cairn_code run_promote(struct cairn_cli *cli, struct cairn_error *er
     if (!cli->detach) CAIRN_TRY(cairn_cli_operation_follow(cli, "promote", row.id, NULL, err));
     cli->timeout_ms = 0; /* it was of the wait */
     CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &version, err));
-    return print_result(cli, version, cli->detach ? "is being copied to" : "is whole in", cli->to,
+    return print_copied(cli, version, cli->detach ? "is being copied to" : "is whole in", cli->to,
                         err);
 }
 
@@ -92,7 +92,7 @@ static enum cairn_code run_demote(struct cairn_cli *cli, struct cairn_error *err
     CAIRN_AUTO_JSON json_t *version = NULL;
     struct cairn_msg_version_row row = {0};
     struct cairn_cli_ref ref;
-    CAIRN_TRY(post(cli, &ref, "demote", "from", cli->from, &version, err));
+    CAIRN_TRY(post_copy(cli, &ref, "demote", "from", cli->from, &version, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, version, &row, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, row.version);
     struct cairn_cli_patience patience = {.deadline = begin_wait(cli), .answered = true};
@@ -113,7 +113,7 @@ static enum cairn_code run_demote(struct cairn_cli *cli, struct cairn_error *err
         CAIRN_TRY(cairn_cli_patient_call(&patience, cli, &ref, (struct cairn_cli_call){0}, &version,
                                          err));
     }
-    return print_result(cli, version, cli->detach ? "is being removed from" : "is no longer in",
+    return print_copied(cli, version, cli->detach ? "is being removed from" : "is no longer in",
                         cli->from, err);
 }
 

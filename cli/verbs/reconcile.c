@@ -9,7 +9,7 @@
 #define CALL_MS 60000
 #define TIMEOUT_DEFAULT_MS 3600000
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_reconcile(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     CAIRN_TRY(cairn_cli_ref_run("reconcile", cli->arguments[0], &ref, err));
     uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
@@ -46,5 +46,5 @@ const struct cairn_cli_verb cairn_cli_verb_reconcile = {
                 "  cairn reconcile llm/7b --server http://cairn:7420\n",
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_reconcile,
 };

@@ -10,7 +10,7 @@
 #define ARGUMENTS_MAX 24
 #define NAMES_MAX 512
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag reindex_flags[] = {
     {"catalog", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(catalog), 0, "NEW",
      "The new catalog: a data_dir without one, or postgresql://..."},
     {"data-dir", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(data_dir), 0, "DIR",
@@ -29,7 +29,7 @@ static const struct cairn_cli_flag flags[] = {
      "Say what the store holds; write nothing, neither there nor in a catalog."},
 };
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_reindex(struct cairn_cli *cli, struct cairn_error *err) {
     char path[PATH_MAX], without[NAMES_MAX];
     const char *arguments[ARGUMENTS_MAX];
     size_t count = 0;
@@ -81,9 +81,9 @@ const struct cairn_cli_verb cairn_cli_verb_reindex = {
                 "  cairn reindex /nvme/cairn --stores main,archive=s3://bucket/cairn \\\n"
                 "    --catalog postgresql://cairn@db/cairn\n"
                 "  cairn reindex s3://bucket/prefix --dry-run --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = reindex_flags,
+    .flag_count = CAIRN_COUNT(reindex_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_reindex,
 };

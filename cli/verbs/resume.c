@@ -4,7 +4,7 @@
 
 #include "cli/shell/output.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag resume_flags[] = {
     {"or-none", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(or_none), 0, NULL,
      "Status 0 and no output for a run of a known project that has no checkpoint yet."},
 };
@@ -27,7 +27,7 @@ static enum cairn_code print_none(const struct cairn_cli *cli, const struct cair
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_resume(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_version_row version = {0};
     struct cairn_cli_ref ref;
@@ -57,9 +57,9 @@ const struct cairn_cli_verb cairn_cli_verb_resume = {
     .purpose = "Print the step that a restarted job would go on from.",
     .examples = "  cairn resume llm/7b\n  cairn resume llm/7b --output name\n"
                 "  STEP=$(cairn resume llm/7b --or-none) || exit   (empty: a first run)\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = resume_flags,
+    .flag_count = CAIRN_COUNT(resume_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_resume,
 };

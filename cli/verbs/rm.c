@@ -38,9 +38,9 @@ static enum cairn_code print_result(const struct cairn_cli *cli, const json_t *j
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code confirm(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                               const struct cairn_msg_version_row *version,
-                               struct cairn_error *err) {
+static enum cairn_code confirm_rm(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                  const struct cairn_msg_version_row *version,
+                                  struct cairn_error *err) {
     char size[24], answer[8] = "";
     if (cli->yes) return CAIRN_OK;
     if (!isatty(STDIN_FILENO)) {
@@ -170,7 +170,7 @@ static enum cairn_code remove_one(struct cairn_cli *cli, struct cairn_error *err
     CAIRN_TRY(read_ref(cli, &ref, err));
     CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &found, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, found, &version, err));
-    CAIRN_TRY(confirm(cli, &ref, &version, err));
+    CAIRN_TRY(confirm_rm(cli, &ref, &version, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, version.version);
     CAIRN_TRY(
         cairn_cli_call(cli, &ref, (struct cairn_cli_call){.method = "DELETE"}, &removed, err));

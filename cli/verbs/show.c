@@ -12,7 +12,7 @@
 
 #define LIST_MAX 1000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag show_flags[] = {
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read the store itself, without a server: a folder or s3://bucket/prefix."},
     {"why", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(why), 0, NULL,
@@ -64,9 +64,9 @@ static void print_opaque(const json_t *shards) {
                cairn_cli_counted(count, "shard", "shards").text, json_array_size(shards));
 }
 
-static enum cairn_code list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                            const char *what, json_t **ret, bool *ret_more,
-                            struct cairn_error *err) {
+static enum cairn_code list_part(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                 const char *what, json_t **ret, bool *ret_more,
+                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_cli_path(ref, what, &path, err));
     *ret = json_array();
@@ -120,9 +120,9 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     if (!cli->store) {
         /* By its id: a step may mean another version by now. */
         cairn_text_copy(ref.version, sizeof ref.version, version.version);
-        CAIRN_TRY(list(cli, &ref, "/shards", &shown->shards, &more_shards, err));
+        CAIRN_TRY(list_part(cli, &ref, "/shards", &shown->shards, &more_shards, err));
         if (version.layout)
-            CAIRN_TRY(list(cli, &ref, "/tensors", &shown->tensors, &more_tensors, err));
+            CAIRN_TRY(list_part(cli, &ref, "/tensors", &shown->tensors, &more_tensors, err));
     }
     CAIRN_TRY(print_list(cli, shown->shards, "shards", more_shards, &shard_table, err));
     if (version.layout) {
@@ -144,7 +144,7 @@ static enum cairn_code show_why(const struct cairn_cli *cli, struct cairn_error 
     return cairn_cli_print_why(cli, &ref, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_show(struct cairn_cli *cli, struct cairn_error *err) {
     if (cli->why) return show_why(cli, err);
     struct cairn_cli_stored shown = {0};
     enum cairn_code code = show(cli, &shown, err);
@@ -159,9 +159,9 @@ const struct cairn_cli_verb cairn_cli_verb_show = {
     .examples = "  cairn show llm/7b\n"
                 "  cairn show llm/7b --why                         (what does the save wait for?)\n"
                 "  cairn show llm/7b@latest --store s3://bucket/cairn   (no server needed)\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = show_flags,
+    .flag_count = CAIRN_COUNT(show_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_show,
 };

@@ -13,7 +13,7 @@
 
 #define TOKENS_MAX 10016
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag token_flags[] = {
     {"scope", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(scopes), 0, "LIST",
      "Create: what it allows: read, write, retain, admin; commas between."},
     {"project", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(project), 0, "GLOB",
@@ -75,7 +75,7 @@ static void close_out(const struct out *out, enum cairn_code code) {
 }
 
 /* One that a site gives to its servers (admin-token-file): no server is asked. */
-static enum cairn_code generate(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code generate_token(const struct cairn_cli *cli, struct cairn_error *err) {
     char text[CAIRN_TOKEN_TEXT_BYTES];
     struct cairn_token_key key;
     struct out out;
@@ -102,7 +102,7 @@ static enum cairn_code need_bounds(const struct cairn_cli *cli, struct cairn_err
 }
 
 /* The token alone on standard output, so that it can go into a file that nobody else reads. */
-static enum cairn_code create(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code create_token(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL, *body = NULL, *array = NULL;
     struct cairn_msg_token_made made = {0};
     unsigned scopes = 0;
@@ -131,8 +131,8 @@ static enum cairn_code create(const struct cairn_cli *cli, struct cairn_error *e
     return CAIRN_OK;
 }
 
-static enum cairn_code print_row(const struct cairn_cli *cli, const json_t *item,
-                                 struct cairn_error *err) {
+static enum cairn_code print_token(const struct cairn_cli *cli, const json_t *item,
+                                   struct cairn_error *err) {
     struct cairn_msg_token_row row = {0};
     char scopes[CAIRN_SCOPES_TEXT_BYTES] = "", line[700];
     unsigned bits = 0;
@@ -152,13 +152,13 @@ static enum cairn_code print_row(const struct cairn_cli *cli, const json_t *item
     return CAIRN_OK;
 }
 
-static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code list_tokens(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     size_t index = 0;
     json_t *item = NULL;
     CAIRN_TRY(cairn_cli_list(cli, "/v1/tokens", TOKENS_MAX, items, NULL, err));
     if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(items, true, err);
-    json_array_foreach(items, index, item) CAIRN_TRY(print_row(cli, item, err));
+    json_array_foreach(items, index, item) CAIRN_TRY(print_token(cli, item, err));
     return flush(err);
 }
 
@@ -214,9 +214,9 @@ static enum cairn_code whoami(const struct cairn_cli *cli, struct cairn_error *e
 static enum cairn_code run_token(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0];
     bool two = cli->argument_count == 2;
-    if (!strcmp(what, "create")) return create(cli, err);
-    if (!strcmp(what, "generate") && !two) return generate(cli, err);
-    if (!strcmp(what, "list") && !two) return list(cli, err);
+    if (!strcmp(what, "create")) return create_token(cli, err);
+    if (!strcmp(what, "generate") && !two) return generate_token(cli, err);
+    if (!strcmp(what, "list") && !two) return list_tokens(cli, err);
     if (!strcmp(what, "revoke") && two) return revoke_token(cli, err);
     if (!strcmp(what, "whoami") && !two) return whoami(cli, err);
     return cairn_fail(err, CAIRN_INVALID,
@@ -230,8 +230,8 @@ const struct cairn_cli_verb cairn_cli_verb_token = {
     .purpose = "Who may do what at a server.",
     .examples = "  cairn token create --scope read,write --project 'nlp-*' --out ci.token ci\n"
                 "  cairn token list\n  cairn token revoke --children keep 4f1c9a0b7d22e6c3\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = token_flags,
+    .flag_count = CAIRN_COUNT(token_flags),
     .arguments_min = 1,
     .arguments_max = 2,
     .run = run_token,

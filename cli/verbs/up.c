@@ -19,7 +19,7 @@
 #define LOOK_EVERY_MS 200
 #define SOCKET_PATH_MAX 107
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag up_flags[] = {
     {"listen", 'l', CAIRN_CLI_TEXT, CAIRN_CLI_AT(listen), 0, "ADDRESS",
      "Where the server listens; default 127.0.0.1:7420; port 0 picks one."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
@@ -129,8 +129,8 @@ static enum cairn_code start_uploader(const struct cairn_cli *cli, struct up *up
                                   up->ready_file, READY_MS, err);
 }
 
-static enum cairn_code tell(const struct cairn_cli *cli, const struct up *up,
-                            struct cairn_error *err) {
+static enum cairn_code tell_up(const struct cairn_cli *cli, const struct up *up,
+                               struct cairn_error *err) {
     if (cli->output != CAIRN_CLI_TABLE) {
         CAIRN_AUTO_JSON json_t *answer =
             json_pack("{s:s, s:s, s:s}", "url", up->url, "socket", up->socket, "store", up->store);
@@ -149,7 +149,7 @@ static enum cairn_code tell(const struct cairn_cli *cli, const struct up *up,
 }
 
 /* Until a signal comes (CAIRN_OK) or one of them ends by itself. */
-static enum cairn_code watch(struct up *up, int signals, struct cairn_error *err) {
+static enum cairn_code watch_daemons(struct up *up, int signals, struct cairn_error *err) {
     struct pollfd wait = {.fd = signals, .events = POLLIN};
     for (;;) {
         int status = 0;
@@ -163,7 +163,7 @@ static enum cairn_code watch(struct up *up, int signals, struct cairn_error *err
     }
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_up(struct cairn_cli *cli, struct cairn_error *err) {
     static struct up up; /* several long paths: kept off the stack */
     sigset_t stop;
     cairn_cli_interrupt_block(&stop);
@@ -172,8 +172,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(place(cli, &up, err));
     enum cairn_code code = start_server(cli, &up, err);
     if (code == CAIRN_OK) code = start_uploader(cli, &up, err);
-    if (code == CAIRN_OK) code = tell(cli, &up, err);
-    if (code == CAIRN_OK) code = watch(&up, signals, err);
+    if (code == CAIRN_OK) code = tell_up(cli, &up, err);
+    if (code == CAIRN_OK) code = watch_daemons(&up, signals, err);
     /* The uploader first: it finishes what was staged while the server can still commit it. */
     if (up.uploader.pid || up.server.pid) fprintf(stderr, "stopping\n");
     cairn_cli_daemon_stop(&up.uploader);
@@ -188,9 +188,9 @@ const struct cairn_cli_verb cairn_cli_verb_up = {
     .examples = "  cairn up ./cairn\n"
                 "  cairn up ./cairn --listen 127.0.0.1:0 --json\n"
                 "  cairn up ./cairn --store s3://bucket/cairn\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = up_flags,
+    .flag_count = CAIRN_COUNT(up_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_up,
 };

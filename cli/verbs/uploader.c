@@ -17,7 +17,7 @@
 #define LOOK_MS 200
 #define DRAIN_DEFAULT_MS 600000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag uploader_flags[] = {
     {"wait", 'w', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
      "Of drain: until all that was staged is stored and told, at most --timeout (10min)."},
 };
@@ -192,7 +192,7 @@ static enum cairn_code drain(const struct cairn_cli *cli, struct ask *at, struct
     return code ? code : flushed(err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_uploader(struct cairn_cli *cli, struct cairn_error *err) {
     struct ask at = {.json = NULL};
     bool draining = !strcmp(cli->arguments[0], "drain");
     if (!draining && (strcmp(cli->arguments[0], "status") != 0 || cli->follow))
@@ -210,9 +210,9 @@ const struct cairn_cli_verb cairn_cli_verb_uploader = {
     .purpose = "How this node's uploader stands; or let it finish, and nobody new in.",
     .examples = "  cairn uploader status\n  cairn uploader drain --wait --timeout 110s\n"
                 "  cairn uploader status --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = uploader_flags,
+    .flag_count = CAIRN_COUNT(uploader_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_uploader,
 };

@@ -9,9 +9,9 @@
 #include "common/text.h"
 
 #define UPLOADS_MAX 100000
-#define ASK_MS 200
+#define UPLOADS_ASK_MS 200
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag uploads_flags[] = {
     {"now", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(now), 0, NULL,
      "Of ls: let the server look at the store first; by itself it does once an hour."},
 };
@@ -30,17 +30,17 @@ static void cell_state(const union cairn_cli_row *row, char *ret, size_t capacit
 static void cell_key(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->upload.key);
 }
-static const struct cairn_cli_column columns[] = {
+static const struct cairn_cli_column upload_columns[] = {
     {"SIZE", true, cell_size},
     {"BEGUN", false, cell_begun},
     {"VERSION IS", false, cell_state},
     {"KEY", false, cell_key},
 };
 static const union cairn_cli_row none = {.upload = {.bytes = CAIRN_MESSAGE_NONE}};
-static const struct cairn_cli_table table = {
-    CAIRN_MESSAGE_upload_row, columns, CAIRN_COUNT(columns), cell_key, &none};
+static const struct cairn_cli_table upload_table = {
+    CAIRN_MESSAGE_upload_row, upload_columns, CAIRN_COUNT(upload_columns), cell_key, &none};
 
-static enum cairn_code sum(const json_t *uploads, struct cairn_error *err) {
+static enum cairn_code note_sum(const json_t *uploads, struct cairn_error *err) {
     uint64_t bytes = 0;
     char size[24];
     size_t index = 0;
@@ -57,7 +57,7 @@ static enum cairn_code sum(const json_t *uploads, struct cairn_error *err) {
 }
 
 /* The server looks once an hour by itself; here until one that began now is over. */
-static enum cairn_code look(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code look_for_uploads(const struct cairn_cli *cli, struct cairn_error *err) {
     const struct cairn_cli_call call = {.method = "POST", .tail = "/uploads"};
     for (;;) {
         CAIRN_AUTO_JSON json_t *json = NULL;
@@ -65,16 +65,16 @@ static enum cairn_code look(const struct cairn_cli *cli, struct cairn_error *err
         CAIRN_TRY(cairn_cli_call(cli, NULL, call, &json, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_upload_look, json, &said, err));
         if (!said.looking) return CAIRN_OK;
-        (void)poll(NULL, 0, ASK_MS);
+        (void)poll(NULL, 0, UPLOADS_ASK_MS);
     }
 }
 
-static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code list_uploads(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *uploads = json_array();
-    if (cli->now) CAIRN_TRY(look(cli, err));
+    if (cli->now) CAIRN_TRY(look_for_uploads(cli, err));
     CAIRN_TRY(cairn_cli_list(cli, "/v1/uploads", UPLOADS_MAX, uploads, NULL, err));
-    CAIRN_TRY(cairn_cli_print(cli, uploads, &table, err));
-    return cli->output == CAIRN_CLI_TABLE ? sum(uploads, err) : CAIRN_OK;
+    CAIRN_TRY(cairn_cli_print(cli, uploads, &upload_table, err));
+    return cli->output == CAIRN_CLI_TABLE ? note_sum(uploads, err) : CAIRN_OK;
 }
 
 static enum cairn_code abort_one(const struct cairn_cli *cli, const char *version,
@@ -99,9 +99,9 @@ static enum cairn_code abort_one(const struct cairn_cli *cli, const char *versio
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_uploads(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0];
-    if (!strcmp(what, "ls") && cli->argument_count == 1) return list(cli, err);
+    if (!strcmp(what, "ls") && cli->argument_count == 1) return list_uploads(cli, err);
     if (!strcmp(what, "abort") && cli->argument_count == 2)
         return abort_one(cli, cli->arguments[1], err);
     return cairn_fail(err, CAIRN_INVALID, "want ls, or abort VERSION-ID, not \"%.40s\"; usage: %s",
@@ -114,9 +114,9 @@ const struct cairn_cli_verb cairn_cli_verb_uploads = {
     .purpose = "Uploads in the store that no save will end.",
     .examples = "  cairn uploads ls\n  cairn uploads ls --now --json\n"
                 "  cairn uploads abort ckpt_0f0f1c1e-5a55-8c6b-9d4b-0b3f6a5f9f01\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = uploads_flags,
+    .flag_count = CAIRN_COUNT(uploads_flags),
     .arguments_min = 1,
     .arguments_max = 2,
-    .run = run,
+    .run = run_uploads,
 };

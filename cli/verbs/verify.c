@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "store/audit.h"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag verify_flags[] = {
     {"all", 'a', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(whole_run), 0, NULL,
      "Every version of the run, or of all runs where none is named."},
     {"metadata", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(metadata_only), 0, NULL,
@@ -71,7 +71,8 @@ static const char *store_of(const struct findings *findings) {
     return first && !cairn_msg_verified_copy_read(first, "", &copy, NULL) ? copy.store : "";
 }
 
-static void add(struct findings *findings, const char *what, const char *key, const char *detail) {
+static void add_finding(struct findings *findings, const char *what, const char *key,
+                        const char *detail) {
     json_t *finding = CAIRN_PACK(finding, .what = what, .key = key, .detail = detail,
                                  .store = store_of(findings));
     (void)!json_array_append_new(findings->list, finding);
@@ -88,7 +89,7 @@ static void take_finding(void *owner, enum cairn_store_finding finding, const ch
                          const char *text) {
     const char *what = cairn_store_finding_text(finding);
     cairn_cli_note("cairn: %s %s: %s", kind_of(what, false), key, text);
-    add(owner, cairn_store_finding_text(finding), key, text);
+    add_finding(owner, cairn_store_finding_text(finding), key, text);
 }
 
 /* A shard whose bytes are wrong; that it is missing was found before. */
@@ -98,7 +99,7 @@ static void take_bad_shard(void *owner, uint32_t shard, const char *why) {
     struct cairn_key key;
     cairn_key_shard(&version->place, cairn_view_of(version->manifest.shards[shard].name), &key);
     if (!is_listed(findings, key.text))
-        add(findings, cairn_store_finding_text(CAIRN_STORE_FINDING_OBJECT), key.text, why);
+        add_finding(findings, cairn_store_finding_text(CAIRN_STORE_FINDING_OBJECT), key.text, why);
 }
 
 static enum cairn_code audit_store(struct findings *findings, struct cairn_error *err) {
@@ -161,8 +162,8 @@ static enum cairn_code take_answer(struct findings *findings, const json_t *json
     return CAIRN_OK;
 }
 
-static enum cairn_code post(const struct findings *findings, const json_t *body, json_t **ret,
-                            struct cairn_error *err) {
+static enum cairn_code post_verify(const struct findings *findings, const json_t *body,
+                                   json_t **ret, struct cairn_error *err) {
     const struct cairn_cli_source *source = findings->source;
     struct cairn_cli_ref ref = {.name = source->version.place.name};
     struct cairn_cli_call call = {.method = "POST", .tail = "/verify", .body = body};
@@ -173,7 +174,7 @@ static enum cairn_code post(const struct findings *findings, const json_t *body,
 static enum cairn_code audit_server(struct findings *findings, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_verified answer = {0};
-    CAIRN_TRY(post(findings, NULL, &json, err));
+    CAIRN_TRY(post_verify(findings, NULL, &json, err));
     return take_answer(findings, json, &answer, err);
 }
 
@@ -254,7 +255,7 @@ static enum cairn_code read_copies(struct findings *findings, struct read *ret,
         CAIRN_PACK(verify, .read = true, .repair = cli->repair,
                    .part = cli->subset ? subset.part : 0, .parts = cli->subset ? subset.parts : 0);
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the call");
-    CAIRN_TRY(post(findings, body, &begun, err));
+    CAIRN_TRY(post_verify(findings, body, &begun, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &operation, err));
     CAIRN_TRY(cairn_cli_operation_follow(cli, "verify", operation.id, &row, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, row, &operation, err));
@@ -280,8 +281,8 @@ static enum cairn_code judge_copies(const struct findings *findings, struct cair
 
 /* ---- the whole ---- */
 
-static enum cairn_code report(const struct findings *findings, const struct read *read,
-                              struct cairn_error *err) {
+static enum cairn_code report_verified(const struct findings *findings, const struct read *read,
+                                       struct cairn_error *err) {
     const struct cairn_cli *cli = findings->source->cli;
     const struct cairn_version_place *place = &findings->source->version.place;
     bool damaged = findings->damaged || read->bad;
@@ -316,7 +317,7 @@ static enum cairn_code report(const struct findings *findings, const struct read
 
 /* What belongs to the version first: where manifest or checksums are damaged no shard can be
  * read, and that was said then. */
-static enum cairn_code verify(struct findings *findings, struct cairn_error *err) {
+static enum cairn_code verify_version(struct findings *findings, struct cairn_error *err) {
     struct cairn_cli_source *source = findings->source;
     struct read read = {0};
     struct cairn_error why = {0};
@@ -335,7 +336,7 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
     } else {
         CAIRN_TRY(read_shards(findings, &read, err));
     }
-    CAIRN_TRY(report(findings, &read, err));
+    CAIRN_TRY(report_verified(findings, &read, err));
     if (read.code && read.bad < 2) {
         if (err) *err = read.why;
         return read.code;
@@ -357,7 +358,7 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
 static enum cairn_code verify_source(struct cairn_cli_source *source, struct cairn_error *err) {
     struct findings findings = {.source = source, .list = json_array(), .copies = json_array()};
     enum cairn_code code = findings.list && findings.copies
-                               ? verify(&findings, err)
+                               ? verify_version(&findings, err)
                                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the findings");
     json_decref(findings.list);
     json_decref(findings.copies);
@@ -373,7 +374,7 @@ static enum cairn_code verify_one(const struct cairn_cli *cli, const struct cair
     return code;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_verify(struct cairn_cli *cli, struct cairn_error *err) {
     uint64_t part, parts;
     if (!cli->whole_run && (!cli->arguments[0] || cli->resume))
         return cairn_fail(err, CAIRN_INVALID, "%s",
@@ -399,9 +400,9 @@ const struct cairn_cli_verb cairn_cli_verb_verify = {
     .examples = "  cairn verify llm/7b@latest\n"
                 "  cairn verify llm/7b@1200 --repair\n"
                 "  cairn verify --all --resume verified.txt\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = verify_flags,
+    .flag_count = CAIRN_COUNT(verify_flags),
     .arguments_min = 0,
     .arguments_max = 1,
-    .run = run,
+    .run = run_verify,
 };

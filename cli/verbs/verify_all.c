@@ -17,7 +17,7 @@
 
 #define NOTES_BYTES_MAX (256 * CAIRN_MIB)
 
-struct all {
+struct all_versions {
     const struct cairn_cli *cli;
     enum cairn_code (*one)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                            struct cairn_error *err);
@@ -29,7 +29,7 @@ struct all {
 
 /* ---- --resume ---- */
 
-static enum cairn_code open_notes(struct all *all) {
+static enum cairn_code open_notes(struct all_versions *all) {
     const char *path = all->cli->resume;
     struct cairn_error why = {0};
     if (!path) return CAIRN_OK;
@@ -43,7 +43,7 @@ static enum cairn_code open_notes(struct all *all) {
 }
 
 /* A version that was read for its metadata alone is none whose bytes were read. */
-static void note_of(const struct all *all, const char *version, char ret[160]) {
+static void note_of(const struct all_versions *all, const char *version, char ret[160]) {
     const struct cairn_cli *cli = all->cli;
     snprintf(ret, 160, "%s %.60s\n", version,
              cli->metadata_only ? "metadata"
@@ -51,13 +51,13 @@ static void note_of(const struct all *all, const char *version, char ret[160]) {
                                 : "whole");
 }
 
-static bool is_noted(const struct all *all, const char *version) {
+static bool is_noted(const struct all_versions *all, const char *version) {
     char text[160];
     note_of(all, version, text);
     return all->notes.size && memmem(all->notes.data, all->notes.size, text, strlen(text));
 }
 
-static enum cairn_code note_good(const struct all *all, const char *version) {
+static enum cairn_code note_good(const struct all_versions *all, const char *version) {
     char text[160];
     if (all->notes_fd < 0) return CAIRN_OK;
     note_of(all, version, text);
@@ -69,7 +69,7 @@ static enum cairn_code note_good(const struct all *all, const char *version) {
 
 /* ---- versions ---- */
 
-static enum cairn_code verify_version(struct all *all, const struct cairn_cli_ref *ref) {
+static enum cairn_code verify_version(struct all_versions *all, const struct cairn_cli_ref *ref) {
     struct cairn_error why = {0};
     if (is_noted(all, ref->version)) {
         all->passed++;
@@ -91,8 +91,8 @@ static enum cairn_code verify_version(struct all *all, const struct cairn_cli_re
                         ref->version);
 }
 
-static enum cairn_code list_versions(const struct all *all, const struct cairn_cli_ref *ref,
-                                     json_t *items) {
+static enum cairn_code list_versions(const struct all_versions *all,
+                                     const struct cairn_cli_ref *ref, json_t *items) {
     const struct cairn_cli *cli = all->cli;
     CAIRN_AUTO(buf) path = {0};
     if (cli->store)
@@ -101,7 +101,7 @@ static enum cairn_code list_versions(const struct all *all, const struct cairn_c
     return cairn_cli_list(cli, path.data, CAIRN_CLI_VERIFY_MAX, items, NULL, all->err);
 }
 
-static enum cairn_code verify_run(struct all *all, const struct cairn_cli_ref *run) {
+static enum cairn_code verify_run(struct all_versions *all, const struct cairn_cli_ref *run) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     if (!items) return cairn_fail(all->err, CAIRN_NO_MEMORY, "no memory for the list");
     CAIRN_TRY(list_versions(all, run, items));
@@ -117,7 +117,7 @@ static enum cairn_code verify_run(struct all *all, const struct cairn_cli_ref *r
     return CAIRN_OK;
 }
 
-static enum cairn_code verify_site(struct all *all) {
+static enum cairn_code verify_site(struct all_versions *all) {
     const struct cairn_cli *cli = all->cli;
     CAIRN_AUTO_JSON json_t *items = json_array();
     if (!items) return cairn_fail(all->err, CAIRN_NO_MEMORY, "no memory for the list");
@@ -140,7 +140,7 @@ static enum cairn_code verify_site(struct all *all) {
     return CAIRN_OK;
 }
 
-static enum cairn_code verify(struct all *all) {
+static enum cairn_code verify_listed(struct all_versions *all) {
     const struct cairn_cli *cli = all->cli;
     struct cairn_cli_ref run;
     CAIRN_TRY(open_notes(all));
@@ -164,12 +164,12 @@ enum cairn_code cairn_cli_verify_all(const struct cairn_cli *cli,
                                                             const struct cairn_cli_ref *ref,
                                                             struct cairn_error *err),
                                      struct cairn_error *err) {
-    struct all all = {.cli = cli,
+    struct all_versions all = {.cli = cli,
                       .one = one,
                       .notes = {.limit = NOTES_BYTES_MAX},
                       .notes_fd = -1,
                       .err = err};
-    enum cairn_code code = verify(&all);
+    enum cairn_code code = verify_listed(&all);
     if (all.notes_fd >= 0) close(all.notes_fd);
     cairn_buf_release(&all.notes);
     return code;

@@ -11,10 +11,10 @@
 #include "common/clock.h"
 #include "common/text.h"
 
-#define TIMEOUT_DEFAULT_MS 600000
+#define WAIT_TIMEOUT_MS 600000
 #define RETRY_MS 500       /* where the server does not hold the answer that there is none */
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag wait_flags[] = {
     {"for", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(wait_for), 0, "STATE",
      "committed (the default), or begun, decided, staged, durable, aborted, promoted:STORE, "
      "trashed, deleted, gone."},
@@ -52,8 +52,8 @@ static const char *word_of(const struct look *look, char ret[16]) {
 
 /* ---- looking ---- */
 
-static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                           struct look *look, json_t **ret, struct cairn_error *err) {
+static enum cairn_code ask_version(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                   struct look *look, json_t **ret, struct cairn_error *err) {
     char tail[80], word[16];
     snprintf(tail, sizeof tail, "?for=%s%s%s", word_of(look, word), look->what.store[0] ? ":" : "",
              look->what.store);
@@ -65,7 +65,7 @@ static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_r
 static enum cairn_code look_once(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
                                  struct look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
-    enum cairn_code code = ask(cli, ref, look, &json, err);
+    enum cairn_code code = ask_version(cli, ref, look, &json, err);
     bool none = code == CAIRN_NOT_FOUND || code == CAIRN_NOT_YET;
     bool trimmed = none && look->json; /* its row, long after it is gone */
     look->deleted = code == CAIRN_DELETED || trimmed;
@@ -169,7 +169,7 @@ static enum cairn_code check_newer(const struct cairn_cli *cli, const struct cai
     return cairn_fail(err, CAIRN_INVALID, "--newer-than takes a step or a version id");
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_wait(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     struct look look = {0};
     enum cairn_code said =
@@ -181,7 +181,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         return cairn_cli_operation_wait(cli, cli->arguments[0], err);
     }
     CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
-    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
+    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : WAIT_TIMEOUT_MS;
     look.patience.deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
     cli->timeout_ms = 0; /* of the whole wait, not of each request */
     if (cli->newer_than) CAIRN_TRY(check_newer(cli, &ref, err));
@@ -198,9 +198,9 @@ const struct cairn_cli_verb cairn_cli_verb_wait = {
     .examples = "  cairn wait llm/7b@1200 --timeout 10min\n"
                 "  cairn wait llm/7b@1200 --for promoted:archive\n"
                 "  cairn wait llm/7b --newer-than 1200 --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = wait_flags,
+    .flag_count = CAIRN_COUNT(wait_flags),
     .arguments_min = 1,
     .arguments_max = 1,
-    .run = run,
+    .run = run_wait,
 };

@@ -17,11 +17,11 @@
 
 #define RANKS_MAX 256
 #define ROWS_MAX 1000000
-#define ANSWER_MS 10000
+#define NAME_MS 10000
 #define CALL_MS 60000
 #define RUN_PREFIX "warmup-"
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag warmup_flags[] = {
     {"ranks", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(ranks), 0, "N",
      "Of node: ranks of the job on this node; default 1."},
     {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
@@ -42,14 +42,14 @@ static void cell_found(const union cairn_cli_row *row, char *ret, size_t capacit
 static void cell_reason(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->probe.reason ? row->probe.reason : "");
 }
-static const struct cairn_cli_column columns[] = {
+static const struct cairn_cli_column probe_columns[] = {
     {"NODE", false, cell_node},
     {"RANK", true, cell_rank},
     {"FOUND", false, cell_found},
     {"REASON", false, cell_reason},
 };
-static const struct cairn_cli_table table = {CAIRN_MESSAGE_probe_row, columns, CAIRN_COUNT(columns),
-                                             cell_rank, NULL};
+static const struct cairn_cli_table probe_table = {CAIRN_MESSAGE_probe_row, probe_columns,
+                                                   CAIRN_COUNT(probe_columns), cell_rank, NULL};
 
 /* ---- node ---- */
 
@@ -73,7 +73,7 @@ static enum cairn_code name_node(struct warm *warm, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_TRY(cairn_cli_uploader_open(warm->socket, &link, err));
     enum cairn_code code = cairn_cli_uploader_ask(
-        &link, CAIRN_PACK(status, 0), cairn_deadline_in(&cairn_clock_real, ANSWER_MS), &json, err);
+        &link, CAIRN_PACK(status, 0), cairn_deadline_in(&cairn_clock_real, NAME_MS), &json, err);
     cairn_cli_uploader_close(&link);
     if (!code) code = cairn_cli_reply_read(CAIRN_MESSAGE_report, json, &report, err);
     if (code) return code;
@@ -142,7 +142,7 @@ static enum cairn_code warm_all(const struct cairn_cli *cli, struct warm *warm,
         if (why.code && !failed++) first = why;
         CAIRN_TRY(add_row(warm, rank, &why, rows, err));
     }
-    CAIRN_TRY(cairn_cli_print(cli, rows, &table, err));
+    CAIRN_TRY(cairn_cli_print(cli, rows, &probe_table, err));
     if (!failed) return CAIRN_OK;
     if (err) *err = first;
     return cairn_within(err, first.code, "node %s: %u of %u ranks could not save", warm->node,
@@ -151,19 +151,20 @@ static enum cairn_code warm_all(const struct cairn_cli *cli, struct warm *warm,
 
 /* ---- */
 
-static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code list_probes(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *rows = json_array();
     struct cairn_run_name name;
     char path[2 * CAIRN_NAME_BYTES_MAX + 40];
     CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &name, err));
     snprintf(path, sizeof path, "/v1/runs/%s/%s/probes", name.project, name.run);
     CAIRN_TRY(cairn_cli_list(cli, path, ROWS_MAX, rows, NULL, err));
-    return cairn_cli_print(cli, rows, &table, err);
+    return cairn_cli_print(cli, rows, &probe_table, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_warmup(struct cairn_cli *cli, struct cairn_error *err) {
     struct warm warm;
-    if (!strcmp(cli->arguments[0], "ls") && !cli->ranks && !cli->bytes) return list(cli, err);
+    if (!strcmp(cli->arguments[0], "ls") && !cli->ranks && !cli->bytes)
+        return list_probes(cli, err);
     if (strcmp(cli->arguments[0], "node") != 0)
         return cairn_fail(err, CAIRN_INVALID, "want node PROJECT, or ls PROJECT/RUN; usage: %s",
                           cairn_cli_verb_warmup.synopsis);
@@ -180,9 +181,9 @@ const struct cairn_cli_verb cairn_cli_verb_warmup = {
     .examples = "  cairn warmup node llm --ranks 8 --bytes 20GiB\n"
                 "  srun --ntasks-per-node=1 cairn warmup node llm --json\n"
                 "  cairn warmup ls llm/7b\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = warmup_flags,
+    .flag_count = CAIRN_COUNT(warmup_flags),
     .arguments_min = 2,
     .arguments_max = 2,
-    .run = run,
+    .run = run_warmup,
 };

@@ -15,7 +15,7 @@
 #define AGAIN_MS 500 /* while no server answers, and until the run is there */
 #define PAGE 1000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag watch_flags[] = {
     {"until", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(until), 0, "EVENT",
      "End with it: committed, aborted, any event's name, or idle: nothing is being saved."},
     {"every", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(every_ms), 0, "TIME",
@@ -103,7 +103,7 @@ static bool is_of_version(const struct watch *watch) {
 /* ---- events ---- */
 
 /* The one version that is watched has an end of its own. */
-static void judge(struct watch *watch, const struct cairn_msg_event_row *row) {
+static void judge_event(struct watch *watch, const struct cairn_msg_event_row *row) {
     const char *until = watch->cli->until;
     if (until ? is_event(until, row->event)
               : is_of_version(watch) && is_event("committed", row->event)) {
@@ -129,7 +129,7 @@ static enum cairn_code take_events(struct watch *watch, const json_t *items,
             continue;
         CAIRN_TRY(cairn_cli_watch_view_event(&watch->view, item, err));
         watch->looked_ms = 0; /* how far saves are has changed, too */
-        judge(watch, &row);
+        judge_event(watch, &row);
         if (watch->seen || watch->ended.code) return CAIRN_OK;
     }
     return CAIRN_OK;
@@ -183,7 +183,7 @@ static enum cairn_code look_at_end(struct watch *watch, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-static enum cairn_code look(struct watch *watch, struct cairn_error *err) {
+static enum cairn_code look_at_saves(struct watch *watch, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_watched_look(watch->cli, &watch->scope, &watch->watched, err));
     watch->looked_ms = cairn_mono_ms();
     CAIRN_TRY(cairn_cli_watch_view_saves(&watch->view, &watch->watched, err));
@@ -201,7 +201,7 @@ static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
     if (watch->seen || watch->ended.code) return CAIRN_OK;
     if (first) CAIRN_TRY(look_at_end(watch, err));
     if (!first && cairn_mono_ms() - watch->looked_ms < watch->every_ms) return CAIRN_OK;
-    return look(watch, err);
+    return look_at_saves(watch, err);
 }
 
 /* A server that is away is waited for, and what it tells then goes on behind the last event; from
@@ -245,7 +245,7 @@ static enum cairn_code follow(struct watch *watch, struct cairn_error *err) {
     return watch->ended.code;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_watch(struct cairn_cli *cli, struct cairn_error *err) {
     struct watch watch = {.cli = cli};
     CAIRN_TRY(check_until(cli->until, err));
     watch.deadline = cli->timeout_ms ? cairn_deadline_in(&cairn_clock_real, cli->timeout_ms)
@@ -268,8 +268,8 @@ const struct cairn_cli_verb cairn_cli_verb_watch = {
     .examples = "  cairn watch llm/7b@1400\n"
                 "  cairn watch llm/7b --until committed --timeout 10min\n"
                 "  cairn watch llm --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
+    .flags = watch_flags,
+    .flag_count = CAIRN_COUNT(watch_flags),
     .arguments_max = 1,
-    .run = run,
+    .run = run_watch,
 };

@@ -24,7 +24,7 @@ bool cairn_cli_scope_has(const struct cairn_cli_scope *scope, const char *projec
 
 /* ---- one version ---- */
 
-static void add(uint64_t *sum, uint64_t more) {
+static void add_known(uint64_t *sum, uint64_t more) {
     if (more != CAIRN_MESSAGE_NONE) *sum += more;
 }
 
@@ -36,10 +36,10 @@ static enum cairn_code read_node(const json_t *item, struct cairn_cli_watched_sa
                                       .parts_done = CAIRN_MESSAGE_NONE,
                                       .parts_total = CAIRN_MESSAGE_NONE};
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_node, item, &said, err));
-    add(&save->bytes_done, said.done_bytes);
-    add(&save->bytes_total, said.total_bytes);
-    add(&save->parts_done, said.parts_done);
-    add(&save->parts_total, said.parts_total);
+    add_known(&save->bytes_done, said.done_bytes);
+    add_known(&save->bytes_total, said.total_bytes);
+    add_known(&save->parts_done, said.parts_done);
+    add_known(&save->parts_total, said.parts_total);
     save->waited_count += said.waited_for;
     if (save->node_count == CAIRN_CLI_WATCHED_NODES) return CAIRN_OK;
     struct cairn_cli_watched_node *node = &save->nodes[save->node_count++];
@@ -97,13 +97,13 @@ static void take_rate(const struct cairn_cli_watched *before, struct cairn_cli_w
 
 /* ---- all that are open ---- */
 
-struct look {
+struct watched_look {
     const struct cairn_cli *cli;
     const struct cairn_cli_scope *scope;
     struct cairn_cli_watched found;
 };
 
-static enum cairn_code look_at_version(struct look *look, const struct cairn_cli_ref *run,
+static enum cairn_code look_at_version(struct watched_look *look, const struct cairn_cli_ref *run,
                                        const char *version, struct cairn_error *err) {
     struct cairn_cli_ref ref = *run;
     struct cairn_cli_watched_save *save = &look->found.saves[look->found.save_count];
@@ -123,7 +123,7 @@ static enum cairn_code look_at_version(struct look *look, const struct cairn_cli
     return CAIRN_OK;
 }
 
-static enum cairn_code look_at_run(struct look *look, const char *project, const char *run,
+static enum cairn_code look_at_run(struct watched_look *look, const char *project, const char *run,
                                    struct cairn_error *err) {
     struct cairn_cli_ref ref = {0};
     struct cairn_msg_liveness facts = {0};
@@ -147,7 +147,7 @@ static enum cairn_code look_at_run(struct look *look, const char *project, const
 }
 
 /* A run whose save is open is idle since never. */
-static enum cairn_code look_at_runs(struct look *look, struct cairn_error *err) {
+static enum cairn_code look_at_runs(struct watched_look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array();
     char path[CAIRN_NAME_BYTES_MAX + 32] = "/v1/runs";
     const char *project = look->scope->project;
@@ -167,7 +167,7 @@ static enum cairn_code look_at_runs(struct look *look, struct cairn_error *err) 
 enum cairn_code cairn_cli_watched_look(const struct cairn_cli *cli,
                                        const struct cairn_cli_scope *scope,
                                        struct cairn_cli_watched *watched, struct cairn_error *err) {
-    struct look look = {.cli = cli, .scope = scope};
+    struct watched_look look = {.cli = cli, .scope = scope};
     enum cairn_code code = scope->run[0] ? look_at_run(&look, scope->project, scope->run, err)
                                          : look_at_runs(&look, err);
     if (code) {

@@ -28,13 +28,13 @@ static void cell_letters(const union cairn_cli_row *row, char *ret, size_t capac
 static void cell_cause(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->webhook.cause ? row->webhook.cause : "");
 }
-static const struct cairn_cli_column columns[] = {
+static const struct cairn_cli_column webhook_columns[] = {
     {"NAME", false, cell_name},     {"TOLD", true, cell_delivered},
     {"BEHIND", true, cell_behind},  {"DEAD LETTERS", true, cell_letters},
     {"RECEIVER", false, cell_host}, {"LAST FAILURE", false, cell_cause},
 };
-static const struct cairn_cli_table table = {CAIRN_MESSAGE_webhook_row, columns,
-                                             CAIRN_COUNT(columns), cell_name, NULL};
+static const struct cairn_cli_table webhook_table = {CAIRN_MESSAGE_webhook_row, webhook_columns,
+                                             CAIRN_COUNT(webhook_columns), cell_name, NULL};
 
 /* ---- letters ---- */
 
@@ -63,8 +63,8 @@ static const struct cairn_cli_table letter_table = {CAIRN_MESSAGE_letter_row, le
 
 /* ---- what is asked ---- */
 
-static enum cairn_code list(const struct cairn_cli *cli, const char *path,
-                            const struct cairn_cli_table *as, struct cairn_error *err) {
+static enum cairn_code list_as(const struct cairn_cli *cli, const char *path,
+                               const struct cairn_cli_table *as, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     CAIRN_TRY(cairn_cli_list(cli, path, WEBHOOKS_MAX, items, NULL, err));
     return cairn_cli_print(cli, items, as, err);
@@ -83,16 +83,16 @@ static enum cairn_code redeliver(const struct cairn_cli *cli, const char *tail,
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_webhooks(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0], *name = cli->arguments[1];
     char path[CAIRN_NAME_BYTES_MAX + 40];
     bool named = cli->argument_count == 2;
     if (named && !cairn_name_valid(cairn_view_of(name)))
         return cairn_fail(err, CAIRN_INVALID, "\"%.80s\": name a webhook", name);
-    if (!strcmp(what, "ls") && !named) return list(cli, "/v1/webhooks", &table, err);
+    if (!strcmp(what, "ls") && !named) return list_as(cli, "/v1/webhooks", &webhook_table, err);
     if (!strcmp(what, "letters") && named) {
         snprintf(path, sizeof path, "/v1/webhooks/%s/dead-letters", name);
-        return list(cli, path, &letter_table, err);
+        return list_as(cli, path, &letter_table, err);
     }
     if (!strcmp(what, "redeliver") && named) {
         snprintf(path, sizeof path, "/webhooks/%s/redeliver", name);
@@ -111,5 +111,5 @@ const struct cairn_cli_verb cairn_cli_verb_webhooks = {
                 "  cairn webhooks redeliver chat\n",
     .arguments_min = 1,
     .arguments_max = 2,
-    .run = run,
+    .run = run_webhooks,
 };
