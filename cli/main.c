@@ -10,12 +10,7 @@
 #include <cairn/cairn.h>
 
 #include "api/failure.h"
-#include "cli/shell/call.h"
-#include "cli/shell/options.h"
 #include "cli/shell/output.h"
-#include "cli/shell/profile.h"
-#include "cli/shell/sizes.h"
-#include "cli/shell/verb.h"
 #include "common/file.h"
 #include "common/json.h"
 #include "common/parent.h"
@@ -189,7 +184,7 @@ int main(int argc, char **argv) {
     if (code == CAIRN_OK && !cli.help && verb != &cairn_cli_verb_profile)
         code = cairn_cli_profile_choose(&cli, &err);
     cairn_cli_print_as(&cli);
-    cairn_cli_sizes_as(&cli);
+    cairn_cli_paint_init(&cli);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) {
         /* Their calls are their uploader's, which says it itself. */

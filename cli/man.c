@@ -16,7 +16,6 @@
 #include <cairn/cairn.h>
 
 #include "cli/shell/options.h"
-#include "cli/shell/verb.h"
 
 /* Text of a paragraph: nothing in it is a request, and its dashes can be copied. */
 static void put_text(FILE *to, const char *text) {

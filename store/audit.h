@@ -13,7 +13,7 @@
  *          3   a document that is damaged hides nothing that can be known without it: a manifest
  *              that the version's id proves is used without a record.
  * Limits:  shards are read only where a HEAD tells another CRC32C than the manifest; the rest is
- *          the caller's (cli/bucket/fetch.h).
+ *          the caller's (cli/bucket/bucket.h).
  * Threads: one owner of the worker.
  * Next:    server/copies/verify_calls.c, cli/verbs/verify.c.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges of objects; idle connections wait in a stack, each with the last bytes it read. */
-#include "cli/bucket/bucket_source.h"
+/* bucket_source: ranges of objects; idle connections wait in a stack, each with its last bytes. */
+#include "cli/bucket/bucket.h"
 
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ struct slot {
     char ahead[AHEAD_BYTES];
 };
 struct cairn_cli_bucket_source {
-    struct cairn_store *store; /* of the folder in which the last part of the URL lies */
+    struct cairn_store *store;         /* of the folder in which the last part of the URL lies */
     struct cairn_store_worker *worker; /* of the owner */
     char *url;                         /* without options, and slashes at its end */
     char *base;                        /* its last part: what its keys begin with; "" of a bucket */
@@ -93,11 +93,8 @@ static void give_slot(struct cairn_cli_bucket_source *source, struct slot *slot)
 
 static enum cairn_code get(const struct slot *slot, const struct object *object, uint64_t offset,
                            void *into, size_t size, struct cairn_error *err) {
-    struct cairn_store_request request = {.op = CAIRN_STORE_GET,
-                                          .key = object->key,
-                                          .offset = offset,
-                                          .length = size,
-                                          .into = into};
+    struct cairn_store_request request = {
+        .op = CAIRN_STORE_GET, .key = object->key, .offset = offset, .length = size, .into = into};
     memcpy(request.etag, object->etag, sizeof request.etag);
     enum cairn_code code = cairn_store_perform(slot->worker, &request, err);
     if (code == CAIRN_OK && request.object_bytes == object->size_bytes) return CAIRN_OK;
@@ -265,14 +262,15 @@ static enum cairn_code hand_out(const struct cairn_store_listing *page, size_t s
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_bucket_source_list(
-    struct cairn_cli_bucket_source *source, const char *folder,
-    enum cairn_code (*each)(void *owner, const char *name, struct cairn_error *err), void *owner,
-    struct cairn_error *err) {
+enum cairn_code cairn_cli_bucket_source_list(struct cairn_cli_bucket_source *source,
+                                             const char *folder,
+                                             enum cairn_code (*each)(void *owner, const char *name,
+                                                                     struct cairn_error *err),
+                                             void *owner, struct cairn_error *err) {
     CAIRN_AUTO(buf) prefix = {.limit = 1024}, page = {0};
     size_t count = 0;
-    CAIRN_TRY(cairn_buf_printf(&prefix, err, "%s%s%s", source->base, *source->base ? "/" : "",
-                               folder));
+    CAIRN_TRY(
+        cairn_buf_printf(&prefix, err, "%s%s%s", source->base, *source->base ? "/" : "", folder));
     for (bool more = true; more;) {
         struct cairn_store_listing listing = {0};
         struct cairn_store_request list = {.op = CAIRN_STORE_LIST,

@@ -1,19 +1,156 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a committed version and reading its blocks, checked, from the server or the store. */
-#include "cli/bucket/source.h"
+/* source: a committed version opened, its blocks read and checked, one by one or by several
+ * threads, from the server or the store. */
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "cli/bucket/history.h"
-#include "cli/bucket/store.h"
-#include "cli/shell/call.h"
-#include "cli/shell/options.h"
+#include "api/keys.h"
+#include "api/read_lease.h"
+#include "cli/bucket/bucket.h"
 #include "cli/shell/output.h"
-#include "cli/shell/wait_notice.h"
+#include "common/clock.h"
 #include "common/encode.h"
+#include "common/id.h"
+#include "common/lock.h"
+#include "common/pages.h"
 #include "common/text.h"
+#include "common/thread.h"
 #include "store/documents.h"
+
+/* ---- a line on standard error while a store is waited for ---- */
+
+/* A store that does not answer is retried for minutes before the command fails: after 5 s, and then
+ * every 30 s, one line names what is waited for and for how long. A thread of its own from start to
+ * stop; without memory for one it prints nothing. */
+
+struct wait_notice {
+    const char *kind, *name; /* "store", "s3://bucket/prefix" */
+    uint64_t started_ms;
+    pthread_t thread;
+    bool running;
+    struct cairn_lock lock;
+    struct cairn_condition stopped;
+    struct {
+        bool stop;
+    } locked;
+};
+
+/* ---- the lease of a version that is read through the server ---- */
+
+/* Q29: leased before a byte of the version is asked for, renewed three times in the life of the
+ * lease, and given back at the end; after an end in the middle (Ctrl-C) the lease ends by itself.
+ * Without a lease the command goes on, and says so once: the server may be of an older release.
+ * CAIRN_DELETED, CAIRN_ABORTED: it is too late. */
+
+#define TTL_S 300
+#define AGAIN_MS 5000
+
+struct cairn_cli_held {
+    struct cairn_read_lease lease;
+    struct cairn_rest *rest;
+    struct cairn_thread thread;
+    bool noted;
+};
+
+static void note_once(struct cairn_cli_held *held, const struct cairn_error *why) {
+    if (!held->noted)
+        cairn_cli_note("note: %s is not leased, so it may be deleted while it is read: %s",
+                       held->lease.version.text, why->message);
+    held->noted = true;
+}
+
+static void renew(struct cairn_thread *thread, void *owner) {
+    struct cairn_cli_held *held = owner;
+    uint64_t wait_ms = held->lease.id[0] ? cairn_read_lease_every_ms(&held->lease) : AGAIN_MS;
+    while (cairn_thread_wait(thread, cairn_mono_ms() + wait_ms)) {
+        struct cairn_error why = {0};
+        enum cairn_code code = cairn_read_lease_keep(&held->lease, held->rest, &why);
+        if (code) note_once(held, &why);
+        wait_ms = code ? AGAIN_MS : cairn_read_lease_every_ms(&held->lease);
+    }
+}
+
+/* Of this command alone, so that what is given back is nobody else's. */
+static void name_it(struct cairn_cli_held *held) {
+    char host[65] = "", uuid[CAIRN_UUID_TEXT_BYTES];
+    if (gethostname(host, sizeof host - 1)) host[0] = '\0';
+    cairn_uuid_random(uuid);
+    snprintf(held->lease.job, sizeof held->lease.job, "cairn on %s, pid %d, %s", host,
+             (int)getpid(), uuid);
+}
+
+static enum cairn_code begin(struct cairn_cli_held *held, const struct cairn_cli *cli,
+                             struct cairn_error *err) {
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_cli_connect(cli, &held->rest, err));
+    enum cairn_code code = cairn_read_lease_keep(&held->lease, held->rest, &why);
+    if (code == CAIRN_DELETED || code == CAIRN_ABORTED) return cairn_cli_pass_on(&why, code, err);
+    if (code) note_once(held, &why);
+    held->thread = (struct cairn_thread){.name = "cairn-lease", .run = renew, .owner = held};
+    return cairn_thread_start(&held->thread, err);
+}
+
+static void end_lease(struct cairn_cli_held *held) {
+    if (!held) return;
+    if (held->thread.started) cairn_thread_stop(&held->thread);
+    /* Where that fails it ends by itself. */
+    if (held->rest) (void)!cairn_read_lease_give(&held->lease, held->rest, NULL);
+    if (held->rest) cairn_rest_free(held->rest);
+    free(held);
+}
+
+static enum cairn_code begin_lease(const struct cairn_cli *cli,
+                                   const struct cairn_version_place *place,
+                                   struct cairn_cli_held **ret, struct cairn_error *err) {
+    struct cairn_cli_held *held = calloc(1, sizeof *held);
+    if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a lease");
+    held->lease =
+        (struct cairn_read_lease){.name = place->name, .version = place->id, .ttl_s = TTL_S};
+    name_it(held);
+    enum cairn_code code = begin(held, cli, err);
+    if (code)
+        end_lease(held);
+    else
+        *ret = held;
+    return code;
+}
+
+#define FIRST_MS 5000
+#define EVERY_MS 30000
+
+static void *watch(void *argument) {
+    struct wait_notice *notice = argument;
+    uint64_t next_ms = notice->started_ms + FIRST_MS;
+    CAIRN_HOLD(&notice->lock);
+    while (!notice->locked.stop) {
+        if (cairn_condition_wait(&notice->stopped, &notice->lock, next_ms)) continue;
+        fprintf(stderr, "waiting for the %s %s, %llu s so far; --timeout TIME gives up sooner\n",
+                notice->kind, notice->name,
+                (unsigned long long)(cairn_mono_ms() - notice->started_ms) / 1000);
+        next_ms += EVERY_MS;
+    }
+    return NULL;
+}
+
+/* kind and name must last until _stop. */
+static void start_notice(struct wait_notice *notice, const char *kind, const char *name) {
+    *notice = (struct wait_notice){.kind = kind, .name = name, .started_ms = cairn_mono_ms()};
+    cairn_lock_init(&notice->lock, CAIRN_LOCK_client_session);
+    cairn_condition_init(&notice->stopped);
+    notice->running = !pthread_create(&notice->thread, NULL, watch, notice);
+}
+
+static void stop_notice(struct wait_notice *notice) {
+    cairn_lock_take(&notice->lock);
+    notice->locked.stop = true;
+    cairn_condition_signal(&notice->stopped);
+    cairn_lock_give(&notice->lock);
+    if (notice->running) pthread_join(notice->thread, NULL);
+    cairn_condition_release(&notice->stopped);
+    cairn_lock_release(&notice->lock);
+}
 
 /* The server reads and checks this much of a shard before it sends the first byte of it, so damage
  * in a shorter range is named in its answer. */
@@ -70,10 +207,10 @@ static void note_document_retry(const char *key, const struct cairn_error *why) 
 /* The server has proven them; they are proven again here, since a proxy may stand between. */
 static enum cairn_code get_from_server(void *owner, enum cairn_document document, const char *key,
                                        bool again, struct cairn_buf *ret, struct cairn_error *err) {
-    static const char *const tails[CAIRN_DOCUMENT_COUNT] = {
-        [CAIRN_DOCUMENT_MANIFEST] = "/manifest",
-        [CAIRN_DOCUMENT_CHECKSUMS] = "/checksums",
-        [CAIRN_DOCUMENT_LAYOUT] = "/layout"};
+    static const char *const tails[CAIRN_DOCUMENT_COUNT] = {[CAIRN_DOCUMENT_MANIFEST] = "/manifest",
+                                                            [CAIRN_DOCUMENT_CHECKSUMS] =
+                                                                "/checksums",
+                                                            [CAIRN_DOCUMENT_LAYOUT] = "/layout"};
     const struct cairn_cli_source *source = owner;
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) path = {0};
@@ -88,40 +225,32 @@ static enum cairn_code get_from_server(void *owner, enum cairn_document document
     return code == CAIRN_NOT_FOUND ? cairn_within(err, CAIRN_DELETED, "deleted meanwhile") : code;
 }
 
-static enum cairn_code load_documents(struct cairn_cli_source *source,
-                                      const struct cairn_document_source *from,
+static enum cairn_code load_documents(struct cairn_cli_source *source, unsigned wanted,
                                       struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    struct cairn_document_source from = {
+        .get = get_from_server, .tell_again = note_document_retry, .owner = source};
+    if (source->store) {
+        CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
+        from = cairn_store_documents(worker, note_document_retry);
+    }
+    return cairn_committed_load(&source->version, &from, wanted, err);
+}
+
+enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
     struct cairn_committed *version = &source->version;
     unsigned wanted = 0;
     if (!version->has_digest && !version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(RECORD);
     if (!version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(MANIFEST);
     if (!version->checksums.size) wanted |= CAIRN_DOCUMENT_BIT(CHECKSUMS);
-    return cairn_committed_load(version, from, wanted, err);
-}
-
-enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
-    CAIRN_AUTO_PTR(store_worker) worker = NULL;
-    struct cairn_document_source from = {
-        .get = get_from_server, .tell_again = note_document_retry, .owner = source};
-    if (!source->store) return load_documents(source, &from, err);
-    CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
-    from = cairn_store_documents(worker, note_document_retry);
-    CAIRN_TRY(load_documents(source, &from, err));
-    return cairn_store_tags_new(source->version.manifest.shard_count, &source->tags, err);
+    CAIRN_TRY(load_documents(source, wanted, err));
+    if (!source->store) return CAIRN_OK;
+    return cairn_store_tags_new(version->manifest.shard_count, &source->tags, err);
 }
 
 enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
                                              struct cairn_error *err) {
-    const unsigned layout = CAIRN_DOCUMENT_BIT(LAYOUT);
-    CAIRN_AUTO_PTR(store_worker) worker = NULL;
-    if (!source->store) {
-        const struct cairn_document_source from = {
-            .get = get_from_server, .tell_again = note_document_retry, .owner = source};
-        return cairn_committed_load(&source->version, &from, layout, err);
-    }
-    CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
-    const struct cairn_document_source from = cairn_store_documents(worker, note_document_retry);
-    return cairn_committed_load(&source->version, &from, layout, err);
+    return load_documents(source, CAIRN_DOCUMENT_BIT(LAYOUT), err);
 }
 
 /* ---- opening ---- */
@@ -129,13 +258,13 @@ enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
 static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  bool damaged_too, struct cairn_cli_source *ret,
                                  struct cairn_error *err) {
-    struct cairn_cli_wait_notice notice;
-    if (cli->store) cairn_cli_wait_notice_start(&notice, "store", cli->store);
+    struct wait_notice notice;
+    if (cli->store) start_notice(&notice, "store", cli->store);
     enum cairn_code code = find(cli, ref, damaged_too, ret, err);
     if (code == CAIRN_OK && !cli->store)
-        code = cairn_cli_held_begin(cli, &ret->version.place, &ret->held, err);
+        code = begin_lease(cli, &ret->version.place, &ret->held, err);
     if (code == CAIRN_OK && !damaged_too) code = cairn_cli_source_load(ret, err);
-    if (cli->store) cairn_cli_wait_notice_stop(&notice);
+    if (cli->store) stop_notice(&notice);
     if (code == CAIRN_OK) return code;
     cairn_cli_source_release(ret);
     return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run,
@@ -158,12 +287,11 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
         code = open_once(cli, ref, false, ret, &why);
         if (!code) cairn_cli_note("note: %s; it was read once more, and was right", first.message);
     }
-    if (code != CAIRN_OK && err) *err = why;
-    return code;
+    return cairn_cli_pass_on(&why, code, err);
 }
 
 void cairn_cli_source_release(struct cairn_cli_source *source) {
-    cairn_cli_held_end(source->held);
+    end_lease(source->held);
     cairn_committed_release(&source->version);
     cairn_store_tags_free(source->tags);
     cairn_store_free(source->store);
@@ -305,8 +433,7 @@ static enum cairn_code read_from_server(struct piece *piece, struct cairn_error 
             code = request_range_twice(&part, &why);
         }
     }
-    if (code != CAIRN_OK && err) *err = why;
-    return code;
+    return cairn_cli_pass_on(&why, code, err);
 }
 
 enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
@@ -333,9 +460,10 @@ static enum cairn_code stat_in_store(struct cairn_cli_reader *reader,
     return code;
 }
 
-enum cairn_code cairn_cli_stat(struct cairn_cli_reader *reader,
-                               const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
-                               struct cairn_error *err) {
+/* Length of the stored object, without reading it (HEAD). */
+static enum cairn_code stat_shard(struct cairn_cli_reader *reader,
+                                  const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
+                                  struct cairn_error *err) {
     if (reader->worker)
         return named(reader->source, shard, stat_in_store(reader, shard, ret_bytes, err), err);
     /* Through the server the last block proves both presence and length. */
@@ -345,4 +473,188 @@ enum cairn_code cairn_cli_stat(struct cairn_cli_reader *reader,
     CAIRN_AUTO_HEAP void *block = malloc(CAIRN_BLOCK_BYTES);
     if (!block) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for one block");
     return cairn_cli_read(reader, shard, offset, block, (size_t)(shard->size_bytes - offset), err);
+}
+
+/* ---- fetch ---- */
+
+/* Threads take the next piece of the next shard until none is left. */
+
+/* Enough that while some write their piece (8 MiB each), others wait for the store. */
+#define WORKERS_DEFAULT 8
+#define WORKERS_MAX 64
+
+struct job {
+    struct cairn_cli_fetch *fetch;
+    struct cairn_lock lock;
+    struct {
+        size_t shard;          /* position in fetch->shards */
+        uint64_t offset;       /* next piece of it */
+        bool *bad;             /* one per position: named once */
+        bool stop;             /* an error that is not about one shard's bytes */
+        uint64_t taken, ended; /* pieces: equal when every thread has ended */
+        enum cairn_code code;
+        struct cairn_error error;
+    } locked;
+};
+struct task {
+    size_t position;
+    const struct cairn_manifest_shard *shard;
+    uint64_t offset;
+    size_t size;
+};
+
+static bool next_piece(struct job *job, struct task *ret) {
+    const struct cairn_cli_fetch *fetch = job->fetch;
+    CAIRN_HOLD(&job->lock);
+    for (; !job->locked.stop && job->locked.shard < fetch->shard_count;
+         job->locked.shard++, job->locked.offset = 0) {
+        size_t position = job->locked.shard;
+        const struct cairn_manifest_shard *shard =
+            &fetch->source->version.manifest.shards[fetch->shards[position]];
+        uint64_t offset = job->locked.offset;
+        bool first = offset == 0;
+        bool over = fetch->stat_only || !shard->size_bytes ? !first : offset >= shard->size_bytes;
+        if (over || job->locked.bad[position]) continue;
+        uint64_t size = cairn_min_u64(CAIRN_CLI_PIECE_BYTES, shard->size_bytes - offset);
+        *ret = (struct task){position, shard, offset, (size_t)size};
+        job->locked.offset += size ? size : 1;
+        if (fetch->stat_only) job->locked.offset = UINT64_MAX;
+        job->locked.taken++;
+        return true;
+    }
+    return false;
+}
+
+static void note_failure(struct job *job, const struct task *piece, enum cairn_code code,
+                         const struct cairn_error *why) {
+    CAIRN_HOLD(&job->lock);
+    if (job->locked.code == CAIRN_OK || job->locked.code == CAIRN_CORRUPT) {
+        if (job->locked.code == CAIRN_OK || code != CAIRN_CORRUPT) {
+            job->locked.code = code;
+            job->locked.error = *why;
+        }
+    }
+    if (code != CAIRN_CORRUPT || !piece) job->locked.stop = true;
+    if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
+        job->locked.bad[piece->position] = true;
+        job->fetch->bad_shards++;
+        cairn_cli_note("bad: %s", why->message);
+        if (job->fetch->bad)
+            job->fetch->bad(job->fetch->owner, job->fetch->shards[piece->position], why->message);
+    }
+}
+
+static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *reader,
+                                   const struct task *piece, void *memory,
+                                   struct cairn_error *err) {
+    struct cairn_cli_fetch *fetch = job->fetch;
+    bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
+    if (fetch->have && piece->size &&
+        fetch->have(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
+                    piece->size)) {
+        cairn_cli_meter_add(&fetch->meter, piece->size, last);
+        return CAIRN_OK;
+    }
+    if (fetch->stat_only) {
+        uint64_t found = 0;
+        CAIRN_TRY(stat_shard(reader, piece->shard, &found, err));
+        if (found != piece->shard->size_bytes)
+            return cairn_fail(
+                err, CAIRN_CORRUPT,
+                "run %s/%s step %llu shard %s: the object has %llu bytes, expected %llu",
+                fetch->source->version.place.name.project, fetch->source->version.place.name.run,
+                (unsigned long long)fetch->source->version.place.step, piece->shard->name,
+                (unsigned long long)found, (unsigned long long)piece->shard->size_bytes);
+    } else if (piece->size) {
+        CAIRN_TRY(cairn_cli_read(reader, piece->shard, piece->offset, memory, piece->size, err));
+    } else {
+        uint64_t found = 0;
+        CAIRN_TRY(stat_shard(reader, piece->shard, &found, err));
+    }
+    if (fetch->sink)
+        CAIRN_TRY(fetch->sink(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
+                              piece->size, err));
+    cairn_cli_meter_add(&fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
+                        last);
+    return CAIRN_OK;
+}
+
+static void count_end(struct job *job) {
+    CAIRN_HOLD(&job->lock);
+    job->locked.ended++;
+}
+
+static void *work(void *argument) {
+    struct job *job = argument;
+    struct cairn_error err = {0};
+    CAIRN_AUTO_PTR(cli_reader) reader = NULL;
+    enum cairn_code code = cairn_cli_reader_new(job->fetch->source, &reader, &err);
+    void *memory = cairn_pages_map(CAIRN_CLI_PIECE_BYTES);
+    if (code == CAIRN_OK && !memory)
+        code = cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for one piece");
+    if (code != CAIRN_OK) note_failure(job, NULL, code, &err);
+    struct task piece;
+    while (code == CAIRN_OK && next_piece(job, &piece)) {
+        enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
+        if (result != CAIRN_OK) note_failure(job, &piece, result, &err);
+        count_end(job);
+    }
+    cairn_pages_unmap(memory, CAIRN_CLI_PIECE_BYTES);
+    return NULL;
+}
+
+/* ---- the whole ---- */
+
+enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
+                                       bool (*wants)(const void *owner, uint32_t index,
+                                                     const struct cairn_manifest_shard *shard),
+                                       const void *owner, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &fetch->source->version.manifest;
+    fetch->shards = calloc(manifest->shard_count + 1, sizeof *fetch->shards);
+    if (!fetch->shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        if (!wants(owner, i, &manifest->shards[i])) continue;
+        fetch->shards[fetch->shard_count++] = i;
+        fetch->total_bytes += manifest->shards[i].size_bytes;
+    }
+    return CAIRN_OK;
+}
+
+void cairn_cli_fetch_release(struct cairn_cli_fetch *fetch) {
+    free(fetch->shards);
+    fetch->shards = NULL;
+}
+
+static uint32_t workers_of(const struct cairn_cli_fetch *fetch) {
+    uint64_t workers = fetch->source->cli->workers;
+    if (fetch->one_worker) return 1;
+    return workers ? (uint32_t)cairn_min_u64(workers, WORKERS_MAX) : WORKERS_DEFAULT;
+}
+
+enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+    const struct cairn_version_place *place = &fetch->source->version.place;
+    struct job job = {.fetch = fetch};
+    pthread_t threads[WORKERS_MAX];
+    uint32_t workers = workers_of(fetch), started = 0;
+    char title[320];
+    CAIRN_AUTO_HEAP bool *bad = calloc(fetch->shard_count + 1, sizeof *bad);
+    if (!bad) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
+    job.locked.bad = bad;
+    fetch->bad_shards = 0;
+    snprintf(title, sizeof title, "%s %s/%s@%llu", fetch->verb, place->name.project,
+             place->name.run, (unsigned long long)place->step);
+    cairn_cli_meter_init(&fetch->meter, fetch->source->cli, title, fetch->total_bytes,
+                         fetch->shard_count);
+    cairn_lock_init(&job.lock, CAIRN_LOCK_client_session);
+    while (started < workers && !pthread_create(&threads[started], NULL, work, &job)) started++;
+    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    cairn_lock_release(&job.lock);
+    CAIRN_ASSERT(job.locked.ended == job.locked.taken);
+    CAIRN_ASSERT(!started || job.locked.stop || job.locked.shard == fetch->shard_count);
+    CAIRN_ASSERT(fetch->bad_shards <= fetch->shard_count);
+    if (!started) job.locked.code = CAIRN_NO_MEMORY;
+    cairn_cli_meter_end(&fetch->meter, job.locked.code == CAIRN_OK);
+    if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
+    if (job.locked.code != CAIRN_OK && err) *err = job.locked.error;
+    return job.locked.code;
 }

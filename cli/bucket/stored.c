@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON as the server gives it, made of what lies in the store; see stored.h. */
-#include "cli/bucket/stored.h"
+/* stored: JSON as the server gives it, made of what lies in the store. */
+#include "cli/bucket/bucket.h"
 
 #include <stdlib.h>
 
 #include "api/listing.h"
 #include "api/messages.h"
-#include "cli/bucket/history.h"
-#include "cli/bucket/source.h"
-#include "cli/bucket/store.h"
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
@@ -54,7 +51,9 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"n", json_integer(item->record.n)},
         {"line", json_integer((json_int_t)line)},
         {"attempt", json_integer((json_int_t)item->record.attempt)},
-        {"state", json_string(newer ? "unsupported" : damaged ? "damaged" : "committed")},
+        {"state", json_string(newer     ? "unsupported"
+                              : damaged ? "damaged"
+                                        : "committed")},
         {"recorded", json_boolean(!item->damaged && !item->newer)},
         {"superseded", json_boolean(item->superseded)},
         {"trashed", json_boolean(item->trashed)},
@@ -106,20 +105,20 @@ static enum cairn_code add_version(struct cairn_store_worker *worker,
     struct cairn_error why = {0};
     enum cairn_code code = cairn_committed_load(
         &version, &source, CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST), &why);
-    if (code && !is_told(code)) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code && !is_told(code)) return cairn_cli_pass_on(&why, code, err);
     return json_array_append_new(items, version_json(item, &version, &why)) ? no_memory(err)
                                                                             : CAIRN_OK;
 }
 
-static enum cairn_code list_versions(struct cairn_store *store, const struct cairn_run_name *name,
-                                     uint64_t limit, json_t *items, struct cairn_error *err) {
+enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
+                                          const struct cairn_run_name *name, uint64_t limit,
+                                          json_t *items, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store) store = NULL;
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
     CAIRN_AUTO_HEAP struct cairn_cli_history_item *found = NULL;
     size_t count = 0;
     uint64_t attempt = 0;
+    CAIRN_TRY(cairn_cli_store_open(cli, &store, err));
     CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
     CAIRN_TRY(cairn_cli_history_list(worker, name, &found, &count, &attempt, err));
     for (size_t i = 0; i < count && json_array_size(items) < limit; i++)
@@ -127,20 +126,12 @@ static enum cairn_code list_versions(struct cairn_store *store, const struct cai
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
-                                          const struct cairn_run_name *name, uint64_t limit,
-                                          json_t *items, struct cairn_error *err) {
-    CAIRN_AUTO_PTR(store) store = NULL;
-    CAIRN_TRY(cairn_cli_store_open(cli, &store, err));
-    return list_versions(store, name, limit, items, err);
-}
-
 /* ---- with shards and tensors ---- */
 
 size_t cairn_cli_opaque_count(const json_t *shards) {
-    size_t at = 0, count = 0;
+    size_t count = 0;
     const json_t *item = NULL;
-    json_array_foreach(shards, at, item) {
+    for (size_t i = 0; (item = json_array_get(shards, i)); i++) {
         struct cairn_msg_shard_row row = {0};
         if (cairn_msg_shard_row_read(item, "", &row, NULL)) continue;
         count += row.content && !strcmp(row.content, "opaque");
@@ -162,8 +153,8 @@ static enum cairn_code fill_lists(const struct cairn_committed *version,
     stored->tensors = json_array();
     for (size_t i = 0; i < manifest->shard_count; i++) {
         const struct cairn_manifest_shard *shard = &manifest->shards[i];
-        const char *content = cairn_listing_content(
-            manifest->has_layout ? &version->layout : NULL, shard->rank, shard->name);
+        const char *content = cairn_listing_content(manifest->has_layout ? &version->layout : NULL,
+                                                    shard->rank, shard->name);
         if (json_array_append_new(stored->shards,
                                   cairn_listing_shard(shard->name, shard->rank, shard->size_bytes,
                                                       &shard->crc32c, "committed", content)))
@@ -264,12 +255,11 @@ static enum cairn_code add_run(struct cairn_store_worker *worker, const struct c
             latest = json_pack("{s:I, s:s}", "step", (json_int_t)found[i].place.step, "version",
                                found[i].place.id.text);
     }
-    json_t *item = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o?, s:n, s:n, s:n, s:n, s:n, s:n}",
-                             "project",
-                             name->project, "run", name->run, "attempt", (json_int_t)attempt,
-                             "committed", (json_int_t)count, "bytes", (json_int_t)bytes, "latest",
-                             latest, "labels", "note", "created_at", "nodes_silent_ms",
-                             "last_commit_at", "idle_s");
+    json_t *item =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:o?, s:n, s:n, s:n, s:n, s:n, s:n}", "project",
+                  name->project, "run", name->run, "attempt", (json_int_t)attempt, "committed",
+                  (json_int_t)count, "bytes", (json_int_t)bytes, "latest", latest, "labels", "note",
+                  "created_at", "nodes_silent_ms", "last_commit_at", "idle_s");
     return json_array_append_new(items, item) ? no_memory(err) : CAIRN_OK;
 }
 

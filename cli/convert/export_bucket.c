@@ -1,21 +1,128 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Uploads, their parts, and the object that holds their ids; see export_bucket.h. */
-#include "cli/convert/export_bucket.h"
+/*
+ * export_bucket: the files of an export in a bucket.
+ *
+ * Promise: 1   each file is a multipart upload with a part for each window; uploads are completed,
+ *              which gives files their names, when all parts of all files are there.
+ *          2   the object .cairn-export holds the ids of the uploads, so that the same command goes
+ *              on with the parts that are there. Only who has read it knows these ids, and it names
+ *              source and plan: what is a part of them was made of the same bytes.
+ *          3   an answer that was lost is settled by a look: an object is ours by its token.
+ *          4   one export at a time: of two on one machine the second is refused at once
+ *              (CAIRN_CONFLICT), and one that comes after the end of the first, however it ended,
+ *              is not. Nothing of another's files is removed.
+ *          5   a log that was written elsewhere is another export's as long as it changes: its
+ *              writer renews it every CLAIM_BEAT_MS. Who comes is refused when it does, and takes
+ *              over after CLAIM_SILENT_MS without a change. Whose claim was taken over hears so at
+ *              its next renewal, and removes nothing.
+ * Limits:  10,000 windows a file; where the store ignores If-None-Match, what comes between the
+ *          last look and the completion is replaced. What a machine is: its boot and its folder for
+ *          temporary files, of one user. Two that take over in the same moment are parted at a
+ *          renewal: a bucket has no locks.
+ */
 
+#include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "cli/bucket/bucket_source.h"
-#include "cli/bucket/store.h"
-#include "cli/convert/export_claim.h"
+#include "cli/bucket/bucket.h"
+#include "cli/convert/export.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/encode.h"
+#include "common/file.h"
 #include "common/id.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "store/s3/url.h"
+
+/* ---- the claim: a lock in the folder for temporary files, and a name for the machine ---- */
+
+#define CLAIM_BEAT_MS 5000
+#define CLAIM_SILENT_MS 30000
+
+struct claim {
+    int folder_fd, fd; /* of the lock's file; -1: there is none */
+    char name[80];
+    char here[128];                     /* names the machine; "": it cannot be told */
+    char writer[CAIRN_UUID_TEXT_BYTES]; /* this export */
+    atomic_uint_fast64_t next_ms;       /* mono clock: the log is to be renewed */
+};
+
+/* ---- the bucket ---- */
+
+#define TRIES_MAX 100 /* each is lost to another export that began and ended meanwhile */
+
+static void name_machine(int folder_fd, char *ret, size_t capacity) {
+    CAIRN_AUTO(buf) boot = {.limit = 4096};
+    struct stat status;
+    if (fstat(folder_fd, &status) ||
+        cairn_file_load("/proc/sys/kernel/random/boot_id", &boot, NULL) != CAIRN_OK)
+        return;
+    snprintf(ret, capacity, "%.*s/%llx/%llx/%u", (int)strcspn(boot.data, "\n "), boot.data,
+             (unsigned long long)status.st_dev, (unsigned long long)status.st_ino,
+             (unsigned)geteuid());
+}
+
+/* CAIRN_NOT_FOUND: the export that held it has ended meanwhile, and removed it. */
+static enum cairn_code lock_once(struct claim *claim) {
+    CAIRN_AUTO_FD fd =
+        openat(claim->folder_fd, claim->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_uid != geteuid())
+        return CAIRN_UNSUPPORTED;
+    enum cairn_code code = cairn_file_lock_entry(claim->folder_fd, claim->name, fd, NULL);
+    if (code != CAIRN_OK) return code;
+    claim->fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+static void init_claim(struct claim *claim) {
+    *claim = (struct claim){.folder_fd = -1, .fd = -1};
+    cairn_uuid_random(claim->writer);
+    atomic_store(&claim->next_ms, cairn_mono_ms() + CLAIM_BEAT_MS);
+}
+
+/* token: of the place's log, a UUID. False: another export holds it on this machine. Where no lock
+ * can be made, nothing is known of others there. */
+static bool take_claim(struct claim *claim, const char *token) {
+    const char *folder = getenv("TMPDIR");
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    snprintf(claim->name, sizeof claim->name, "cairn-export-%s.lock", token);
+    claim->folder_fd =
+        open(folder && *folder ? folder : "/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < TRIES_MAX && claim->folder_fd >= 0 && code == CAIRN_NOT_FOUND; i++)
+        code = lock_once(claim);
+    if (code == CAIRN_OK) name_machine(claim->folder_fd, claim->here, sizeof claim->here);
+    return code != CAIRN_CONFLICT;
+}
+
+static void release_claim(struct claim *claim) {
+    if (claim->fd >= 0) {
+        (void)unlinkat(claim->folder_fd, claim->name, 0);
+        close(claim->fd);
+    }
+    if (claim->folder_fd >= 0) close(claim->folder_fd);
+    claim->folder_fd = claim->fd = -1;
+}
+
+/* A log with this `where` was written on this machine: as the claim is held, its writer is gone. */
+static bool claim_is_here(const struct claim *claim, const char *where) {
+    return claim->here[0] && where && !strcmp(claim->here, where);
+}
+
+/* True for one caller each time that the log is to be renewed. */
+static bool claim_is_due(struct claim *claim) {
+    uint64_t now_ms = cairn_mono_ms(), due_ms = atomic_load(&claim->next_ms);
+    return now_ms >= due_ms &&
+           atomic_compare_exchange_strong(&claim->next_ms, &due_ms, now_ms + CLAIM_BEAT_MS);
+}
 
 #define FORM "cairn-export 1"
 #define PARTS_MAX 10000 /* of one object */
@@ -31,20 +138,16 @@ struct bucket {
     struct cairn_store *store;
     struct cairn_store_worker *worker; /* of the main thread */
     char token[CAIRN_UUID_TEXT_BYTES]; /* of all its objects */
-    struct cairn_cli_export_claim claim;
+    struct claim claim;
     struct cairn_cli_export_identity identity;
     atomic_uint_fast64_t beats; /* how often the log was renewed */
-    char *place;                       /* owned: the URL without its options */
-    struct upload *uploads;            /* of each shard */
-    bool logged;                       /* the log is this export's */
+    char *place;                /* owned: the URL without its options */
+    struct upload *uploads;     /* of each shard */
+    bool logged;                /* the log is this export's */
 };
 
 static struct bucket *bucket_of(struct cairn_cli_export_sink *sink) {
     return (struct bucket *)(void *)sink;
-}
-
-bool cairn_cli_export_is_bucket(const char *place) {
-    return cairn_cli_is_bucket(place);
 }
 
 static size_t window_count(const struct cairn_cli_export_shard *shard) {
@@ -70,11 +173,10 @@ static enum cairn_code save_log(struct bucket *bucket, struct cairn_store_worker
     for (size_t i = 0; noted && i < bucket->sink.plan->count; i++)
         json_array_append_new(uploads, bucket->uploads[i].id ? json_string(bucket->uploads[i].id)
                                                              : json_null());
-    CAIRN_AUTO_JSON json_t *log =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "form", FORM, "source", source,
-                  "plan", plan, "token", bucket->token, "writer", bucket->claim.writer, "where",
-                  bucket->claim.here, "beats", (json_int_t)atomic_load(&bucket->beats), "uploads",
-                  uploads);
+    CAIRN_AUTO_JSON json_t *log = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "form", FORM, "source", source, "plan", plan,
+        "token", bucket->token, "writer", bucket->claim.writer, "where", bucket->claim.here,
+        "beats", (json_int_t)atomic_load(&bucket->beats), "uploads", uploads);
     if (!log) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " CAIRN_CLI_EXPORT_LOG);
     CAIRN_TRY(cairn_json_dump_pretty(log, &text, err));
     return cairn_store_put_small(worker, CAIRN_CLI_EXPORT_LOG,
@@ -86,8 +188,7 @@ static enum cairn_code load_log(struct cairn_store_worker *worker, struct cairn_
     struct cairn_error why = {0};
     ret->size = 0;
     enum cairn_code code = cairn_store_get_small(worker, CAIRN_CLI_EXPORT_LOG, ret, &why);
-    if (code && err) *err = why;
-    return code;
+    return cairn_cli_pass_on(&why, code, err);
 }
 
 static enum cairn_code conflict(const struct bucket *bucket, const char *where,
@@ -110,7 +211,7 @@ static enum cairn_code check_own(struct bucket *bucket, struct cairn_store_worke
 /* While windows are written: a sign of life for who comes. */
 static enum cairn_code renew(struct bucket *bucket, struct cairn_store_worker *worker,
                              struct cairn_error *err) {
-    if (!cairn_cli_export_claim_is_due(&bucket->claim)) return CAIRN_OK;
+    if (!claim_is_due(&bucket->claim)) return CAIRN_OK;
     CAIRN_TRY(check_own(bucket, worker, err));
     atomic_fetch_add(&bucket->beats, 1);
     return save_log(bucket, worker, false, true, err);
@@ -155,9 +256,10 @@ static enum cairn_code read_log(struct bucket *bucket, const struct cairn_buf *t
 static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_buf *before,
                                      struct cairn_error *err) {
     CAIRN_AUTO(buf) now = {.limit = LOG_BYTES_MAX};
-    uint64_t until_ms = cairn_mono_ms() + CAIRN_CLI_CLAIM_SILENT_MS;
+    uint64_t until_ms = cairn_mono_ms() + CLAIM_SILENT_MS;
     cairn_cli_note("%s: an export of another machine was here; for %d s it is looked at whether it "
-                   "still runs", bucket->sink.place, CAIRN_CLI_CLAIM_SILENT_MS / 1000);
+                   "still runs",
+                   bucket->sink.place, CLAIM_SILENT_MS / 1000);
     while (cairn_mono_ms() < until_ms) {
         (void)poll(NULL, 0, LOOK_MS);
         CAIRN_TRY(load_log(bucket->worker, &now, err));
@@ -174,10 +276,8 @@ static enum cairn_code take_over(struct bucket *bucket, const struct cairn_buf *
     const char *where = json_string_value(json_object_get(log, "where"));
     CAIRN_TRY(read_log(bucket, text, err));
     bucket->logged = false;
-    if (!cairn_cli_export_claim_take(&bucket->claim, bucket->token))
-        return conflict(bucket, "", err);
-    if (!cairn_cli_export_claim_is_here(&bucket->claim, where))
-        CAIRN_TRY(await_silence(bucket, text, err));
+    if (!take_claim(&bucket->claim, bucket->token)) return conflict(bucket, "", err);
+    if (!claim_is_here(&bucket->claim, where)) CAIRN_TRY(await_silence(bucket, text, err));
     CAIRN_TRY(save_log(bucket, bucket->worker, false, true, err));
     bucket->logged = true;
     return check_own(bucket, bucket->worker, err);
@@ -189,12 +289,9 @@ static enum cairn_code begin_log(struct bucket *bucket, struct cairn_error *err)
     struct cairn_error why = {0};
     enum cairn_code code = load_log(bucket->worker, &text, &why);
     if (code == CAIRN_OK) return take_over(bucket, &text, err);
-    if (code != CAIRN_NOT_FOUND) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code != CAIRN_NOT_FOUND) return cairn_cli_pass_on(&why, code, err);
     cairn_uuid_random(bucket->token);
-    (void)cairn_cli_export_claim_take(&bucket->claim, bucket->token); /* nobody else has it */
+    (void)take_claim(&bucket->claim, bucket->token); /* nobody else has it */
     code = save_log(bucket, bucket->worker, true, false, err);
     bucket->logged = code == CAIRN_OK;
     return code != CAIRN_PRECONDITION ? code : conflict(bucket, "", err);
@@ -212,8 +309,7 @@ static enum cairn_code look(struct bucket *bucket, const char *name, uint64_t by
     *ret_ours =
         *ret_there && !strcmp(head.object_token, bucket->token) && head.object_bytes == bytes;
     if (code == CAIRN_OK || code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    if (err) *err = why;
-    return code;
+    return cairn_cli_pass_on(&why, code, err);
 }
 
 static enum cairn_code begin_upload(struct bucket *bucket, size_t i, struct cairn_error *err) {
@@ -245,10 +341,7 @@ static enum cairn_code find_parts(struct bucket *bucket, size_t i, bool *ret_gon
     struct cairn_error why = {0};
     enum cairn_code code = cairn_store_perform(bucket->worker, &parts, &why);
     *ret_gone = code == CAIRN_NOT_FOUND;
-    if (code != CAIRN_OK && !*ret_gone) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code != CAIRN_OK && !*ret_gone) return cairn_cli_pass_on(&why, code, err);
     for (size_t p = 0; code == CAIRN_OK && p < parts.part_count; p++) {
         uint32_t number = found[p].number;
         if (number < 1 || number > count) continue;
@@ -398,10 +491,7 @@ static enum cairn_code complete(struct bucket *bucket, size_t i, struct cairn_er
     if (code != CAIRN_OK) {
         CAIRN_TRY(look(bucket, shard->name, shard->bytes, &there, &ours, err));
         if (there && !ours) return already(bucket, shard->name, err);
-        if (!there) {
-            if (err) *err = why;
-            return code;
-        }
+        if (!there) return cairn_cli_pass_on(&why, code, err);
     }
     shard->published = true;
     return CAIRN_OK;
@@ -461,7 +551,7 @@ static void close_bucket(struct cairn_cli_export_sink *sink, bool published, boo
     }
     free(bucket->uploads);
     free(bucket->place);
-    cairn_cli_export_claim_release(&bucket->claim);
+    release_claim(&bucket->claim);
     if (bucket->worker) cairn_store_worker_free(bucket->worker);
     if (bucket->store) cairn_store_free(bucket->store);
     free(bucket);
@@ -481,7 +571,7 @@ enum cairn_code cairn_cli_export_bucket_open(struct cairn_cli_export_plan *plan,
     const struct cairn_cli_export *export = plan->export;
     struct bucket *bucket = calloc(1, sizeof *bucket);
     if (!bucket) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a bucket");
-    cairn_cli_export_claim_init(&bucket->claim);
+    init_claim(&bucket->claim);
     bucket->identity = *identity;
     bucket->place = strndup(export->folder, cairn_s3_url_place_size(export->folder));
     bucket->sink =

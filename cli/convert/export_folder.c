@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of a folder: each is written under a name that ends in .part; see export_folder.h. */
-#include "cli/convert/export_folder.h"
+/*
+ * export_folder: the files of an export in a folder.
+ *
+ * Promise: 1   a file is written under a name that ends in .part, and gets its own by link() when
+ *              all of them are on the disk: one that looks whole and is not never has its name.
+ *          2   the log `.cairn-export` names source and files by digests. One of another source, or
+ *              of other arguments, is CAIRN_CONFLICT with the way out, and nothing is changed. A
+ *              log that is cut or of another form counts as none.
+ *          3   a window is noted in the log after it was written, with its CRC32C; what is there
+ *              still is compared before it is believed.
+ * Limits:  one export into a folder at a time, by a lock of the log.
+ * Threads: has_window and note_window from any, of different windows; the others one owner.
+ */
+#include "cli/convert/export.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,13 +21,177 @@
 #include <unistd.h>
 
 #include "cli/shell/output.h"
+#include "common/crc32c.h"
+#include "common/file.h"
+
+/* ---- the folder ---- */
+
+#define NAME CAIRN_CLI_EXPORT_LOG
+#define LOCK_TRIES_MAX 100 /* each is lost to another export that began and ended meanwhile */
+
+struct head {
+    char form[16];
+    struct cairn_cli_export_identity identity;
+    uint64_t window_count;
+};
+static const char form[16] = "cairn-export 1\n";
+
+/* Zeros where nothing was noted. */
+struct window_note {
+    uint32_t crc32c, inverse;
+};
+struct export_log {
+    int fd;                      /* -1: not open */
+    bool resumed;                /* an earlier export left it */
+    struct window_note *windows; /* as the earlier export noted them */
+};
+
+static off_t place_of(uint64_t window) {
+    return (off_t)(sizeof(struct head) + window * sizeof(struct window_note));
+}
+
+/* Fewer bytes at the file's end; the rest stays zeros. */
+static bool read_all(int fd, void *into, size_t size, off_t offset, size_t *ret_size) {
+    for (*ret_size = 0; *ret_size < size;) {
+        ssize_t got =
+            pread(fd, (char *)into + *ret_size, size - *ret_size, offset + (off_t)*ret_size);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return false;
+        if (got == 0) return true;
+        *ret_size += (size_t)got;
+    }
+    return true;
+}
+
+static enum cairn_code write_all(int fd, const void *from, size_t size, off_t offset,
+                                 struct cairn_error *err) {
+    while (size) {
+        ssize_t put = pwrite(fd, from, size, offset);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return cairn_fail_errno(err, NAME);
+        from = (const char *)from + put;
+        size -= (size_t)put;
+        offset += put;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_export_identity_check(const struct cairn_cli_export_identity *found,
+                                                const struct cairn_cli_export_identity *wanted,
+                                                const char *place, const char *way_out,
+                                                struct cairn_error *err) {
+    const char *what = NULL;
+    if (memcmp(found->source, wanted->source, sizeof found->source) != 0)
+        what = "from another source";
+    else if (memcmp(found->plan, wanted->plan, sizeof found->plan) != 0)
+        what = "with other arguments";
+    if (!what) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%s holds an export %s that was interrupted: give its command again to go "
+                      "on, name another folder, or remove %s/" NAME " and %s",
+                      place, what, place, way_out);
+}
+
+static enum cairn_code load(struct export_log *log, const struct head *wanted, const char *folder,
+                            struct cairn_error *err) {
+    struct head found = {0};
+    size_t size, bytes = (size_t)wanted->window_count * sizeof *log->windows;
+    if (!read_all(log->fd, &found, sizeof found, 0, &size)) return cairn_fail_errno(err, NAME);
+    if (size == sizeof found && memcmp(found.form, form, sizeof form) == 0) {
+        log->resumed = true;
+        CAIRN_TRY(cairn_cli_export_identity_check(&found.identity, &wanted->identity, folder,
+                                                  "the files that end in .part", err));
+        if (found.window_count != wanted->window_count)
+            return cairn_fail(err, CAIRN_CORRUPT, "%s/" NAME ": its windows are not the plan's",
+                              folder);
+        log->windows = calloc(wanted->window_count + 1, sizeof *log->windows);
+        if (!log->windows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " NAME);
+        if (!read_all(log->fd, log->windows, bytes, place_of(0), &size))
+            return cairn_fail_errno(err, NAME);
+        return CAIRN_OK;
+    }
+    if (ftruncate(log->fd, 0) != 0) return cairn_fail_errno(err, NAME);
+    return write_all(log->fd, wanted, sizeof *wanted, 0, err);
+}
+
+/* CAIRN_NOT_FOUND: the export that held it has ended meanwhile, and removed it. */
+static enum cairn_code open_once(int folder_fd, const char *folder, struct export_log *log,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = openat(folder_fd, NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat status;
+    if (fd < 0) return cairn_fail_errno(err, "%s/" NAME, folder);
+    CAIRN_TRY(cairn_file_lock_entry(folder_fd, NAME, fd, err));
+    /* It is cut and written below: with a second name it would be another file's end. */
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_nlink != 1)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s/" NAME " is no regular file of one name: remove it", folder);
+    log->fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+/* log->fd is set only with the lock: without it nothing of another export's is removed. */
+static enum cairn_code open_locked(int folder_fd, const char *folder, struct export_log *log,
+                                   struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    for (int tries = 0; tries < LOCK_TRIES_MAX && code == CAIRN_NOT_FOUND; tries++)
+        code = open_once(folder_fd, folder, log, &why);
+    if (code == CAIRN_CONFLICT || code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_CONFLICT, "another cairn export writes to %s", folder);
+    return cairn_cli_pass_on(&why, code, err);
+}
+
+/* remove: nothing is left to go on with. */
+static void close_log(struct export_log *log, int folder_fd, bool remove) {
+    if (log->fd < 0) return;
+    if (remove) (void)unlinkat(folder_fd, NAME, 0);
+    close(log->fd);
+    free(log->windows);
+    *log = (struct export_log){.fd = -1};
+}
+
+static enum cairn_code open_log(int folder_fd, const char *folder,
+                                const struct cairn_cli_export_identity *identity,
+                                uint64_t window_count, struct export_log *ret,
+                                struct cairn_error *err) {
+    struct head wanted = {.identity = *identity, .window_count = window_count};
+    memcpy(wanted.form, form, sizeof form);
+    struct export_log log = {.fd = -1};
+    enum cairn_code code = open_locked(folder_fd, folder, &log, err);
+    if (code == CAIRN_OK) code = load(&log, &wanted, folder, err);
+    if (code != CAIRN_OK) {
+        bool own = code != CAIRN_CONFLICT && !log.resumed;
+        close_log(&log, folder_fd, own);
+        return code;
+    }
+    *ret = log;
+    return CAIRN_OK;
+}
+
+/* Was this window written before? Then these are the bytes that were found in its place. */
+static bool is_noted(const struct export_log *log, uint64_t window) {
+    return log->resumed && log->windows[window].inverse == ~log->windows[window].crc32c;
+}
+
+static bool has_window(const struct export_log *log, uint64_t window, const void *data,
+                       size_t size) {
+    return is_noted(log, window) && cairn_crc32c(0, data, size) == log->windows[window].crc32c;
+}
+
+static enum cairn_code note_window(const struct export_log *log, uint64_t window, const void *data,
+                                   size_t size, struct cairn_error *err) {
+    uint32_t crc = cairn_crc32c(0, data, size);
+    const struct window_note noted = {crc, ~crc};
+    return write_all(log->fd, &noted, sizeof noted, place_of(window), err);
+}
 
 #define PART "%s.part"
 
 struct folder {
     struct cairn_cli_export_sink sink;
     int fd;
-    struct cairn_cli_export_log log;
+    struct export_log log;
 };
 
 static struct folder *folder_of(struct cairn_cli_export_sink *sink) {
@@ -82,8 +258,7 @@ static enum cairn_code open_shard(const struct folder *folder, struct cairn_cli_
                           folder->sink.place, part);
     if (code == CAIRN_OK && ftruncate(shard->file.fd, (off_t)shard->bytes) != 0)
         code = cairn_fail_errno(&why, "%s", part);
-    if (code != CAIRN_OK && err) *err = why;
-    return code;
+    return cairn_cli_pass_on(&why, code, err);
 }
 
 static enum cairn_code open_files(struct folder *folder,
@@ -94,8 +269,7 @@ static enum cairn_code open_files(struct folder *folder,
     if (mkdir(place, 0777) != 0 && errno != EEXIST) return cairn_fail_errno(err, "%s", place);
     folder->fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder->fd < 0) return cairn_fail_errno(err, "%s", place);
-    CAIRN_TRY(cairn_cli_export_log_open(folder->fd, place, identity, plan->window_count,
-                                        &folder->log, err));
+    CAIRN_TRY(open_log(folder->fd, place, identity, plan->window_count, &folder->log, err));
     folder->sink.resumed = folder->log.resumed;
     folder->sink.kept = true;
     CAIRN_TRY(check_names(folder, err));
@@ -111,10 +285,10 @@ static bool there(struct cairn_cli_export_sink *sink, void *hand,
     struct folder *folder = folder_of(sink);
     uint64_t number = cairn_cli_export_window_of(span);
     (void)hand;
-    return cairn_cli_export_log_noted(&folder->log, number) &&
+    return is_noted(&folder->log, number) &&
            cairn_file_read_at(&span->shard->file, memory, span->size, span->begin, NULL) ==
                CAIRN_OK &&
-           cairn_cli_export_log_has(&folder->log, number, memory, span->size);
+           has_window(&folder->log, number, memory, span->size);
 }
 
 static enum cairn_code compare_span(const struct folder *folder,
@@ -133,8 +307,7 @@ static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand
     (void)hand;
     if (span->shard->in_place) return compare_span(folder, span, memory, err);
     CAIRN_TRY(cairn_file_write_at(&span->shard->file, memory, span->size, span->begin, err));
-    return cairn_cli_export_log_note(&folder->log, cairn_cli_export_window_of(span), memory,
-                                     span->size, err);
+    return note_window(&folder->log, cairn_cli_export_window_of(span), memory, span->size, err);
 }
 
 /* ---- names ---- */
@@ -202,7 +375,7 @@ static void close_folder(struct cairn_cli_export_sink *sink, bool published, boo
         if (shard->published) unlinkat(folder->fd, shard->name, 0);
     }
     /* The lock goes last: an export that begins then finds none of these files, and loses none. */
-    cairn_cli_export_log_close(&folder->log, folder->fd, !keep);
+    close_log(&folder->log, folder->fd, !keep);
     if (folder->fd >= 0) close(folder->fd);
     free(folder);
 }

@@ -1,14 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn import: a checkpoint of another program becomes a version, its tensors known by name where
- * they lie. */
+ * they lie. Its files are kept whole, so every checksum that they hold is compared first. */
+
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "cli/convert/check_seals.h"
-#include "cli/convert/left_out.h"
 #include "cli/convert/weights.h"
 #include "cli/shell/output.h"
-#include "cli/tree/save_tree.h"
+#include "cli/tree/tree.h"
+#include "common/utf8.h"
+#include "formats/assembly.h"
+
+#define READ_BYTES (512 * 1024)
+
+struct seal_job {
+    const struct cairn_assembly *assembly;
+    struct cairn_cli_workers workers;
+    size_t next; /* by the lock of the workers */
+};
+
+static const struct cairn_seal *next_seal(struct seal_job *job) {
+    CAIRN_HOLD(&job->workers.lock);
+    const struct cairn_seals *seals = &job->assembly->seals;
+    if (job->workers.locked.code != CAIRN_OK || job->next == seals->count) return NULL;
+    return &seals->seals[job->next++];
+}
+
+static void *check_seals_work(void *argument) {
+    struct seal_job *job = argument;
+    const struct cairn_assembly *assembly = job->assembly;
+    const struct cairn_seal *seal;
+    struct cairn_error err = {0};
+    CAIRN_AUTO_HEAP char *scratch = malloc(READ_BYTES);
+    enum cairn_code code =
+        scratch ? CAIRN_OK : cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for a part of a file");
+    while (code == CAIRN_OK && (seal = next_seal(job))) {
+        code = cairn_seal_check(seal, assembly->inputs[seal->input], scratch, READ_BYTES, &err);
+        const char *tensor = NULL;
+        if (code == CAIRN_CORRUPT) tensor = cairn_assembly_tensor_in(assembly, seal);
+        if (tensor) code = cairn_within(&err, code, "tensor %s", cairn_short(tensor).text);
+    }
+    if (code != CAIRN_OK) cairn_cli_workers_failed(&job->workers, code, &err);
+    return NULL;
+}
+
+static enum cairn_code check_seals(const struct cairn_cli *cli,
+                                   const struct cairn_assembly *assembly, struct cairn_error *err) {
+    struct seal_job job = {.assembly = assembly};
+    if (!assembly->seals.count) return CAIRN_OK;
+    return cairn_cli_workers_run(&job.workers, cli->workers, check_seals_work, &job, err);
+}
 
 static const struct cairn_cli_flag import_flags[] = {
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
@@ -111,14 +152,14 @@ static enum cairn_code describe_tensor(const struct import *import,
     const struct cairn_assembly *assembly = &import->weights->assembly;
     uint64_t done_bytes = 0;
     if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS) {
-        const struct cairn_tensor_piece alias = {
-            .size = sizeof alias,
-            .name = tensor->name,
-            .dtype = cairn_dtype_text(tensor->dtype),
-            .dimension_count = tensor->dimension_count,
-            .shape = tensor->shape,
-            .kind = CAIRN_ALIAS,
-            .alias_of = assembly->tensors[tensor->alias_of].name};
+        const struct cairn_tensor_piece alias = {.size = sizeof alias,
+                                                 .name = tensor->name,
+                                                 .dtype = cairn_dtype_text(tensor->dtype),
+                                                 .dimension_count = tensor->dimension_count,
+                                                 .shape = tensor->shape,
+                                                 .kind = CAIRN_ALIAS,
+                                                 .alias_of =
+                                                     assembly->tensors[tensor->alias_of].name};
         return cairn_save_tensor(import->save, &alias, err);
     }
     if (!tensor->piece_count) return describe_empty(import, tensor, err);
@@ -247,7 +288,7 @@ static enum cairn_code import_weights(struct cairn_cli *cli, struct cairn_cli_we
     if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names of tensors");
     enum cairn_code code = check_kind(cli->arguments[0], weights->format, err);
     if (code == CAIRN_OK) code = cairn_cli_weights_seal_all(weights, err);
-    if (code == CAIRN_OK) code = cairn_cli_check_seals(cli, &weights->assembly, err);
+    if (code == CAIRN_OK) code = check_seals(cli, &weights->assembly, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", path);
     CAIRN_TRY(choose_tensors(weights, left, err));
     return cairn_cli_save_tree_run(&job, err);
@@ -277,10 +318,8 @@ const struct cairn_cli_verb cairn_cli_verb_import = {
     .examples = "  cairn import deepspeed ./checkpoints llm/7b@1000\n"
                 "  cairn import hf ./Llama-3 llm/base@0\n"
                 "  cairn import torch model.pt llm/7b@0 --store /mnt/ckpt\n",
-    .flags = import_flags,
-    .flag_count = CAIRN_COUNT(import_flags),
-    .arguments_min = 3,
-    .arguments_max = 3,
+    CAIRN_CLI_FLAGS(import_flags),
+    CAIRN_CLI_ARGUMENTS(3, 3),
     .takes_paths = true,
     .run = run_import,
 };

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn inspect: what a checkpoint of another program holds, without reading its tensors. */
+
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,18 +9,60 @@
 #include <sys/stat.h>
 
 #include "api/dtype.h"
-#include "cli/convert/input.h"
-#include "cli/convert/left_out.h"
 #include "cli/convert/weights.h"
 #include "cli/shell/output.h"
-#include "cli/shell/sizes.h"
 #include "common/array.h"
+#include "common/file.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "formats/input.h"
 #include "formats/model_choice.h"
 #include "formats/safetensors_assembly.h"
 #include "formats/torch_plain.h"
 #include "formats/torch_tree.h"
+
+/* ---- the file or object that is named ---- */
+
+struct named_input {
+    struct cairn_input input; /* points into this struct: it may not be moved */
+    struct cairn_file file;
+    struct cairn_cli_bucket_source *bucket; /* NULL: it is a file */
+};
+
+static enum cairn_code open_file(const char *path, struct named_input *ret,
+                                 struct cairn_error *err) {
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return errno == ENOENT ? cairn_fail(err, CAIRN_NOT_FOUND, "no such file")
+                               : cairn_fail_errno(err, "cannot be looked at");
+    if (!S_ISREG(status.st_mode)) return cairn_fail(err, CAIRN_INVALID, "it is not a file");
+    CAIRN_TRY(cairn_file_open_below(AT_FDCWD, path, CAIRN_LINKS_FOLLOWED, &ret->file, err));
+    return cairn_input_of_file(&ret->file, &ret->input, err);
+}
+
+static enum cairn_code open_object(const struct cairn_cli *cli, const char *url,
+                                   struct named_input *ret, struct cairn_error *err) {
+    struct cairn_cli_object object;
+    CAIRN_TRY(cairn_cli_bucket_source_open(cli, url, &ret->bucket, err));
+    CAIRN_TRY(cairn_cli_bucket_source_object(ret->bucket, "", &object, err));
+    ret->input = object.input;
+    return CAIRN_OK;
+}
+
+static void close_named(struct named_input *input) {
+    cairn_file_release(&input->file);
+    cairn_cli_bucket_source_free(input->bucket);
+    *input = (struct named_input){0};
+}
+
+static enum cairn_code open_named(const struct cairn_cli *cli, const char *name,
+                                  struct named_input *ret, struct cairn_error *err) {
+    *ret = (struct named_input){0};
+    bool object = cairn_cli_is_bucket(name);
+    enum cairn_code code = object ? open_object(cli, name, ret, err) : open_file(name, ret, err);
+    if (code != CAIRN_OK) close_named(ret);
+    return code;
+}
 
 #define SHOWN_BYTES_MAX 65536 /* of one text; what is longer is told by its length */
 
@@ -329,21 +373,20 @@ static enum cairn_code inspect_file(const struct cairn_cli *cli, const struct ca
 static enum cairn_code print_inspection(const struct cairn_cli *cli,
                                         const struct inspection *inspection, const char *format,
                                         uint64_t size_bytes, struct cairn_error *err) {
-    if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL) {
+    if (cairn_cli_wants_json(cli)) {
         CAIRN_AUTO_JSON json_t *answer = json_pack(
             "{s:s, s:s, s:I, s:O, s:O, s:O, s:O}", "file", cli->arguments[0], "format", format,
             "bytes", (json_int_t)size_bytes, "tensors", inspection->tensors, "values",
             inspection->values, "left_out", inspection->left_out, "plain", inspection->plain);
         if (!answer) return cairn_fail(err, CAIRN_INVALID, "the file's name is not UTF-8 text");
-        return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
+        return cairn_cli_print_reply(cli, answer, err);
     }
     CAIRN_TRY(cairn_cli_print(cli, inspection->tensors, &cairn_cli_tensor_table, err));
     if (cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
     char size[24];
     uint64_t bytes = 0;
-    size_t index;
     json_t *row;
-    json_array_foreach(inspection->tensors, index, row) {
+    for (size_t i = 0; (row = json_array_get(inspection->tensors, i)); i++) {
         if (!json_object_get(row, "alias_of"))
             bytes += (uint64_t)json_integer_value(json_object_get(row, "bytes"));
     }
@@ -360,11 +403,11 @@ static enum cairn_code print_inspection(const struct cairn_cli *cli,
 static enum cairn_code inspect_input(const struct cairn_cli *cli, struct inspection *inspection,
                                      const char **ret_format, uint64_t *ret_bytes,
                                      struct cairn_error *err) {
-    struct cairn_cli_input opened;
-    CAIRN_TRY(cairn_cli_input_open(cli, cli->arguments[0], &opened, err));
+    struct named_input opened;
+    CAIRN_TRY(open_named(cli, cli->arguments[0], &opened, err));
     *ret_bytes = opened.input.size_bytes;
     enum cairn_code code = inspect_file(cli, &opened.input, inspection, ret_format, err);
-    cairn_cli_input_release(&opened);
+    close_named(&opened);
     return code;
 }
 
@@ -408,10 +451,8 @@ const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .examples = "  cairn inspect model.safetensors\n"
                 "  cairn inspect checkpoints --json\n"
                 "  cairn inspect s3://bucket/llm/optimizer.pt\n",
-    .flags = inspect_flags,
-    .flag_count = CAIRN_COUNT(inspect_flags),
-    .arguments_min = 1,
-    .arguments_max = 1,
+    CAIRN_CLI_FLAGS(inspect_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
     .takes_paths = true,
     .run = run_inspect,
 };

@@ -1,33 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weights: what a person names as a checkpoint, opened as an assembly.
+ * weights: what a person names as a checkpoint, opened as an assembly, and what of it has no place.
  *
  * Why:     a DeepSpeed folder, its tag folder, a file of torch or of safetensors, and a version
- *          that is stored are all "the model" to who exports it.
+ *          that is stored are all "the model" to who exports it. What is dropped in silence is
+ *          missed when it is too late: a step, a random state, an object of its own beside the
+ *          tensors.
  * Promise: 1   a DeepSpeed folder is read by its `latest`, else by its `latest_universal`, or as
- *              the tag folder itself; in a folder of
- *              safetensors or torch files formats/model_choice.h says which of them are the model;
- *              what is like one of them and is none is in left_out. An index stands for its folder.
- *              Files of which each rank wrote one are put together by formats/torch_ranks.h.
- *              A tensor that two files have is CAIRN_INVALID, with both.
+ *              the tag folder itself; in a folder of safetensors or torch files
+ *              formats/model_choice.h says which of them are the model; what is like one of them
+ *              and is none is left out. An index stands for its folder. Files of which each rank
+ *              wrote one are put together by formats/torch_ranks.h. A tensor that two files have
+ *              is CAIRN_INVALID, with both.
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
  *              those of its layout, or where it has none, what its files hold by the same rules.
  *          4   s3://bucket/path is the object of that name, else what lies below it, by the rules
- *              for local folders; cli/bucket/bucket_source.h says how it is read.
- *          5   local files are opened below the descriptor of their folder; with no_links through
- *              no link. What `latest` holds stands in no message: it may be another file's text.
- * Limits:  one descriptor for each local file.
- * Threads: one owner; the inputs may be read by several threads.
- * Next:    formats/zero.h, formats/torch_assembly.h, cli/convert/stored_assembly.h; cli/convert/export.h.
+ *              for local folders; cli/bucket/bucket.h says how it is read.
+ *          5   local files are opened below the descriptor of their folder, each once; with
+ *              no_links through no link. What `latest` holds stands in no message: it may be
+ *              another file's text.
+ *          6   of a stored version every name of the layout is in the assembly: sharded and
+ *              replicated tensors whole, aliases as aliases; one that several ranks hold as their
+ *              own is there once for each, as name@rank-00003. A shard in which no tensor lies is
+ *              left out. Texts of safetensors files that are kept as they were put are the
+ *              assembly's.
+ *          P3  every byte of its shards that is handed out lies in a block that was compared with
+ *              its checksum. A range is widened to whole blocks; short ranges that follow each
+ *              other read their blocks once.
+ *          7   each name that the assembly leaves out is told, and each of its objects where they
+ *              have no place; plain values in one line.
+ *          8   an item (include/cairn/items.h) that is a file of torch.save is an object of the
+ *              assembly where objects are kept; every other one is left out, by name.
+ * Limits:  one descriptor for each local file; a chunk of memory for each thread that reads a
+ *          stored version; an item of several pieces is left out: an object is one range of a file.
+ * Threads: one owner; the inputs may be read by several threads, each over its own connection.
+ * Next:    formats/zero.h, formats/torch_assembly.h, plan/reads.h; cli/convert/export.h.
  */
 #pragma once
 
-#include "cli/bucket/bucket_source.h"
-#include "cli/convert/shard_inputs.h"
+#include "cli/bucket/bucket.h"
 #include "common/file.h"
 #include "common/hash.h"
+#include "common/json.h"
+#include "formats/assembly.h"
+#include "formats/input.h"
+#include "formats/safetensors_assembly.h"
 #include "formats/zero.h"
+
+#define CAIRN_CLI_CHUNK_BYTES (4 * CAIRN_MIB)
+
+struct cairn_cli_shard_inputs;
+/* source must outlive it. */
+enum cairn_code cairn_cli_shard_inputs_new(const struct cairn_cli_source *source,
+                                           struct cairn_cli_shard_inputs **ret,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_shard_inputs_free(struct cairn_cli_shard_inputs *inputs);
+/* By the shard's place in the manifest; good as long as the inputs are. */
+const struct cairn_input *cairn_cli_shard_inputs_at(const struct cairn_cli_shard_inputs *inputs,
+                                                    uint32_t shard);
 
 struct cairn_cli_weights_file {
     char *name;
@@ -47,19 +78,19 @@ struct cairn_cli_weights {
                            "torch-dcp", "torch-ranks", "torch", "safetensors", "cairn" */
     char index[256];    /* of model files that a person named by their index; "" */
     enum cairn_links links;
-    bool has_folder;    /* a local one: the descriptor is open */
+    bool has_folder; /* a local one: the descriptor is open */
     int folder_fd;
-    bool optimizer;     /* the optimizer's state is wanted, too, where it has a file of its own */
-    bool strict;        /* a class that is not known is refused */
+    bool optimizer;       /* the optimizer's state is wanted, too, where it has a file of its own */
+    bool strict;          /* a class that is not known is refused */
     const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
     bool stored;
     struct cairn_cli_source source; /* where it is stored */
     struct cairn_cli_shard_inputs *inputs;
     struct cairn_cli_bucket_source *bucket; /* where they are objects; NULL: they are not */
-    char below[1026]; /* of objects: the folder in the bucket's, with its slash; "": none */
-    const char **names;                    /* of the folder's files */
+    char below[1026];   /* of objects: the folder in the bucket's, with its slash; "": none */
+    const char **names; /* of the folder's files */
     struct cairn_cli_weights_file **files; /* each stands where its input points to */
-    size_t count, capacity; /* the latter of objects alone */
+    size_t count, capacity;                /* the latter of objects alone */
 };
 /* Does text mean a stored version (project/run@step), and not a file or a bucket? Then *ret. */
 bool cairn_cli_weights_is_stored(const struct cairn_cli *cli, const char *text,
@@ -92,3 +123,27 @@ const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, u
 /* Is it one that --tp-rule is about? */
 bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights);
 void cairn_cli_weights_release(struct cairn_cli_weights *weights);
+
+/* The source has its layout. without: the beginning of names that are not wanted, or NULL. */
+enum cairn_code cairn_cli_stored_assemble(const struct cairn_cli_source *source,
+                                          const struct cairn_cli_shard_inputs *inputs,
+                                          const char *without, struct cairn_assembly *assembly,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- what has no place ---- */
+
+struct cairn_cli_left_out {
+    const struct cairn_assembly *assembly;
+    bool keeps_objects; /* as DCP does, whole files too */
+    bool keeps_texts;   /* of headers of safetensors: as such files do, whole ones too */
+    bool keeps_files;   /* as an import does: files of which no tensor is known stay files */
+    const char *only;   /* a pattern of objects' names, as of a shell; NULL: all */
+};
+/* {"name", "why"} of each into rows, and of plain values the names alone into plain. */
+enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_out, json_t *rows,
+                                        json_t *plain, struct cairn_error *err) CAIRN_MUST_USE;
+/* To people. */
+void cairn_cli_left_out_note(const struct cairn_cli_left_out *left_out);
+
+enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps_objects,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress for people and for logs. */
+/* progress: a meter as a bar, as lines or as JSON; workers; the thread that waits for signals. */
 #include "cli/shell/progress.h"
 
 #include <langinfo.h>
 #include <locale.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli/shell/sizes.h"
+#include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -139,4 +140,99 @@ void cairn_cli_meter_end(struct cairn_cli_meter *meter, bool ended_well) {
     cairn_lock_give(&meter->lock);
     if (!ended_well && meter->form == CAIRN_CLI_PROGRESS_BAR) fputc('\n', stderr);
     cairn_lock_release(&meter->lock);
+}
+
+/* ---- workers ---- */
+
+#define WORKERS_DEFAULT 4
+
+void cairn_cli_workers_take_locked(struct cairn_cli_workers *workers) {
+    workers->locked.taken++;
+}
+
+void cairn_cli_workers_done(struct cairn_cli_workers *workers) {
+    CAIRN_HOLD(&workers->lock);
+    workers->locked.done++;
+    CAIRN_ASSERT(workers->locked.done <= workers->locked.taken);
+}
+
+void cairn_cli_workers_failed(struct cairn_cli_workers *workers, enum cairn_code code,
+                              const struct cairn_error *why) {
+    CAIRN_ASSERT(code != CAIRN_OK);
+    CAIRN_HOLD(&workers->lock);
+    if (workers->locked.code != CAIRN_OK) return;
+    workers->locked.code = code;
+    workers->locked.error = *why;
+}
+
+enum cairn_code cairn_cli_workers_run(struct cairn_cli_workers *workers, uint64_t count,
+                                      void *(*work)(void *argument), void *argument,
+                                      struct cairn_error *err) {
+    pthread_t threads[CAIRN_CLI_WORKERS_MAX];
+    uint64_t wanted = cairn_min_u64(count ? count : WORKERS_DEFAULT, CAIRN_CLI_WORKERS_MAX);
+    uint64_t started = 0;
+    cairn_lock_init(&workers->lock, CAIRN_LOCK_client_session);
+    while (started < wanted && !pthread_create(&threads[started], NULL, work, argument)) started++;
+    for (uint64_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    cairn_lock_release(&workers->lock);
+    if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
+    CAIRN_ASSERT(workers->locked.code || workers->locked.done == workers->locked.taken);
+    if (workers->locked.code != CAIRN_OK && err) *err = workers->locked.error;
+    return workers->locked.code;
+}
+
+/* ---- signals ---- */
+
+static const int taken[] = {SIGINT, SIGTERM, SIGHUP};
+
+static sigset_t wanted(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < CAIRN_COUNT(taken); i++) {
+        struct sigaction now;
+        if (sigaction(taken[i], NULL, &now) || now.sa_handler == SIG_IGN) continue;
+        sigaddset(&set, taken[i]);
+    }
+    return set;
+}
+
+static void *watch(void *argument) {
+    const struct cairn_cli_interrupt *interrupt = argument;
+    sigset_t set = wanted();
+    for (int number = 0;;)
+        if (!sigwait(&set, &number)) interrupt->take(interrupt->owner, number);
+    return NULL;
+}
+
+void cairn_cli_interrupt_block(sigset_t *ret) {
+    *ret = wanted();
+    pthread_sigmask(SIG_BLOCK, ret, NULL);
+}
+
+enum cairn_code cairn_cli_interrupt_start(struct cairn_cli_interrupt *interrupt,
+                                          struct cairn_error *err) {
+    pthread_t thread;
+    sigset_t set;
+    cairn_cli_interrupt_block(&set);
+    int failed = pthread_create(&thread, NULL, watch, interrupt);
+    if (failed) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread for signals (error %d)", failed);
+    pthread_detach(thread);
+    return CAIRN_OK;
+}
+
+static void say_and_exit(void *owner, int signal) {
+    const char *const *text = owner;
+    fputs(*text, stderr);
+    cairn_cli_interrupt_exit(signal);
+}
+
+enum cairn_code cairn_cli_interrupt_says(const char *text, struct cairn_error *err) {
+    static const char *said;
+    static struct cairn_cli_interrupt interrupt = {.take = say_and_exit, .owner = &said};
+    said = text;
+    return cairn_cli_interrupt_start(&interrupt, err);
+}
+
+void cairn_cli_interrupt_exit(int signal) {
+    _exit(128 + signal);
 }

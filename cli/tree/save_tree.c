@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory becomes a checkpoint: through the node's uploader, or one of the command alone. */
-#include "cli/tree/save_tree.h"
+/* save_tree: a directory becomes a checkpoint: through the node's uploader, or one of its own. */
+#include "cli/tree/tree.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -14,13 +14,8 @@
 #include <cairn/find.h>
 
 #include "api/meta.h"
-#include "cli/shell/interrupt.h"
-#include "cli/shell/options.h"
+#include "cli/shell/daemons.h"
 #include "cli/shell/output.h"
-#include "cli/shell/own_uploader.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/ref.h"
-#include "cli/shell/sizes.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
@@ -29,7 +24,7 @@
 #define POLL_MS 50
 #define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
 #define BUSY_EVERY_MS 500
-#define METER_FILES 64 /* that are handed over between two looks at how far it is */
+#define METER_FILES 64       /* that are handed over between two looks at how far it is */
 #define GIVE_UP_MS 15000     /* for an interrupted save, before the command ends without it */
 #define WAIT_STAGED_MS 30000 /* libcairn's default */
 #define COMMIT_NOTE_MS 5000
@@ -175,20 +170,17 @@ static enum cairn_code check_count(const struct cairn_cli_tree *tree, size_t cou
 }
 
 static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
-                                  struct cairn_session *session,
-                                  const struct cairn_cli_tree *tree,
+                                  struct cairn_session *session, const struct cairn_cli_tree *tree,
                                   const struct description *description, uint64_t step,
                                   struct cairn_save_status *ret_status,
                                   struct cairn_cli_described *ret_described,
                                   struct cairn_error *err) {
-    struct cairn_save_options options = {.size = sizeof options,
-                                         .on_exists = job->cli->force ? CAIRN_EXISTS_NEW_VERSION
-                                                                 : CAIRN_EXISTS_ERROR,
-                                         .format = job->format,
-                                         .labels_json = job->cli->labels,
-                                         .meta_json = description->meta.size
-                                                          ? description->meta.data
-                                                          : NULL};
+    struct cairn_save_options options = {
+        .size = sizeof options,
+        .on_exists = job->cli->force ? CAIRN_EXISTS_NEW_VERSION : CAIRN_EXISTS_ERROR,
+        .format = job->format,
+        .labels_json = job->cli->labels,
+        .meta_json = description->meta.size ? description->meta.data : NULL};
     struct cairn_save *save = NULL;
     struct cairn_cli_meter meter;
     char title[320];
@@ -295,9 +287,8 @@ static enum cairn_code report(const struct cairn_cli_save_tree *job,
             json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:O}", "version", status->version, "step",
                       (json_int_t)status->step, "latest",
                       latest->known ? json_boolean(latest->is_it) : json_null(), "files",
-                      (json_int_t)tree->count, "bytes",
-                      (json_int_t)tree->total_bytes, "tensors", (json_int_t)described->tensors,
-                      "left_out", described->left_out);
+                      (json_int_t)tree->count, "bytes", (json_int_t)tree->total_bytes, "tensors",
+                      (json_int_t)described->tensors, "left_out", described->left_out);
         return cairn_cli_print_json(answer, true, err);
     }
     return CAIRN_OK;

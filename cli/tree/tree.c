@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walking a directory that becomes a checkpoint. */
+/* tree: names by patterns, modes, links and empty folders as meta, and the walk over a directory
+ * that becomes a checkpoint. */
 #include "cli/tree/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +20,326 @@
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/file.h"
+#include "common/text.h"
+
+/* ---- patterns: fnmatch() matches components; what stands between them is done here ---- */
+
+#define PATTERNS_MAX 10000
+
+/* ---- one pattern ---- */
+
+/* The next component, without its slash; false: there is none. */
+static bool next_component(const char **at, char ret[CAIRN_SHARD_NAME_BYTES_MAX + 1]) {
+    if (!**at) return false;
+    size_t size = strcspn(*at, "/");
+    if (size > CAIRN_SHARD_NAME_BYTES_MAX) size = CAIRN_SHARD_NAME_BYTES_MAX;
+    memcpy(ret, *at, size);
+    ret[size] = '\0';
+    *at += size;
+    if (**at == '/') ++*at;
+    return true;
+}
+
+/* A ** that did not lead on is tried again one component further: only the last one has to be,
+ * since what comes before it has matched as early as it could. */
+static bool matches_glob(const char *pattern, const char *name) {
+    char wanted[CAIRN_SHARD_NAME_BYTES_MAX + 1], found[CAIRN_SHARD_NAME_BYTES_MAX + 1];
+    const char *after_stars = NULL, *from = NULL;
+    while (*name) {
+        const char *rest = pattern, *behind = name;
+        bool more = next_component(&rest, wanted);
+        if (more && strcmp(wanted, "**") == 0) {
+            if (!*rest) return true;
+            after_stars = pattern = rest;
+            from = name;
+            continue;
+        }
+        (void)next_component(&behind, found);
+        if (more && fnmatch(wanted, found, FNM_NOESCAPE) == 0) {
+            pattern = rest;
+            name = behind;
+        } else if (after_stars) {
+            (void)next_component(&from, found);
+            pattern = after_stars;
+            name = from;
+        } else {
+            return false;
+        }
+    }
+    return !*pattern;
+}
+
+/* Where the bracket that begins at `from` ends, or NULL: fnmatch() takes such a [ for itself, so
+ * that what was meant as a set of characters would match nothing, unseen. */
+static const char *bracket_end(const char *from, const char *end) {
+    const char *at = from + 1;
+    if (at < end && (*at == '!' || *at == '^')) at++;
+    if (at < end && *at == ']') at++;
+    for (; at < end && *at != '/'; at++) {
+        if (*at == ']') return at;
+        if (*at != '[' || at + 1 == end || !strchr(":.=", at[1])) continue;
+        const char closes[3] = {at[1], ']', '\0'}, *class = strstr(at + 2, closes);
+        if (class && class < end) at = class + 1; /* [:digit:] has a ] of its own */
+    }
+    return NULL;
+}
+
+static enum cairn_code check_brackets(const char *text, size_t size, struct cairn_error *err) {
+    for (const char *at = text; (at = memchr(at, '[', (size_t)(text + size - at))); at++) {
+        at = bracket_end(at, text + size);
+        if (!at)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "the pattern %.200s has a [ that no ] ends; [[] is the character "
+                              "itself",
+                              text);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- several ---- */
+
+enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, const char *text,
+                                       struct cairn_error *err) {
+    struct cairn_cli_pattern pattern = {.keeps = text[0] == '!'};
+    text += pattern.keeps;
+    size_t size = strlen(text);
+    if (size > CAIRN_SHARD_NAME_BYTES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "a pattern has at most %d bytes: %.80s...",
+                          CAIRN_SHARD_NAME_BYTES_MAX, text);
+    pattern.folders = size && text[size - 1] == '/';
+    while (size && text[size - 1] == '/') size--;
+    pattern.anchored = memchr(text, '/', size) != NULL;
+    while (size && *text == '/') text++, size--;
+    if (!size) return cairn_fail(err, CAIRN_INVALID, "an empty pattern");
+    CAIRN_TRY(check_brackets(text, size, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(patterns->items, patterns->count, patterns->capacity, PATTERNS_MAX,
+                               "patterns", err));
+    pattern.text = strndup(text, size);
+    if (!pattern.text) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a pattern");
+    patterns->items[patterns->count++] = pattern;
+    return CAIRN_OK;
+}
+
+/* The lines of a file: empty ones and those that begin with # say nothing. */
+static enum cairn_code add_pattern_lines(struct cairn_cli_patterns *patterns,
+                                         struct cairn_view lines, struct cairn_error *err) {
+    const char *at = lines.data, *end = at + lines.size;
+    while (at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop) stop = end;
+        size_t size = (size_t)(stop - at);
+        while (size && (at[size - 1] == ' ' || at[size - 1] == '\t' || at[size - 1] == '\r'))
+            size--;
+        if (size && *at != '#') {
+            CAIRN_AUTO_HEAP char *line = strndup(at, size);
+            if (!line) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a pattern");
+            CAIRN_TRY(cairn_cli_patterns_add(patterns, line, err));
+        }
+        at = stop < end ? stop + 1 : end;
+    }
+    return CAIRN_OK;
+}
+
+void cairn_cli_patterns_release(struct cairn_cli_patterns *patterns) {
+    for (size_t i = 0; i < patterns->count; i++) free(patterns->items[i].text);
+    free(patterns->items);
+    *patterns = (struct cairn_cli_patterns){0};
+}
+
+static bool is_matched(const struct cairn_cli_patterns *patterns, const char *name, bool folder) {
+    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
+    for (size_t i = patterns->count; i-- > 0;) {
+        const struct cairn_cli_pattern *pattern = &patterns->items[i];
+        if (pattern->folders && !folder) continue;
+        if (matches_glob(pattern->text, pattern->anchored ? name : last)) return !pattern->keeps;
+    }
+    return false;
+}
+
+bool cairn_cli_patterns_match(const struct cairn_cli_patterns *patterns, const char *name,
+                              bool folder) {
+    char path[CAIRN_SHARD_NAME_BYTES_MAX + 1];
+    if (!patterns->count) return false;
+    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
+        size_t size = (size_t)(slash - name);
+        if (size >= sizeof path) break;
+        memcpy(path, name, size);
+        path[size] = '\0';
+        if (is_matched(patterns, path, true)) return true;
+    }
+    return is_matched(patterns, name, folder);
+}
+
+/* ---- "cairn_tree" of a manifest's meta ---- */
+
+#define MODE_MAX 0777
+#define TARGET_BYTES_MAX 1024
+#define VALUES_MAX 10000000 /* of files, links and folders as many as a tree may have */
+
+void cairn_cli_tree_meta_release(struct cairn_cli_tree_meta *meta) {
+    json_decref(meta->modes);
+    json_decref(meta->links);
+    json_decref(meta->folders);
+    *meta = (struct cairn_cli_tree_meta){0};
+}
+
+static bool name_good(const char *name) {
+    return name && cairn_shard_name_check(cairn_view_of(name), NULL) == CAIRN_OK;
+}
+
+/* May a link of this name have this target? It is relative, ".." stands at its beginning alone, and
+ * not more often than there are folders above the link. */
+static bool link_stays(const char *name, const char *target) {
+    size_t depth = 0;
+    if (!*target || *target == '/' || strlen(target) > TARGET_BYTES_MAX) return false;
+    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) depth++;
+    bool down = false;
+    while (*target) {
+        size_t size = strcspn(target, "/");
+        bool up = size == 2 && !strncmp(target, "..", 2);
+        if (up && (down || !depth--)) return false;
+        if (!up && size && !(size == 1 && *target == '.')) down = true;
+        target += size;
+        target += strspn(target, "/");
+    }
+    return true;
+}
+
+/* ---- reading ---- */
+
+static bool parse_mode(const char *text, unsigned *ret) {
+    char *end = NULL;
+    bool octal = text && *text >= '0' && *text <= '7';
+    unsigned long value = octal ? strtoul(text, &end, 8) : MODE_MAX + 1;
+    *ret = (unsigned)value;
+    return end && !*end && value <= MODE_MAX;
+}
+
+static bool read_modes(const json_t *json, struct cairn_cli_tree_meta *ret) {
+    const char *text = NULL;
+    json_t *names = NULL, *name = NULL;
+    json_object_foreach((json_t *)(uintptr_t)json, text, names) {
+        unsigned mode = 0;
+        if (!parse_mode(text, &mode) || !json_is_array(names)) return false;
+        for (size_t i = 0; (name = json_array_get(names, i)); i++) {
+            if (!name_good(json_string_value(name)) ||
+                json_object_set_new(ret->modes, json_string_value(name),
+                                    json_integer((json_int_t)mode)))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool read_links(const json_t *json, struct cairn_cli_tree_meta *ret) {
+    const char *name = NULL;
+    json_t *target = NULL;
+    json_object_foreach((json_t *)(uintptr_t)json, name, target) {
+        const char *text = json_string_value(target);
+        if (!name_good(name) || !text || !link_stays(name, text) ||
+            json_object_set(ret->links, name, target))
+            return false;
+    }
+    return true;
+}
+
+static bool read_folders(const json_t *json, struct cairn_cli_tree_meta *ret) {
+    json_t *name = NULL;
+    for (size_t i = 0; (name = json_array_get(json, i)); i++) {
+        if (!name_good(json_string_value(name)) || json_array_append(ret->folders, name))
+            return false;
+    }
+    return true;
+}
+
+static bool read_tree(const json_t *tree, struct cairn_cli_tree_meta *ret) {
+    ret->modes = json_object();
+    ret->links = json_object();
+    ret->folders = json_array();
+    ret->there = true;
+    return ret->modes && ret->links && ret->folders &&
+           parse_mode(json_string_value(json_object_get(tree, "file_mode")), &ret->file_mode) &&
+           parse_mode(json_string_value(json_object_get(tree, "folder_mode")), &ret->folder_mode) &&
+           read_modes(json_object_get(tree, "modes"), ret) &&
+           read_links(json_object_get(tree, "links"), ret) &&
+           read_folders(json_object_get(tree, "folders"), ret);
+}
+
+enum cairn_code cairn_cli_tree_meta_read(struct cairn_view meta_json,
+                                         struct cairn_cli_tree_meta *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *meta = NULL;
+    *ret = (struct cairn_cli_tree_meta){.file_mode = 0666, .folder_mode = 0777};
+    struct cairn_json_limits limits = {CAIRN_CLI_TREE_BYTES_MAX, VALUES_MAX};
+    CAIRN_TRY(cairn_json_parse(meta_json, limits, &meta, err));
+    const json_t *tree = json_object_get(meta, CAIRN_META_TREE);
+    if (!tree || read_tree(tree, ret)) return CAIRN_OK;
+    fputs("note: the modes and links of this tree are not understood and left out\n", stderr);
+    cairn_cli_tree_meta_release(ret);
+    *ret = (struct cairn_cli_tree_meta){.file_mode = 0666, .folder_mode = 0777};
+    return CAIRN_OK;
+}
+
+bool cairn_cli_tree_meta_is_apart(const char *meta_json) {
+    CAIRN_AUTO_JSON json_t *meta = NULL;
+    struct cairn_json_limits limits = {CAIRN_MIB, 1000000};
+    if (cairn_json_parse(cairn_view_of(meta_json), limits, &meta, NULL)) return false;
+    const char *shard =
+        json_string_value(json_object_get(json_object_get(meta, CAIRN_META_TREE), "shard"));
+    return shard && !strcmp(shard, CAIRN_TREE_SHARD);
+}
+
+unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const char *name,
+                                  bool folder) {
+    const json_t *mode = meta->there ? json_object_get(meta->modes, name) : NULL;
+    if (mode) return (unsigned)json_integer_value(mode);
+    return folder ? meta->folder_mode : meta->file_mode;
+}
+
+/* ---- writing ---- */
+
+static json_t *modes_json(const struct cairn_cli_tree_meta *meta) {
+    char text[16];
+    json_t *modes = json_object(), *mode = NULL;
+    const char *name = NULL;
+    json_object_foreach(meta->modes, name, mode) {
+        snprintf(text, sizeof text, "%o", (unsigned)json_integer_value(mode));
+        json_t *names = json_object_get(modes, text);
+        if (!names && !json_object_set_new(modes, text, json_array()))
+            names = json_object_get(modes, text);
+        if (json_array_append_new(names, json_string(name))) {
+            json_decref(modes);
+            return NULL;
+        }
+    }
+    return modes;
+}
+
+enum cairn_code cairn_cli_tree_meta_write(const struct cairn_cli_tree_meta *meta,
+                                          struct cairn_buf *ret, struct cairn_error *err) {
+    char file[16], folder[16];
+    snprintf(file, sizeof file, "%o", meta->file_mode);
+    snprintf(folder, sizeof folder, "%o", meta->folder_mode);
+    CAIRN_AUTO_JSON json_t *json = json_pack(
+        "{s:{s:s, s:s, s:o, s:O, s:O}}", CAIRN_META_TREE, "file_mode", file, "folder_mode", folder,
+        "modes", modes_json(meta), "links", meta->links, "folders", meta->folders);
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
+    ret->limit = CAIRN_CLI_TREE_BYTES_MAX;
+    return cairn_json_dump(json, ret, err);
+}
+
+enum cairn_code cairn_cli_tree_meta_name_shard(struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json =
+        json_pack("{s:{s:s}}", CAIRN_META_TREE, "shard", CAIRN_TREE_SHARD);
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
+    return cairn_json_dump(json, ret, err);
+}
+
+/* ---- the walk ---- */
 
 #define FILES_MAX 1048576
 #define DEPTH_MAX CAIRN_CLI_TREE_DEPTH
 #define ATTRIBUTES_BYTES_MAX 4096 /* of their names; more are not looked at */
-#define LINKS_MAX 40 /* from one name to its file, as the kernel has it */
+#define LINKS_MAX 40              /* from one name to its file, as the kernel has it */
 #define NO_FILE "neither a file nor a folder (device, socket or pipe)"
 
 static int open_in(const struct cairn_cli_tree *tree, int folder_fd, const char *name, int flags) {
@@ -78,8 +395,7 @@ static void count_attributes(struct cairn_cli_tree *tree, const char *name) {
     tree->unkept.access_lists += lists;
 }
 
-static void count_unkept(struct cairn_cli_tree *tree, const char *name,
-                         const struct stat *status) {
+static void count_unkept(struct cairn_cli_tree *tree, const char *name, const struct stat *status) {
     count_attributes(tree, name);
     tree->unkept.bits += (status->st_mode & 07000) != 0;
     tree->unkept.owners += status->st_uid != geteuid();
@@ -139,15 +455,14 @@ static enum cairn_code take_link(struct cairn_cli_tree *tree, const char *name, 
     ssize_t size = readlinkat(tree->root_fd, name, target, sizeof target - 1);
     if (size < 0) return cairn_fail_errno(err, "%s", name);
     target[size] = '\0';
-    if (cairn_utf8_valid(cairn_view_of(target)) && cairn_cli_link_stays(name, target)) {
+    if (cairn_utf8_valid(cairn_view_of(target)) && link_stays(name, target)) {
         if (!can_be_kept(tree, name)) return CAIRN_OK;
         if (json_object_set_new(tree->meta.links, name, json_string(target)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of links");
         return CAIRN_OK;
     }
     if (tree->links != CAIRN_CLI_LINKS_FOLLOWED) {
-        refuse(tree, name,
-               "a link that points out of the tree; --follow keeps what it points to");
+        refuse(tree, name, "a link that points out of the tree; --follow keeps what it points to");
         return CAIRN_OK;
     }
     if (fstatat(tree->root_fd, name, &status, 0)) {
@@ -252,8 +567,7 @@ static enum cairn_code read_ignored(struct cairn_cli_tree *tree, struct cairn_er
         if (!code) code = cairn_buf_reserve(&lines, (size_t)size, err);
         if (!code) code = cairn_file_read_at(&file, lines.data, (size_t)size, 0, err);
         lines.size = (size_t)size;
-        if (!code)
-            code = cairn_cli_patterns_add_lines(&tree->patterns, cairn_buf_view(&lines), err);
+        if (!code) code = add_pattern_lines(&tree->patterns, cairn_buf_view(&lines), err);
         if (code) return cairn_within(err, code, "%s", CAIRN_CLI_IGNORE_FILE);
     }
     for (size_t i = 0; tree->exclude && i < tree->exclude->count; i++)
@@ -311,10 +625,8 @@ enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_
         .there = true, .modes = json_object(), .links = json_object(), .folders = json_array()};
     enum cairn_code code = open_root(ret, path, folder_fd, err);
     if (code == CAIRN_OK && ret->refused)
-        code =
-            cairn_fail(err, CAIRN_INVALID,
-                       "%s cannot be kept (listed above); nothing was sent",
-                       cairn_cli_counted(ret->refused, "name", "names").text);
+        code = cairn_fail(err, CAIRN_INVALID, "%s cannot be kept (listed above); nothing was sent",
+                          cairn_cli_counted(ret->refused, "name", "names").text);
     if (code == CAIRN_OK && !ret->count)
         code = cairn_fail(err, CAIRN_INVALID, "%s holds no file", path);
     if (code == CAIRN_OK) code = finish_meta(ret, err);

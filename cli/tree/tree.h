@@ -1,28 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree: the files of a directory as shards, and the tensors inside those that are safetensors.
+ * tree: a directory as a checkpoint: names by patterns, its files, what it has besides their
+ *       bytes, and its save.
  *
- * Why:     `put` must know every name and refuse the impossible ones before it sends a byte.
+ * Why:     `put` must know every name and refuse the impossible ones before it sends a byte; `put`
+ *          and `import` keep files in the same way and differ in the tensors that they know of in
+ *          them.
  * Promise: 1   every name that cannot be kept is listed, with the reason, not only the first.
- *          2   files are found in the order of their names; modes, links and empty folders are
- *              noted (cli/tree/tree_meta.h). A link that points out of the tree is refused by name, or
- *              where they are followed kept as what it points to, unless that is a folder which
- *              it is in; devices, sockets and pipes are refused.
- *          3   what is excluded, by the caller or by .cairnignore at the root, is passed over, also
+ *              Devices, sockets and pipes are refused, and so is a link that points out of the
+ *              tree, or where they are followed it is kept as what it points to, unless that is a
+ *              folder that it is in. What of a file is not kept is counted.
+ *          2   what is excluded, by the caller or by .cairnignore at the root, is passed over, also
  *              where it could not be kept.
- *          4   what of a file is not kept is counted.
- * Limits:  1,048,576 files; 64 folders deep.
- * Threads: one owner.
- * Next:    cli/tree/put.c.
+ *          3   patterns are those of .gitignore: * and ? and [...] match within one component, **
+ *              any folders. One with a slash before its end counts from the root, another one at
+ *              any depth; with a slash at its end it means folders alone. The last that matches
+ *              decides; one that begins with ! takes a name back in. A [ without its ] is refused.
+ *          4   modes, links and empty folders are "cairn_tree" (docs/format.md): in the manifest's
+ *              meta, or, where it is long, in a shard of its own that meta names. What is read of
+ *              it is checked as another user's input is: no name leaves the tree, no link points
+ *              out of it, no mode has more than the permission bits. What was put comes back, less
+ *              the umask of who gets it.
+ *          5   a save that is interrupted before it is committed is given up, so the same command
+ *              can be given again at once; with detach it goes on once it is staged. --timeout is
+ *              one deadline over all of it. Where no uploader listens, one of the command alone
+ *              sends to --store.
+ * Limits:  1,048,576 files; 64 folders deep; 10,000 patterns, a file of them of 1 MiB; one save a
+ *          process.
+ * Threads: one owner; a signal is taken on its own.
+ * Next:    cli/tree/put.c, cli/tree/get.c, cli/convert/import.c.
  */
 #pragma once
 
 #include <cairn/cairn.h>
 
-#include "cli/shell/verb.h"
-#include "cli/tree/patterns.h"
-#include "cli/tree/tree_meta.h"
+#include "cli/shell/options.h"
 #include "common/buf.h"
+#include "common/error.h"
+#include "common/json.h"
+
+/* ---- what it has besides the bytes of its files ---- */
+
+#define CAIRN_CLI_IGNORE_FILE ".cairnignore"
+
+struct cairn_cli_pattern {
+    char *text; /* owned; without !, and slashes at its ends */
+    bool keeps, anchored, folders;
+};
+struct cairn_cli_patterns {
+    struct cairn_cli_pattern *items;
+    size_t count, capacity;
+};
+enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, const char *text,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_patterns_release(struct cairn_cli_patterns *patterns);
+/* Do they match this name, or would they match a folder that it lies in? */
+bool cairn_cli_patterns_match(const struct cairn_cli_patterns *patterns, const char *name,
+                              bool folder);
+
+/* ---- the files ---- */
+
+#define CAIRN_CLI_TREE_IN_META_BYTES (8 * CAIRN_KIB) /* what a list of versions may carry of each */
+#define CAIRN_CLI_TREE_BYTES_MAX (256 * CAIRN_MIB)
+
+struct cairn_cli_tree_meta {
+    bool there;
+    unsigned file_mode, folder_mode; /* of what is not in modes */
+    json_t *modes;                   /* object: name -> integer; owned, as the others */
+    json_t *links;                   /* object: name -> target */
+    json_t *folders;                 /* array of names: the empty ones */
+};
+void cairn_cli_tree_meta_release(struct cairn_cli_tree_meta *meta);
+/* An entry that is not well-formed leaves all of it out, with a note; the files are restored all
+ * the same. */
+enum cairn_code cairn_cli_tree_meta_read(struct cairn_view meta_json,
+                                         struct cairn_cli_tree_meta *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Does meta say that it lies in the shard CAIRN_TREE_SHARD? */
+bool cairn_cli_tree_meta_is_apart(const char *meta_json);
+/* {"cairn_tree": ...} as canonical JSON. */
+enum cairn_code cairn_cli_tree_meta_write(const struct cairn_cli_tree_meta *meta,
+                                          struct cairn_buf *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* What stands in meta of a tree whose description lies apart. */
+enum cairn_code cairn_cli_tree_meta_name_shard(struct cairn_buf *ret,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const char *name,
+                                  bool folder);
 
 struct cairn_cli_file {
     char *name; /* relative to the root, '/' between components */
@@ -75,3 +139,29 @@ enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t in
 enum cairn_code cairn_cli_tree_resolve(const struct cairn_cli_tree *tree, const char *name,
                                        struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- its save ---- */
+
+struct cairn_cli_described {
+    uint64_t tensors, files; /* the files that they lie in; all others are opaque */
+    json_t *left_out;        /* {"name", "why"} of tensors that are not known by name */
+};
+struct cairn_cli_save_tree {
+    const struct cairn_cli *cli;
+    const char *verb, *path, *ref;
+    int folder_fd;      /* of the folder that is kept; -1: it is opened by path */
+    const char *format; /* tag of the version, or NULL */
+    /* Calls cairn_save_tensor for each tensor in the tree's files. */
+    enum cairn_code (*describe)(void *owner, struct cairn_save *save,
+                                const struct cairn_cli_tree *tree, struct cairn_cli_described *ret,
+                                struct cairn_error *err);
+    void *owner;
+};
+/* Is ref project/run@step, and does the path stand first? */
+enum cairn_code cairn_cli_save_tree_check(const char *verb, const char *path, const char *ref,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Deadline and signals, before any other work. */
+enum cairn_code cairn_cli_save_tree_start(const struct cairn_cli *cli, const char *verb,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
+                                        struct cairn_error *err) CAIRN_MUST_USE;

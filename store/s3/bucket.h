@@ -6,7 +6,7 @@
  * Promise: 1   only rules that are switched on and reach this store's keys count.
  * Limits:  as store/xml/xml.h.
  * Threads: stateless.
- * Next:    cli/verbs/doctor_bucket.c.
+ * Next:    cli/verbs/doctor_store.c.
  */
 #pragma once
 
