@@ -29,7 +29,7 @@ static void usage(FILE *to) {
           "  cairn get llm/7b@latest -d ./restored         get the newest one back, verified\n",
           to);
     for (size_t i = 0; i < cairn_cli_verb_count; i++) {
-        const char *chapter = cairn_cli_chapter_of(cairn_cli_verbs[i]);
+        const char *chapter = cairn_cli_verbs[i]->chapter;
         if (chapter) fprintf(to, "\n%s:\n", chapter);
         fprintf(to, "  %-10s %s\n", cairn_cli_verbs[i]->name, cairn_cli_verbs[i]->purpose);
     }

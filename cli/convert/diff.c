@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "cli/convert/weights.h"
+#include "cli/convert/inside.h"
 #include "cli/shell/output.h"
 #include "common/encode.h"
 #include "common/pages.h"

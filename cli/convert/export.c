@@ -1,14 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as files of safetensors,
- * torch or DCP: windows of the planned files by several threads, into a folder or a bucket. */
-#include "cli/convert/export.h"
+/*
+ * cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as files of safetensors,
+ * torch or DCP: windows of the planned files by several threads, into a folder or a bucket.
+ *
+ * Promise: 1   files have their names only when all of them are whole and on the disk; the index
+ *              comes last. What is there already is never replaced: CAIRN_CONFLICT.
+ *          2   memory is workers * 2 windows, whatever the size of the model.
+ *          3   the same tensors give the same bytes, whatever the number of workers.
+ *          4   of tensors that are the same bytes one is written, as readers of safetensors files
+ *              expect; in torch and DCP files the others are there by name and share its bytes.
+ *              With copy_tied each name has bytes of its own. An alias is written where what it
+ *              stands for is not wanted.
+ *          5   of DCP every tensor is one archive in a file, and `.metadata` is its index: without
+ *              it nothing can be loaded. What is no tensor is copied as it is.
+ *          6   of tensors whose type changes, the elements that were finite and became infinite are
+ *              counted, each once, also where an earlier export wrote them.
+ *          7   an export of the same source and plan that was killed goes on: what it noted as
+ *              written and is still so is not written again, and the files are those of an export
+ *              in one go. One of another source or plan is CAIRN_CONFLICT with the way out, and
+ *              nothing is changed. What fails leaves nothing, unless a server that was away is to
+ *              blame.
+ *          8   plans that write the same files have the same digest, others have another one.
+ *          9   --strip-prefix takes a beginning away where a name has it; then the first rule of
+ *              --rename that is like the name makes another of it. OLD=NEW is one name; with one *
+ *              in both, which stands for any text, as many as are like it. Of
+ *              optimizer.state.<parameter>.<what> the parameter is renamed. A prefix and a rule
+ *              that fit no name are CAIRN_INVALID, and so are two names of the source that become
+ *              one, and a name that becomes none, with the names.
+ * Limits:  CAIRN_MODEL_FILES_MAX files of at least one tensor each, however large it is; one export
+ *          into a place at a time; 256 rules of 1,024 bytes.
+ */
+#include "cli/convert/inside.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "cli/convert/weights.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/pages.h"

@@ -29,8 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/bucket/bucket.h"
-#include "cli/convert/export.h"
+#include "cli/convert/inside.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/crc32c.h"

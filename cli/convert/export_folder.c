@@ -12,7 +12,7 @@
  * Limits:  one export into a folder at a time, by a lock of the log.
  * Threads: has_window and note_window from any, of different windows; the others one owner.
  */
-#include "cli/convert/export.h"
+#include "cli/convert/inside.h"
 
 #include <fcntl.h>
 #include <stdio.h>

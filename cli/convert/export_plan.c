@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* export_plan: tensors into files, what else is in these, their index; and other names for them. */
-#include "cli/convert/export.h"
+#include "cli/convert/inside.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "cli/convert/weights.h"
+#include "cli/convert/inside.h"
 #include "cli/shell/output.h"
 #include "cli/tree/tree.h"
 #include "common/utf8.h"
@@ -313,6 +313,7 @@ static enum cairn_code run_import(struct cairn_cli *cli, struct cairn_error *err
 
 const struct cairn_cli_verb cairn_cli_verb_import = {
     .name = "import",
+    .chapter = "Other programs' files",
     .synopsis = "cairn import [flags] deepspeed|dcp|hf|torch|safetensors PATH project/run@step",
     .purpose = "Keep a checkpoint of another program, its tensors known by name.",
     .examples = "  cairn import deepspeed ./checkpoints llm/7b@1000\n"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "api/dtype.h"
-#include "cli/convert/weights.h"
+#include "cli/convert/inside.h"
 #include "cli/shell/output.h"
 #include "common/array.h"
 #include "common/file.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* left_out: what a checkpoint holds beside tensors: values become objects of the assembly, items
  * objects or nothing, and what has no place is named, with why. */
-#include "cli/convert/weights.h"
+#include "cli/convert/inside.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>

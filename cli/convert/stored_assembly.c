@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stored_assembly: shards of a version as inputs, and its layout as an assembly: each name is a
  * want of all its elements, and the plan's pieces are the assembly's. */
-#include "cli/convert/weights.h"
+#include "cli/convert/inside.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

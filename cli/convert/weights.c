@@ -1,6 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights: finding out what a path is, and opening its files. */
-#include "cli/convert/weights.h"
+/*
+ * weights: finding out what a path is, and opening its files as an assembly.
+ *
+ * Promise: 1   a DeepSpeed folder is read by its `latest`, else by its `latest_universal`, or as
+ *              the tag folder itself; in a folder of safetensors or torch files
+ *              formats/model_choice.h says which of them are the model; what is like one of them
+ *              and is none is left out. An index stands for its folder. Files of which each rank
+ *              wrote one are put together by formats/torch_ranks.h. A tensor that two files have
+ *              is CAIRN_INVALID, with both.
+ *          2   what is none of these is refused with what was looked for.
+ *          3   project/run@step is a stored version unless a file has that name; its tensors are
+ *              those of its layout, or where it has none, what its files hold by the same rules.
+ *          4   s3://bucket/path is the object of that name, else what lies below it, by the rules
+ *              for local folders; cli/bucket/bucket.h says how it is read.
+ *          5   local files are opened below the descriptor of their folder, each once; with
+ *              no_links through no link. What `latest` holds stands in no message: it may be
+ *              another file's text.
+ *          6   of a stored version every name of the layout is in the assembly: sharded and
+ *              replicated tensors whole, aliases as aliases; one that several ranks hold as their
+ *              own is there once for each, as name@rank-00003. A shard in which no tensor lies is
+ *              left out. Texts of safetensors files that are kept as they were put are the
+ *              assembly's.
+ *          P3  every byte of its shards that is handed out lies in a block that was compared with
+ *              its checksum. A range is widened to whole blocks; short ranges that follow each
+ *              other read their blocks once.
+ *          7   each name that the assembly leaves out is told, and each of its objects where they
+ *              have no place; plain values in one line.
+ *          8   an item (include/cairn/items.h) that is a file of torch.save is an object of the
+ *              assembly where objects are kept; every other one is left out, by name.
+ * Limits:  one descriptor for each local file; a chunk of memory for each thread that reads a
+ *          stored version; an item of several pieces is left out: an object is one range of a file.
+ */
+#include "cli/convert/inside.h"
 
 #include <dirent.h>
 #include <fcntl.h>

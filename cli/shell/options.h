@@ -111,6 +111,7 @@ struct cairn_cli_flag {
 
 struct cairn_cli_verb {
     const char *name;
+    const char *chapter; /* of the help, that begins with this verb; NULL: it goes on */
     const char *synopsis; /* "cairn ls [flags] [project/run]" */
     const char *purpose;  /* one line */
     const char *examples; /* three, one per line */
@@ -139,8 +140,6 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
 /* All of them: what help, "did you mean" and the shells' completion are made from. */
 extern const struct cairn_cli_verb *const cairn_cli_verbs[];
 extern const size_t cairn_cli_verb_count;
-/* The title of the chapter that begins with this verb; NULL: it goes on. */
-const char *cairn_cli_chapter_of(const struct cairn_cli_verb *first);
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

@@ -20,7 +20,7 @@
  * Limits:  16 columns; 64 names of --fields; a spark line of CAIRN_CLI_SPARK_MAX values. Texts that
  *          do not fit are cut.
  * Threads: main thread; sizes from any, once they are set.
- * Next:    cli/shell/tables.c, cli/shell/output.c.
+ * Next:    cli/shell/output_tables.c, cli/shell/output.c.
  */
 #pragma once
 

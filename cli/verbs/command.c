@@ -28,22 +28,6 @@ const struct cairn_cli_verb *const cairn_cli_verbs[] = {
 };
 const size_t cairn_cli_verb_count = CAIRN_COUNT(cairn_cli_verbs);
 
-static const struct {
-    const struct cairn_cli_verb *first;
-    const char *title;
-} chapters[] = {
-    {VERB(up), "Save and restore"},   {VERB(ls), "See what there is"},
-    {VERB(policy), "Say what stays"}, {VERB(import), "Other programs' files"},
-    {VERB(doctor), "Stores"},         {VERB(nodes), "The service"},
-    {VERB(profile), "This command"},
-};
-
-const char *cairn_cli_chapter_of(const struct cairn_cli_verb *first) {
-    for (size_t i = 0; i < CAIRN_COUNT(chapters); i++)
-        if (chapters[i].first == first) return chapters[i].title;
-    return NULL;
-}
-
 /* ---- profile add|ls|use|rm ---- */
 
 #define TOKEN_BYTES_MAX 4096
@@ -258,6 +242,7 @@ static const struct cairn_cli_flag profile_flags[] = {
 
 const struct cairn_cli_verb cairn_cli_verb_profile = {
     .name = "profile",
+    .chapter = "This command",
     .synopsis = "cairn profile add|ls|use|rm [flags] [name]",
     .purpose = "Name servers and tokens, and say which are meant.",
     .examples = "  cairn profile add lab --server https://cairn.lab:7420 --token-file lab.token\n"

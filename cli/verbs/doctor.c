@@ -249,6 +249,7 @@ static enum cairn_code run_doctor(struct cairn_cli *cli, struct cairn_error *err
 
 const struct cairn_cli_verb cairn_cli_verb_doctor = {
     .name = "doctor",
+    .chapter = "Stores",
     .synopsis = "cairn doctor [flags] [STORE]",
     .purpose = "Test a store with real requests, and this machine; say what to do.",
     .examples = "  cairn doctor s3://bucket/prefix\n"

@@ -318,6 +318,7 @@ static enum cairn_code run_ls(struct cairn_cli *cli, struct cairn_error *err) {
 
 const struct cairn_cli_verb cairn_cli_verb_ls = {
     .name = "ls",
+    .chapter = "See what there is",
     .synopsis = "cairn ls [flags] [project/run]",
     .purpose = "List runs, or the checkpoints of one run, what was saved last first.",
     .examples = "  cairn ls\n"

@@ -485,6 +485,7 @@ static enum cairn_code run_policy(struct cairn_cli *cli, struct cairn_error *err
 
 const struct cairn_cli_verb cairn_cli_verb_policy = {
     .name = "policy",
+    .chapter = "Say what stays",
     .synopsis = "cairn policy get|set|unset|test [flags] [project[/run]]",
     .purpose = "Which checkpoints a run, a project or the server keeps.",
     .examples = "  cairn policy set llm/7b --keep-last 3 --keep-every-steps 1000\n"

@@ -388,6 +388,7 @@ static enum cairn_code run_nodes(struct cairn_cli *cli, struct cairn_error *err)
 
 const struct cairn_cli_verb cairn_cli_verb_nodes = {
     .name = "nodes",
+    .chapter = "The service",
     .synopsis = "cairn nodes [ls|rm] [flags] [NODE]",
     .purpose = "List the uploaders the server has heard of, and how they fare; or forget one.",
     .examples = "  cairn nodes\n  cairn nodes -o wide\n"

@@ -187,6 +187,7 @@ static enum cairn_code run_up(struct cairn_cli *cli, struct cairn_error *err) {
 
 const struct cairn_cli_verb cairn_cli_verb_up = {
     .name = "up",
+    .chapter = "Save and restore",
     .synopsis = "cairn up [flags] DIR",
     .purpose = "Run server and uploader on a folder, in the foreground.",
     .examples = "  cairn up ./cairn\n"

@@ -1,52 +1,134 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export: an assembly written as safetensors, torch or DCP files, in parallel and in bounded
- *         memory.
+ * inside: what the sources of this room share: a checkpoint as an assembly, and its files.
  *
- * Why:     merging the shards of a large model in memory takes as much of it as the model has
- *          bytes; their ranges are known, so each byte can go straight to its place. Once each has
- *          one, windows can be written in any order, by any number of threads, and some another
- *          day.
- * Promise: 1   files have their names only when all of them are whole and on the disk; the index
- *              comes last. What is there already is never replaced: CAIRN_CONFLICT.
- *          2   memory is workers * 2 windows, whatever the size of the model.
- *          3   the same tensors give the same bytes, whatever the number of workers.
- *          4   of tensors that are the same bytes one is written, as readers of safetensors files
- *              expect; in torch and DCP files the others are there by name and share its bytes.
- *              With copy_tied each name has bytes of its own. An alias is written where what it
- *              stands for is not wanted.
- *          5   of DCP every tensor is one archive in a file, and `.metadata` is its index: without
- *              it nothing can be loaded. What is no tensor is copied as it is.
- *          6   of tensors whose type changes, the elements that were finite and became infinite are
- *              counted, each once, also where an earlier export wrote them.
- *          7   an export of the same source and plan that was killed goes on: what it noted as
- *              written and is still so is not written again, and the files are those of an export
- *              in one go. One of another source or plan is CAIRN_CONFLICT with the way out, and
- *              nothing is changed. What fails leaves nothing, unless a server that was away is to
- *              blame.
- *          8   plans that write the same files have the same digest, others have another one.
- *          9   --strip-prefix takes a beginning away where a name has it; then the first rule of
- *              --rename that is like the name makes another of it. OLD=NEW is one name; with one *
- *              in both, which stands for any text, as many as are like it. Of
- *              optimizer.state.<parameter>.<what> the parameter is renamed. A prefix and a rule
- *              that fit no name are CAIRN_INVALID, and so are two names of the source that become
- *              one, and a name that becomes none, with the names.
- * Limits:  CAIRN_MODEL_FILES_MAX files of at least one tensor each, however large it is; one export
- *          into a place at a time; 256 rules of 1,024 bytes.
- * Threads: starts its workers and joins them, which read the plan. _hand, _there and _write of a
- *          sink are called by any, of different windows; the rest has one owner.
- * Next:    cli/convert/export.c, cli/convert/export_plan.c; formats/assembly.h.
+ * Why:     export, import, inspect and diff all take what a person names as a checkpoint: a
+ *          DeepSpeed folder, its tag folder, a file of torch or of safetensors, and a version that
+ *          is stored.
+ * Promise: 1   an assembly is what cli/convert/weights.c says, and what of it has no place is told.
+ *          2   an export's files are what cli/convert/export.c says, in a folder or in a bucket.
+ * Limits:  as formats/assembly.h.
+ * Threads: weights have one owner, and their inputs may be read by several threads. _hand, _there
+ *          and _write of a sink are called by any worker, of different windows; the rest has one
+ *          owner.
+ * Next:    cli/convert/weights.c, cli/convert/export.c; formats/assembly.h.
  */
 #pragma once
 
-#include "cli/shell/progress.h"
+#include "cli/bucket/bucket.h"
 #include "common/error.h"
 #include "common/file.h"
 #include "common/hash.h"
+#include "common/json.h"
 #include "formats/assembly.h"
+#include "formats/input.h"
 #include "formats/model_folder.h"
 #include "formats/safetensors.h"
+#include "formats/safetensors_assembly.h"
 #include "formats/torch_write.h"
+#include "formats/zero.h"
+
+#define CAIRN_CLI_CHUNK_BYTES (4 * CAIRN_MIB)
+
+struct cairn_cli_shard_inputs;
+/* source must outlive it. */
+enum cairn_code cairn_cli_shard_inputs_new(const struct cairn_cli_source *source,
+                                           struct cairn_cli_shard_inputs **ret,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_shard_inputs_free(struct cairn_cli_shard_inputs *inputs);
+/* By the shard's place in the manifest; good as long as the inputs are. */
+const struct cairn_input *cairn_cli_shard_inputs_at(const struct cairn_cli_shard_inputs *inputs,
+                                                    uint32_t shard);
+
+struct cairn_cli_weights_file {
+    char *name;
+    struct cairn_file file;   /* of a local one */
+    struct cairn_input input; /* of a local one, or of an object */
+    bool opened;              /* an object: it was looked at, and has this ETag */
+    char etag[128];
+    uint32_t shard;           /* of a stored one: its place in the manifest */
+    struct cairn_torch torch; /* where it is one of torch */
+    bool used;                /* of a folder of model files: its tensors are in the assembly, */
+    size_t first_tensor;      /* from this one on */
+    const char *prefix;       /* of a rank's file: of the names of what it holds; else NULL */
+};
+struct cairn_cli_weights {
+    struct cairn_assembly assembly;
+    const char *format; /* "deepspeed-zero", "deepspeed-universal", "hf-safetensors", "hf-torch",
+                           "torch-dcp", "torch-ranks", "torch", "safetensors", "cairn" */
+    char index[256];    /* of model files that a person named by their index; "" */
+    enum cairn_links links;
+    bool has_folder; /* a local one: the descriptor is open */
+    int folder_fd;
+    bool optimizer;       /* the optimizer's state is wanted, too, where it has a file of its own */
+    bool strict;          /* a class that is not known is refused */
+    const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
+    bool stored;
+    struct cairn_cli_source source; /* where it is stored */
+    struct cairn_cli_shard_inputs *inputs;
+    struct cairn_cli_bucket_source *bucket; /* where they are objects; NULL: they are not */
+    char below[1026];   /* of objects: the folder in the bucket's, with its slash; "": none */
+    const char **names; /* of the folder's files */
+    struct cairn_cli_weights_file **files; /* each stands where its input points to */
+    size_t count, capacity;                /* the latter of objects alone */
+};
+/* Does text mean a stored version (project/run@step), and not a file or a bucket? Then *ret. */
+bool cairn_cli_weights_is_stored(const struct cairn_cli *cli, const char *text,
+                                 struct cairn_cli_ref *ret);
+/* text: a path, s3://bucket/path, or project/run@step. */
+enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
+                                       bool optimizer, struct cairn_cli_weights *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* A path or s3://bucket/path alone. */
+enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const char *path,
+                                            bool optimizer, struct cairn_cli_weights *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* What tells this source from another, or from what it was before it was changed: the version's id;
+ * of local files their names, sizes and times of change, of objects
+ * their names, sizes and ETags; and with any the rules of a person. */
+enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
+                                         uint8_t ret[CAIRN_SHA256_BYTES],
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Before the assembly's seals are read: those of what no tensor has, too, since all of its files
+ * are kept. */
+enum cairn_code cairn_cli_weights_seal_all(struct cairn_cli_weights *weights,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* What its files hold beside tensors becomes objects of the assembly, with archives or by name;
+ * once. Of DCP they are that as soon as it is open, but where it is stored. */
+enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* The name in its folder of the local file behind an input of the assembly; NULL: the input is no
+ * file, but what was unpacked of one. */
+const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input);
+/* Is it one that --tp-rule is about? */
+bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights);
+void cairn_cli_weights_release(struct cairn_cli_weights *weights);
+
+/* The source has its layout. without: the beginning of names that are not wanted, or NULL. */
+enum cairn_code cairn_cli_stored_assemble(const struct cairn_cli_source *source,
+                                          const struct cairn_cli_shard_inputs *inputs,
+                                          const char *without, struct cairn_assembly *assembly,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- what has no place ---- */
+
+struct cairn_cli_left_out {
+    const struct cairn_assembly *assembly;
+    bool keeps_objects; /* as DCP does, whole files too */
+    bool keeps_texts;   /* of headers of safetensors: as such files do, whole ones too */
+    bool keeps_files;   /* as an import does: files of which no tensor is known stay files */
+    const char *only;   /* a pattern of objects' names, as of a shell; NULL: all */
+};
+/* {"name", "why"} of each into rows, and of plain values the names alone into plain. */
+enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_out, json_t *rows,
+                                        json_t *plain, struct cairn_error *err) CAIRN_MUST_USE;
+/* To people. */
+void cairn_cli_left_out_note(const struct cairn_cli_left_out *left_out);
+
+enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps_objects,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- an assembly written as files ---- */
 
 struct cairn_cli_names {
     char **names; /* owned; of the tensors by number, then of the objects */
@@ -69,7 +151,7 @@ enum cairn_cli_export_form {
 struct cairn_cli_export {
     const struct cairn_cli *cli;
     const struct cairn_assembly *assembly;
-    uint8_t source[CAIRN_SHA256_BYTES]; /* which tensors these are; cli/convert/weights.h */
+    uint8_t source[CAIRN_SHA256_BYTES]; /* which tensors these are; cli/convert/inside.h */
     const char *folder;                 /* made where it is not there; or s3://bucket/prefix */
     unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
     uint64_t shard_bytes_max; /* 0: one file */
