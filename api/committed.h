@@ -14,7 +14,7 @@
  *              tensors alone.
  * Limits:  64 MiB a manifest and an attempt's record, 1 GiB a layout and checksums.bin.
  * Threads: one owner.
- * Next:    store/whole.h for a store, cli/source.c for a server; docs/format.md.
+ * Next:    store/whole.h for a store, cli/bucket/source.c for a server; docs/format.md.
  */
 #pragma once
 

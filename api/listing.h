@@ -7,7 +7,7 @@
  *              `dtype`.
  * Limits:  none of its own.
  * Threads: stateless.
- * Next:    api/openapi.yaml (Shard, Tensor); server/reads/tensors.c, cli/stored.c.
+ * Next:    api/openapi.yaml (Shard, Tensor); server/reads/tensors.c, cli/bucket/stored.c.
  */
 #pragma once
 

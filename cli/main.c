@@ -10,12 +10,7 @@
 #include <cairn/cairn.h>
 
 #include "api/failure.h"
-#include "cli/call.h"
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/profile.h"
-#include "cli/sizes.h"
-#include "cli/verb.h"
+#include "cli/shell/output.h"
 #include "common/config.h"
 #include "common/file.h"
 #include "common/json.h"
@@ -34,7 +29,7 @@ static void usage(FILE *to) {
           "  cairn get llm/7b@latest -d ./restored         get the newest one back, verified\n",
           to);
     for (size_t i = 0; i < cairn_cli_verb_count; i++) {
-        const char *chapter = cairn_cli_chapter_of(cairn_cli_verbs[i]);
+        const char *chapter = cairn_cli_verbs[i]->chapter;
         if (chapter) fprintf(to, "\n%s:\n", chapter);
         fprintf(to, "  %-10s %s\n", cairn_cli_verbs[i]->name, cairn_cli_verbs[i]->purpose);
     }
@@ -189,7 +184,7 @@ int main(int argc, char **argv) {
     if (code == CAIRN_OK && !cli.help && verb != &cairn_cli_verb_profile)
         code = cairn_cli_profile_choose(&cli, &err);
     cairn_cli_print_as(&cli);
-    cairn_cli_sizes_as(&cli);
+    cairn_cli_paint_init(&cli);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) {
         /* Their calls are their uploader's, which says it itself. */

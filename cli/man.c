@@ -15,8 +15,7 @@
 
 #include <cairn/cairn.h>
 
-#include "cli/options.h"
-#include "cli/verb.h"
+#include "cli/shell/options.h"
 
 /* Text of a paragraph: nothing in it is a request, and its dashes can be copied. */
 static void put_text(FILE *to, const char *text) {
@@ -84,7 +83,7 @@ static void write_all(FILE *to) {
           ".SH SYNOPSIS\n\\fBcairn\\fR \\fIVERB\\fR [flags] [arguments]\n.SH VERBS\n",
           to);
     for (size_t i = 0; i < cairn_cli_verb_count; i++) {
-        const char *chapter = cairn_cli_chapter_of(cairn_cli_verbs[i]);
+        const char *chapter = cairn_cli_verbs[i]->chapter;
         if (chapter) fputs(".SS ", to);
         if (chapter) put_line(to, chapter);
         fputs(".TP\n\\fBcairn\\-", to);

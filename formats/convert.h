@@ -9,7 +9,7 @@
  * Limits:  F64, F32, BF16 and F16, among each other. F64 goes by way of F32: it is rounded twice.
  *          ITEM is U8, whose bytes it has.
  * Threads: stateless.
- * Next:    cli/export.c, client/restore/reads.c.
+ * Next:    cli/convert/export.c, client/restore/reads.c.
  */
 #pragma once
 

@@ -14,7 +14,7 @@
  *          4   what was written through a transformation (compression) is CAIRN_UNSUPPORTED.
  * Limits:  as formats/assembly.h.
  * Threads: one owner.
- * Next:    formats/assembly.h; cli/weights.h; formats/dcp_write.h writes one.
+ * Next:    formats/assembly.h; cli/convert/inside.h; formats/dcp_write.h writes one.
  */
 #pragma once
 

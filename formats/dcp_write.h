@@ -12,7 +12,7 @@
  *          4   element types that torch lacks are CAIRN_UNSUPPORTED, by name.
  * Limits:  a pickle of 256 MiB, some 500,000 tensors.
  * Threads: stateless.
- * Next:    formats/torch_write.h for the archives; formats/dcp.h reads it; cli/export.h.
+ * Next:    formats/torch_write.h for the archives; formats/dcp.h reads it; cli/convert/inside.h.
  */
 #pragma once
 

@@ -15,7 +15,7 @@
  *          3   safetensors files go before torch's.
  * Limits:  an index of CAIRN_SAFETENSORS_HEADER_BYTES_MAX bytes; the folder's names are sorted.
  * Threads: one owner.
- * Next:    cli/weights_models.c.
+ * Next:    cli/convert/weights.c.
  */
 #pragma once
 

@@ -12,7 +12,7 @@
  *              those that formats/safetensors_write.c makes itself.
  * Limits:  as formats/assembly.h. Missing parts at the end of a tensor go unnoticed.
  * Threads: one owner.
- * Next:    formats/safetensors.h; cli/weights_models.c, cli/tensors.c.
+ * Next:    formats/safetensors.h; cli/convert/weights.c, cli/tree/put.c.
  */
 #pragma once
 

@@ -14,7 +14,7 @@
  * Limits:  pickles of 128 MiB and archives of 256 MiB a file, all values together; the first
  *          object of a name counts, further ones are left out.
  * Threads: one owner.
- * Next:    formats/pickle_write.h, formats/torch_write.h; cli/weights.h.
+ * Next:    formats/pickle_write.h, formats/torch_write.h; cli/convert/inside.h.
  */
 #pragma once
 

@@ -18,7 +18,7 @@
  * Limits:  65,536 ranks; 4,194,304 pieces; as formats/assembly.h. Zips with compression are
  *          CAIRN_UNSUPPORTED.
  * Threads: one owner.
- * Next:    cli/weights_models.c.
+ * Next:    cli/convert/weights.c.
  */
 #pragma once
 

@@ -13,7 +13,7 @@
  * Limits:  64 levels; paths of 4 KiB, together 8 MiB and 64 bytes for each byte of the pickle;
  *          4,000,000 leaves, and 65,536 and 4 for each value of the pickle.
  * Threads: as formats/torch.h.
- * Next:    cli/verbs/inspect.c.
+ * Next:    cli/convert/inspect.c.
  */
 #pragma once
 

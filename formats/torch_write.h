@@ -15,7 +15,7 @@
  * Limits:  a pickle of 256 MiB. The CRC-32 of storages is 0, as torch writes it where it is told
  *          not to compute it.
  * Threads: stateless.
- * Next:    cli/export.h; formats/torch.h reads it; formats/dcp_write.h.
+ * Next:    cli/convert/inside.h; formats/torch.h reads it; formats/dcp_write.h.
  */
 #pragma once
 

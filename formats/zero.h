@@ -22,7 +22,7 @@
  *              stand at each parameter. What is cut otherwise is left out, by name.
  * Limits:  65,536 ranks; as formats/torch.h for each file.
  * Threads: one owner.
- * Next:    formats/assembly.h; cli/export.h.
+ * Next:    formats/assembly.h; cli/convert/inside.h.
  */
 #pragma once
 

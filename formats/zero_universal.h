@@ -14,7 +14,7 @@
  *              stage 3 is CAIRN_NOT_FOUND.
  * Limits:  as formats/torch.h for each file.
  * Threads: one owner.
- * Next:    formats/zero.h for the checkpoints of which it is made; cli/weights.h.
+ * Next:    formats/zero.h for the checkpoints of which it is made; cli/convert/inside.h.
  */
 #pragma once
 

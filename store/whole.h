@@ -23,7 +23,7 @@
  *              hides nothing that can be known without it: a manifest that the version's id proves
  *              is used without a record.
  * Limits:  one page of a listing in memory; 65,536 pages. An audit reads a shard only where a HEAD
- *          tells another CRC32C than the manifest; the rest is the caller's (cli/fetch.h).
+ *          tells another CRC32C than the manifest; the rest is the caller's (cli/bucket/bucket.h).
  * Threads: one owner of the worker.
  * Next:    server/commit/commit_objects.c, server/recovery/reconcile.c; cli/verbs/verify.c,
  *          server/copies/verify_calls.c.

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor finds out about the store, by using it. */
+/* What doctor finds out about the store: what the bucket says of itself, whether requests reach it
+ * as they were sent, and what using it shows. */
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "cli/shell/output.h"
 #include "cli/verbs/doctor.h"
 #include "common/clock.h"
 #include "common/crc.h"
@@ -15,6 +18,359 @@
 #include "store/open.h"
 #include "store/s3/probe.h"
 #include "store/s3/s3.h"
+#include "store/store.h"
+
+/* ---- what the bucket says of itself: clock, life cycle, versioning, object lock ---- */
+
+#define CLOCK_WARN_MS 60000
+#define CLOCK_FAIL_MS 900000 /* S3 refuses beyond it */
+
+static void check_clock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_error unused = {0};
+    enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &unused);
+    cairn_buf_release(&answer.document);
+    if (code || !answer.has_clock) return; /* what is wrong with requests is told by the next */
+    int64_t ahead = answer.clock_ahead_ms, off = ahead < 0 ? -ahead : ahead;
+    bool late = off > CLOCK_WARN_MS;
+    cairn_cli_doctor_say(doctor,
+                         off > CLOCK_FAIL_MS ? CAIRN_CLI_FAIL
+                         : late              ? CAIRN_CLI_WARN
+                                             : CAIRN_CLI_FINE,
+                         "clock", late ? "let this machine's clock be set (chrony, ntpd)" : "",
+                         "the store's clock is %lld s %s this machine's", (long long)(off / 1000),
+                         ahead < 0 ? "behind" : "ahead of");
+}
+
+/* ---- life cycle ---- */
+
+static void report_rules(struct cairn_cli_doctor *doctor,
+                         const struct cairn_store_s3_lifecycle *rules, const char *hint) {
+    if (rules->aborts)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", "",
+                             "incomplete uploads are aborted after %llu days",
+                             (unsigned long long)rules->abort_days);
+    else
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint,
+                             "no rule that is on aborts incomplete uploads below this prefix");
+    if (rules->archives)
+        cairn_cli_doctor_say(
+            doctor, CAIRN_CLI_WARN, "transition",
+            "keep it from this prefix: an archived checkpoint is read by nobody before each of its "
+            "objects was restored (RestoreObject)",
+            "rule \"%s\" moves objects below this prefix to an archive class",
+            rules->archiving_rule);
+    if (rules->expires)
+        cairn_cli_doctor_say(
+            doctor, CAIRN_CLI_WARN, "expiration", "keep it from this prefix, or checkpoints vanish",
+            "rule \"%s\" deletes objects below this prefix by age", rules->expiring_rule);
+}
+
+static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *doctor,
+                                                       struct cairn_store *store) {
+    static const char hint[] = "let the bucket abort incomplete uploads after 1 to 7 days: what a "
+                               "lost node began is removed by nobody else";
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_store_s3_lifecycle rules = {0};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_s3_query(store, "lifecycle", &answer, &why);
+    bool none = code == CAIRN_OK && answer.status == 404;
+    if (code == CAIRN_OK && answer.status == 200)
+        code = cairn_store_s3_lifecycle(store, cairn_buf_view(&answer.document), &rules, &why);
+    if (code)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint, "%s", why.message);
+    else if (answer.status == 200 || none)
+        report_rules(doctor, &rules, hint);
+    else
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", hint,
+                             answer.status == 403 ? "these keys may not ask for it (status %d)"
+                                                  : "the store has none (status %d)",
+                             answer.status);
+    cairn_buf_release(&answer.document);
+    return rules;
+}
+
+/* ---- what keeps deleted objects ---- */
+
+/* Puts an object, deletes it and frees it, as the server's sweep does. */
+static enum cairn_code try_to_free(struct cairn_store *store, struct cairn_store_purge *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    char id[CAIRN_UUID_TEXT_BYTES];
+    char key[64];
+    cairn_uuid_random(id);
+    snprintf(key, sizeof key, ".cairn/doctor/%s", id);
+    *ret = (struct cairn_store_purge){.prefix = key, .is_key = true};
+    CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
+    CAIRN_TRY(cairn_store_put_small(worker, key, CAIRN_VIEW("x"), false, err));
+    CAIRN_TRY(cairn_store_delete(worker, key, err));
+    enum cairn_code code = cairn_store_purge(worker, ret, err);
+    ret->prefix = NULL; /* it was this function's */
+    return code;
+}
+
+static void say_kept(struct cairn_cli_doctor *doctor, const char *why, bool removes_noncurrent) {
+    if (removes_noncurrent)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
+                             "on, and a rule removes noncurrent versions; these keys do not: %s",
+                             why);
+    else
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "versioning",
+                             "deleted checkpoints keep costing: allow s3:ListBucketVersions and "
+                             "s3:DeleteObjectVersion, or add a rule that removes noncurrent "
+                             "versions",
+                             "the bucket keeps deleted objects: %s", why);
+}
+
+/* An uploader's keys delete nothing, so nothing is tried with them. */
+static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store *store,
+                             bool removes_noncurrent) {
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_store_purge purge;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &why);
+    bool told = code == CAIRN_OK && answer.status == 200;
+    bool on =
+        told && cairn_store_s3_answer_has(&answer, "VersioningConfiguration/Status", "Enabled");
+    cairn_buf_release(&answer.document);
+    if (doctor->for_uploader) {
+        if (told) cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "", on ? "on" : "off");
+        return;
+    }
+    code = try_to_free(store, &purge, &why);
+    if (!cairn_store_keeps_versions(store)) {
+        if (told) cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "", "off");
+    } else if (code || purge.why) {
+        say_kept(doctor, code ? why.message : purge.reason, removes_noncurrent);
+    } else {
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
+                             "on; what is deleted is freed by its version id");
+    }
+}
+
+static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_error unused = {0};
+    enum cairn_code code = cairn_store_s3_query(store, "object-lock", &answer, &unused);
+    bool locked =
+        code == CAIRN_OK &&
+        cairn_store_s3_answer_has(&answer, "ObjectLockConfiguration/Rule/DefaultRetention", NULL);
+    if (locked)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "object lock",
+                             "deleted and aborted checkpoints are kept until it ends: the server "
+                             "tries again (cairn gc --not-freed); choose a shorter one",
+                             "the bucket has a default retention");
+    else if (code == CAIRN_OK && (answer.status == 200 || answer.status == 404))
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "object lock", "", "no default retention");
+    cairn_buf_release(&answer.document);
+}
+
+static void check_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+    struct cairn_store_s3_lifecycle rules = check_lifecycle(doctor, store);
+    if (cairn_store_s3_writes_cold(store))
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "storage class",
+                             "take one that is read at once, such as STANDARD_IA or GLACIER_IR",
+                             "storage_class is an archive class: what is saved cannot be read back "
+                             "before it was restored");
+    check_versioning(doctor, store, rules.removes_noncurrent);
+    check_object_lock(doctor, store);
+}
+
+/* ---- the way to the store ---- */
+
+/* Proxies bound bodies (nginx: 1 MiB by default), drop or rewrite headers, and sign for other
+ * names; a small put shows none of that. So a part as large as a save's is sent, and where it is
+ * refused the same one with less, until one passes: then it is known what the way does not bear. */
+
+#define SEND_MS 15000
+#define PUT_BYTES_MAX (64 * CAIRN_KIB) /* what is larger goes as a part, as in a save */
+
+struct way_to_store {
+    const struct cairn_store_s3_options *options; /* that the store was opened with */
+    struct cairn_store_worker *worker;
+    uint64_t bytes; /* of the body that is sent */
+};
+struct body {
+    char key[96];
+    struct cairn_view bytes;
+};
+
+static struct cairn_store_request body_request(const struct cairn_cli_doctor *doctor,
+                                               const struct body *body, enum cairn_store_op op) {
+    return (struct cairn_store_request){
+        .op = op, .key = body->key, .deadline_ms = cairn_cli_doctor_deadline(doctor, SEND_MS)};
+}
+
+static enum cairn_code send_with(const struct cairn_cli_doctor *doctor,
+                                 struct cairn_store_worker *worker, const struct body *body,
+                                 struct cairn_error *err) {
+    bool parts = body->bytes.size > PUT_BYTES_MAX;
+    struct cairn_store_request create = body_request(doctor, body, CAIRN_STORE_UPLOAD_CREATE);
+    struct cairn_store_request last =
+        body_request(doctor, body, parts ? CAIRN_STORE_UPLOAD_ABORT : CAIRN_STORE_DELETE);
+    struct cairn_store_request put =
+        body_request(doctor, body, parts ? CAIRN_STORE_UPLOAD_PART : CAIRN_STORE_PUT);
+    struct cairn_error unused = {0};
+    create.length = body->bytes.size;
+    if (parts) CAIRN_TRY(cairn_store_perform(worker, &create, err));
+    put.upload_id_in = last.upload_id_in = create.upload_id;
+    put.part_number = 1;
+    put.body = body->bytes;
+    put.has_crc32c = true;
+    put.crc32c = cairn_crc32c(0, body->bytes.data, body->bytes.size);
+    enum cairn_code code = cairn_store_perform(worker, &put, err);
+    (void)!cairn_store_perform(worker, &last, &unused);
+    return code;
+}
+
+/* ---- what is it that does not pass? ---- */
+
+struct other {
+    const char *with, *hint;
+    enum cairn_store_s3_checksum checksum;
+    bool sign_payload;
+    const char *acl, *request_payer, *sse;
+};
+
+static bool passes_with(const struct cairn_cli_doctor *doctor, const struct way_to_store *way,
+                        const struct body *body, const struct other *other) {
+    CAIRN_AUTO_PTR(store) store = NULL;
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    struct cairn_error unused = {0};
+    struct cairn_store_s3_options changed = *way->options;
+    if (other->checksum) changed.checksum = other->checksum;
+    changed.sign_payload |= other->sign_payload;
+    if (other->acl) changed.acl = other->acl;
+    if (other->request_payer) changed.request_payer = other->request_payer;
+    if (other->sse) changed.sse = other->sse;
+    struct cairn_store_options options = {.url = doctor->url, .s3 = &changed};
+    return cairn_store_open(&options, &store, &unused) == CAIRN_OK &&
+           cairn_store_worker_new(store, &worker, &unused) == CAIRN_OK &&
+           send_with(doctor, worker, body, &unused) == CAIRN_OK;
+}
+
+static const struct other *find_other(const struct cairn_cli_doctor *doctor,
+                                      const struct way_to_store *way, const struct body *body) {
+    static const struct other others[] = {
+        {.with = "with sign_payload = true",
+         .hint = "set sign_payload = true: the way or a policy wants each body signed",
+         .sign_payload = true},
+        {.with = "with acl = bucket-owner-full-control",
+         .hint = "set acl = bucket-owner-full-control: the bucket's policy asks for it",
+         .acl = "bucket-owner-full-control"},
+        {.with = "with sse = aws:kms",
+         .hint = "set sse = aws:kms, and sse_kms_key_id where a key is asked for",
+         .sse = "aws:kms"},
+        {.with = "with sse = AES256",
+         .hint = "set sse = AES256: the bucket's policy asks for it",
+         .sse = "AES256"},
+        {.with = "with request_payer = requester",
+         .hint = "set request_payer = requester; your account then pays for all requests",
+         .request_payer = "requester"},
+        {.with = "without the header x-amz-checksum-crc32c, and with Content-MD5",
+         .hint = "have the way pass on x-amz-checksum-* unchanged, or set checksum = md5",
+         .checksum = CAIRN_S3_CHECKSUM_MD5},
+        {.with = "without any checksum header",
+         .hint = "have the way pass on x-amz-checksum-* and Content-MD5 unchanged; until then "
+                 "checksum = none, over https, and `cairn verify` for what was damaged on the way",
+         .checksum = CAIRN_S3_CHECKSUM_NONE},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(others); i++)
+        if (passes_with(doctor, way, body, &others[i])) return &others[i];
+    return NULL;
+}
+
+/* The largest half, quarter ... that passes; 0: none. */
+static uint64_t size_that_passes(const struct cairn_cli_doctor *doctor,
+                                 const struct way_to_store *way, const struct body *body) {
+    struct body smaller = *body;
+    struct cairn_error unused = {0};
+    for (smaller.bytes.size /= 2; smaller.bytes.size >= CAIRN_KIB; smaller.bytes.size /= 2)
+        if (send_with(doctor, way->worker, &smaller, &unused) == CAIRN_OK)
+            return smaller.bytes.size;
+    return 0;
+}
+
+/* A refusal of the size, or a connection that ends while a large body is sent. */
+static bool is_of_size(const struct cairn_error *err, const struct body *body) {
+    return err->http_status == 413 || err->code == CAIRN_TOO_LARGE ||
+           (!err->http_status && body->bytes.size > PUT_BYTES_MAX);
+}
+
+/* A body whose hash is in the signature arrives as it was sent, or is refused. */
+static bool arrives_whole(const struct cairn_cli_doctor *doctor, const struct way_to_store *way,
+                          const struct body *body) {
+    static const struct other hashed = {.checksum = CAIRN_S3_CHECKSUM_NONE, .sign_payload = true};
+    return passes_with(doctor, way, body, &hashed);
+}
+
+static void say_changed(struct cairn_cli_doctor *doctor, const struct body *body, bool whole,
+                        const struct cairn_error *why) {
+    char size[24];
+    cairn_cli_size(body->bytes.size, size);
+    cairn_cli_doctor_say(
+        doctor, CAIRN_CLI_FAIL, "part of a save",
+        whole ? "have the way pass on x-amz-checksum-* unchanged, or set checksum = md5"
+              : "have what stands before the store pass on bodies unchanged (no filter, scanner or "
+                "compression); without that nothing can be saved through it",
+        "%s are refused, since %s: %.220s", size,
+        whole ? "their checksum header is changed on the way (the body is not)"
+              : "the body is changed on the way",
+        why->message);
+}
+
+static void say_refused(struct cairn_cli_doctor *doctor, const struct way_to_store *way,
+                        const struct body *body, const struct cairn_error *why) {
+    char size[24], smaller[24];
+    uint64_t passes = is_of_size(why, body) ? size_that_passes(doctor, way, body) : 0;
+    cairn_cli_size(body->bytes.size, size);
+    cairn_cli_size(passes, smaller);
+    if (passes) {
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FAIL, "part of a save",
+                             "let what stands before the store take larger bodies (nginx: "
+                             "client_max_body_size 0); parts have 8 MiB and more",
+                             "%s are refused, %s pass: %.250s", size, smaller, why->message);
+        return;
+    }
+    if (why->code == CAIRN_CORRUPT) { /* the store has summed other bytes than were sent */
+        say_changed(doctor, body, arrives_whole(doctor, way, body), why);
+        return;
+    }
+    const struct other *other = find_other(doctor, way, body);
+    bool sumless = other && other->checksum == CAIRN_S3_CHECKSUM_NONE;
+    if (sumless && !arrives_whole(doctor, way, body)) { /* taken, but not as it was sent */
+        say_changed(doctor, body, false, why);
+        return;
+    }
+    cairn_cli_doctor_say(
+        doctor, CAIRN_CLI_FAIL, "part of a save",
+        other ? other->hint
+        : why->code == CAIRN_FORBIDDEN && why->http_status == 403
+            ? "allow s3:PutObject, and kms:GenerateDataKey where the bucket encrypts; none of "
+              "sse, acl, request_payer and sign_payload alone makes it pass"
+            : "see that the secret key is right, and that what stands before the store passes on "
+              "Host, path, query, x-amz-* and Content-MD5 as they come",
+        "%s are refused%s%s: %.250s", size, other ? ", and pass " : "", other ? other->with : "",
+        why->message);
+}
+
+/* Does a body of such a size reach the store as it was sent? Else a finding names what does not. */
+static void try_way(struct cairn_cli_doctor *doctor, const struct way_to_store *way) {
+    CAIRN_AUTO_HEAP char *bytes = calloc(1, (size_t)way->bytes);
+    struct body body = {.bytes = {bytes, (size_t)way->bytes}};
+    struct cairn_error why = {0};
+    char id[CAIRN_UUID_TEXT_BYTES], size[24];
+    if (!bytes) return;
+    cairn_uuid_random(id);
+    snprintf(body.key, sizeof body.key, ".cairn/doctor/%s", id);
+    cairn_cli_size(way->bytes, size);
+    if (send_with(doctor, way->worker, &body, &why) == CAIRN_OK)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "part of a save", "", "%s pass", size);
+    else
+        say_refused(doctor, way, &body, &why);
+}
+
+/* ---- the store, by using it ---- */
 
 #define TEST_MS 15000
 #define PLAIN_MS 3000
@@ -410,9 +766,8 @@ static void check_documents(struct trial *trial) {
 }
 
 static void check_way(struct trial *trial, uint64_t bytes) {
-    struct cairn_cli_way way = {
-        .options = trial->options, .worker = trial->worker, .bytes = bytes};
-    cairn_cli_doctor_way(trial->doctor, &way);
+    struct way_to_store way = {.options = trial->options, .worker = trial->worker, .bytes = bytes};
+    try_way(trial->doctor, &way);
 }
 
 /* A store of a later release is not tried out: its own release knows what it wants. One that is no
@@ -429,7 +784,7 @@ static bool check_number(struct trial *trial) {
 static void check_s3(struct trial *trial) {
     report_endpoint(trial);
     if (!check_keys(trial)) return;
-    cairn_cli_doctor_clock(trial->doctor, trial->store);
+    check_clock(trial->doctor, trial->store);
     if (!probe(trial)) {
         /* Of a signature, a digest or something that has no name: what on the way is it? */
         if (trial->err.http_status >= 400 && trial->err.http_status < 500)
@@ -442,7 +797,7 @@ static void check_s3(struct trial *trial) {
     check_way(trial, CAIRN_MULTIPART_LEAST_BYTES);
     check_upload(trial);
     check_presigned(trial);
-    cairn_cli_doctor_bucket(trial->doctor, trial->store);
+    check_bucket(trial->doctor, trial->store);
     check_rights(trial);
     save_profile(trial);
     report_degraded(trial);

@@ -1,17 +1,249 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn policy get|set|unset|test: the retention policy of a run, of a project, of the server. */
+/* Retention: cairn policy get|set|unset|test, the policy of a run, of a project, of the server; and
+ * cairn forget. Both take the rules as flags, and show a plan before it is carried out: every kept
+ * checkpoint with its reasons, every removed one with its bytes. */
+
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/keep.h"
-#include "cli/options.h"
-#include "cli/output.h"
+#include "api/policy.h"
+#include "cli/shell/output.h"
+#include "common/buf.h"
 #include "common/text.h"
 
-#define SAVES_MAX 10000
-#define RUNS_MAX 200 /* that are looked at before a policy of many is set */
+/* Rows of a verb's table of flags. */
+#define CAIRN_CLI_KEEP(name, id, help)                                                             \
+    { "keep-" name, 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(keep_numbers[CAIRN_KEEP_##id]), 0, "N", help }
+#define CAIRN_CLI_KEEP_FLAGS                                                                       \
+    CAIRN_CLI_KEEP("last", LAST, "Keep the newest N."),                                            \
+        CAIRN_CLI_KEEP("first", FIRST, "Keep the oldest N."),                                      \
+        CAIRN_CLI_KEEP("every-steps", EVERY_STEPS, "Keep every step that N divides."),             \
+        CAIRN_CLI_KEEP("hourly", HOURLY, "Keep one of each of the last N hours that hold one."),   \
+        CAIRN_CLI_KEEP("daily", DAILY, "The same of days (UTC)."),                                 \
+        CAIRN_CLI_KEEP("weekly", WEEKLY, "The same of weeks, from Monday on."),                    \
+        CAIRN_CLI_KEEP("monthly", MONTHLY, "The same of months."),                                 \
+        {"keep-within",                                                                            \
+         0,                                                                                        \
+         CAIRN_CLI_TEXT,                                                                           \
+         CAIRN_CLI_AT(keep_within),                                                                \
+         0,                                                                                        \
+         "TIME",                                                                                   \
+         "Keep what was committed at most this long before the newest, e.g. 6h."},                 \
+        {"keep-best",                                                                              \
+         0,                                                                                        \
+         CAIRN_CLI_TEXTS,                                                                          \
+         CAIRN_CLI_AT(keep_best),                                                                  \
+         0,                                                                                        \
+         "RULES",                                                                                  \
+         "Keep the best by a metric: 1:eval_loss:min, more with commas or given again."},          \
+        {"unmeasured-grace",                                                                       \
+         0,                                                                                        \
+         CAIRN_CLI_TEXT,                                                                           \
+         CAIRN_CLI_AT(unmeasured_grace),                                                           \
+         0,                                                                                        \
+         "TIME",                                                                                   \
+         "How long --keep-best keeps what lacks the metric, from its commit; default 24h."},       \
+        {"force",                                                                                  \
+         0,                                                                                        \
+         CAIRN_CLI_SWITCH,                                                                         \
+         CAIRN_CLI_AT(force),                                                                      \
+         0,                                                                                        \
+         NULL,                                                                                     \
+         "Take a metric that no checkpoint has."},                                                 \
+    {                                                                                              \
+        "keep-labels", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(keep_labels), 0, "LABELS",                 \
+            "Keep what all of these choose, e.g. team=nlp,tier!=tmp; given again: or these."       \
+    }
 
-static const struct cairn_cli_flag flags[] = {
+/* ---- flags to a policy, a plan to lines ---- */
+
+#define CHECKPOINTS_MAX 1000 /* that are asked for the names of their metrics */
+
+static enum cairn_code read_best(const char *text, struct cairn_policy *policy,
+                                 struct cairn_error *err) {
+    while (text) {
+        const char *comma = strchr(text, ',');
+        struct cairn_view one = {text, comma ? (size_t)(comma - text) : strlen(text)};
+        if (policy->best_count == CAIRN_POLICY_BEST_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "--keep-best: more than %d metrics",
+                              CAIRN_POLICY_BEST_MAX);
+        enum cairn_code code =
+            cairn_policy_best_parse(one, &policy->best[policy->best_count++], err);
+        if (code) return cairn_within(err, code, "--keep-best %s", text);
+        text = comma ? comma + 1 : NULL;
+    }
+    return CAIRN_OK;
+}
+
+/* The policy of the flags; *ret NULL when there is none among them. */
+static enum cairn_code policy_of_flags(const struct cairn_cli *cli, json_t **ret,
+                                       struct cairn_error *err) {
+    struct cairn_policy policy = {0};
+    enum cairn_code code = CAIRN_OK;
+    memcpy(policy.numbers, cli->keep_numbers, sizeof policy.numbers);
+    for (size_t i = 0; i < cli->keep_best.count; i++)
+        CAIRN_TRY(read_best(cli->keep_best.items[i], &policy, err));
+    if (cli->keep_within)
+        code = cairn_policy_within_parse(cairn_view_of(cli->keep_within), &policy, err);
+    if (code) return cairn_within(err, code, "--keep-within");
+    for (size_t i = 0; i < cli->keep_labels.count; i++) /* CAIRN_POLICY_LABELS_MAX of them */
+        CAIRN_TRY(cairn_selector_parse(cairn_view_of(cli->keep_labels.items[i]),
+                                       &policy.labels[policy.labels_count++], err));
+    if (cli->unmeasured_grace)
+        code =
+            cairn_policy_unmeasured_grace_parse(cairn_view_of(cli->unmeasured_grace), &policy, err);
+    if (code) return cairn_within(err, code, "--unmeasured-grace");
+    for (size_t i = 0; !code && i < cli->copies.count; i++)
+        code = cairn_policy_copies_parse(cairn_view_of(cli->copies.items[i]), &policy, err);
+    if (code) return cairn_within(err, code, "--copies");
+    if (cli->partner_copies)
+        code = cairn_policy_partner_copies_parse(cairn_view_of(cli->partner_copies), &policy, err);
+    if (code) return cairn_within(err, code, "--partner-copies");
+    *ret = NULL;
+    bool nothing =
+        cairn_policy_empty(&policy) && !policy.copies_count && !policy.says_partner_copies;
+    return nothing ? CAIRN_OK : cairn_policy_json(&policy, ret, err);
+}
+
+/* POST {R}/retention/preview. take_body may be NULL. */
+static enum cairn_code preview(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                               json_t *take_body, json_t **ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = take_body;
+    struct cairn_cli_call preview = {.method = "POST", .tail = "/retention/preview", .body = body};
+    return cairn_cli_call(cli, run, preview, ret, err);
+}
+
+/* ---- metrics that no checkpoint has ---- */
+
+/* Is the newest of a rule's choice among the reasons? Then some checkpoint has the metric. */
+static bool has_metric(const json_t *plan, const char *metric) {
+    json_t *version = NULL, *reason = NULL;
+    for (size_t i = 0; (version = json_array_get(json_object_get(plan, "versions"), i)); i++) {
+        for (size_t other = 0;
+             (reason = json_array_get(json_object_get(version, "reasons"), other)); other++) {
+            const char *rule = json_string_value(json_object_get(reason, "rule"));
+            const char *of = json_string_value(json_object_get(reason, "metric"));
+            if (rule && of && !strcmp(rule, "best") && !strcmp(of, metric)) return true;
+        }
+    }
+    return false;
+}
+
+/* "eval_loss, acc", of the newest checkpoints. */
+static enum cairn_code metrics_of(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                  struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array(), *known = json_object();
+    CAIRN_AUTO(buf) path = {0};
+    json_t *item = NULL, *value = NULL;
+    const char *name = NULL;
+    CAIRN_TRY(cairn_cli_path(run, "/checkpoints", &path, err));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, CHECKPOINTS_MAX, items, NULL, err));
+    for (size_t i = 0; (item = json_array_get(items, i)); i++) {
+        json_object_foreach(json_object_get(item, "metrics"), name, value) {
+            if (json_object_get(known, name)) continue;
+            json_object_set_new(known, name, json_true());
+            CAIRN_TRY(cairn_buf_printf(ret, err, "%s%s", ret->size ? ", " : "", name));
+        }
+    }
+    return ret->size ? CAIRN_OK : cairn_buf_append_text(ret, "none yet", err);
+}
+
+/* CAIRN_INVALID, with the metrics that there are: a rule of the plan asks for one that no
+ * checkpoint of the run has. Not with --force, and not of a run without checkpoints. */
+static enum cairn_code check_metrics(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                     const json_t *plan, struct cairn_error *err) {
+    const json_t *keep = json_object_get(json_object_get(plan, "policy"), "keep");
+    CAIRN_AUTO(buf) there = {.limit = 512};
+    json_t *best = NULL;
+    bool any = json_integer_value(json_object_get(plan, "keep")) +
+                   json_integer_value(json_object_get(plan, "remove")) >
+               0;
+    if (cli->force || !any) return CAIRN_OK;
+    for (size_t i = 0; (best = json_array_get(json_object_get(keep, "best"), i)); i++) {
+        const char *metric = json_string_value(json_object_get(best, "metric"));
+        if (!metric || has_metric(plan, metric)) continue;
+        CAIRN_TRY(metrics_of(cli, run, &there, err));
+        return cairn_fail(err, CAIRN_INVALID,
+                          "no checkpoint of %s/%s has the metric %s (there are: %s); --force takes "
+                          "the rule all the same",
+                          run->name.project, run->name.run, metric, there.data);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- as people read it ---- */
+
+static void add(char *text, size_t capacity, const char *format, ...) CAIRN_PRINTF(3, 4);
+static void add(char *text, size_t capacity, const char *format, ...) {
+    size_t at = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + at, capacity - at, format, arguments);
+    va_end(arguments);
+}
+
+/* "last 1/2, best 1/1 by eval_loss (1.931), pinned" */
+static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t capacity,
+                                    struct cairn_error *err) {
+    json_t *json = NULL;
+    *ret = '\0';
+    for (size_t index = 0; (json = json_array_get(reasons, index)); index++) {
+        struct cairn_msg_retention_reason reason = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_reason, json, &reason, err));
+        add(ret, capacity, "%s%s", index ? ", " : "", reason.rule);
+        if (reason.place) add(ret, capacity, " %" PRIu64 "/%" PRIu64, reason.place, reason.of);
+        if (reason.metric && !strcmp(reason.rule, "best"))
+            add(ret, capacity, " by %s (%s)", reason.metric, cairn_real(reason.value).text);
+        else if (reason.metric)
+            add(ret, capacity, " by %s", reason.metric);
+        if (reason.labels) add(ret, capacity, " %s", reason.labels);
+    }
+    cairn_cli_clean(ret);
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_version(const json_t *json, struct cairn_error *err) {
+    struct cairn_msg_retention_version version = {0};
+    char size[24], why[600];
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_version, json, &version, err));
+    CAIRN_TRY(reasons_text(version.reasons, why, sizeof why, err));
+    cairn_cli_size(version.bytes, size);
+    bool removed = !strcmp(version.fate, "remove"), kept = !strcmp(version.fate, "keep");
+    printf("%-7s %9" PRIu64 "  %10s  %s%s\n",
+           removed ? "REMOVE"
+           : kept  ? "KEEP"
+                   : "SKIP",
+           version.step, size, removed ? "-" : why,
+           version.version || version.committed_at == NULL ? "" : " (assumed)");
+    return CAIRN_OK;
+}
+
+/* Policy, a line for each checkpoint, and the sum. tail: how the last line ends. */
+static enum cairn_code print_plan(const struct cairn_cli_ref *run, const json_t *plan,
+                                  const char *tail, struct cairn_error *err) {
+    struct cairn_msg_retention_plan row = {0};
+    char size[24], grace[24];
+    json_t *version = NULL;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &row, err));
+    printf("Policy (run %s/%s, %" PRIu64 " committed): %s\n", run->name.project, run->name.run,
+           row.keep + row.remove, row.text);
+    for (size_t i = 0; (version = json_array_get(row.versions, i)); i++)
+        CAIRN_TRY(print_version(version, err));
+    cairn_cli_size(row.remove_bytes, size);
+    cairn_duration_text(row.trash_grace_ms, grace);
+    printf("keep %" PRIu64 ", remove %" PRIu64 ": %s after %s in the trash (undo: cairn undelete)",
+           row.keep, row.remove, size, grace);
+    printf("%s%s\n", *tail ? "; " : "", tail);
+    return cairn_cli_flush(err);
+}
+
+#define SAVES_MAX 10000
+#define RUNS_LOOKED_AT_MAX 200 /* that are looked at before a policy of many is set */
+
+static const struct cairn_cli_flag policy_flags[] = {
     CAIRN_CLI_KEEP_FLAGS,
     {"keep-all", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(keep_all), 0, NULL,
      "Of set: no rule, so nothing goes, whatever the project says."},
@@ -29,7 +261,8 @@ static const struct cairn_cli_flag flags[] = {
 };
 
 /* "" the server's, "llm" a project's, "llm/7b" a run's. */
-static enum cairn_code path_of(const char *target, struct cairn_buf *ret, struct cairn_error *err) {
+static enum cairn_code policy_path(const char *target, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
     struct cairn_cli_ref run;
     if (!target) return cairn_buf_append_text(ret, "/v1/retention", err);
     if (strchr(target, '/')) {
@@ -44,21 +277,20 @@ static enum cairn_code path_of(const char *target, struct cairn_buf *ret, struct
     return cairn_buf_printf(ret, err, "/v1/projects/%s/retention", target);
 }
 
-static enum cairn_code ask(const struct cairn_cli *cli, const char *method, const json_t *body,
-                           struct cairn_error *err) {
+static enum cairn_code ask_policy(const struct cairn_cli *cli, const char *method,
+                                  const json_t *body, struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
     struct cairn_msg_retention row = {0};
-    CAIRN_TRY(path_of(cli->arguments[1], &path, err));
+    CAIRN_TRY(policy_path(cli->arguments[1], &path, err));
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
     CAIRN_TRY(cairn_rest_call(rest, method, path.data, body, 0, &reply, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention, reply, &row, err));
-    if (cli->output != CAIRN_CLI_TABLE)
-        return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_reply(cli, reply, err);
     const char *where = row.from ? row.from : "nowhere";
     printf("%s (of the %s)\n", row.text, row.from ? where : "server: there is none");
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    return cairn_cli_flush(err);
 }
 
 /* The newest step of the run, from which the assumed saves go on. */
@@ -81,8 +313,8 @@ static enum cairn_code plan_next(const struct cairn_cli *cli, const struct cairn
                                  struct cairn_error *err) {
     json_t *body = json_pack("{s:O, s:[{s:I, s:i}]}", "policy", policy, "assume", "step",
                              (json_int_t)(step + 1), "after_s", 1);
-    CAIRN_TRY(cairn_cli_keep_preview(cli, run, body, ret_plan, err));
-    return cairn_cli_keep_check(cli, run, *ret_plan, err);
+    CAIRN_TRY(preview(cli, run, body, ret_plan, err));
+    return check_metrics(cli, run, *ret_plan, err);
 }
 
 static enum cairn_code show_next(const struct cairn_cli *cli, json_t *policy, uint64_t *ret_remove,
@@ -97,7 +329,7 @@ static enum cairn_code show_next(const struct cairn_cli *cli, json_t *policy, ui
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &row, err));
     *ret_remove = row.remove;
     if (!row.remove || cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
-    return cairn_cli_keep_print(&run, plan, "as of the next commit", err);
+    return print_plan(&run, plan, "as of the next commit", err);
 }
 
 /* ---- a policy of a project or of the server, and the runs for which it would hold ---- */
@@ -162,14 +394,15 @@ static enum cairn_code show_runs(const struct cairn_cli *cli, json_t *policy, ui
     CAIRN_AUTO(buf) path = {0};
     struct runs runs = {0};
     bool more = false;
-    size_t index = 0;
     json_t *item = NULL;
     const char *project = cli->arguments[1];
-    if (project && !cairn_name_valid(cairn_view_of(project))) return path_of(project, &path, err);
+    if (project && !cairn_name_valid(cairn_view_of(project)))
+        return policy_path(project, &path, err);
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs%s%s", project ? "?project=" : "",
                                project ? project : ""));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, RUNS_MAX, items, &more, err));
-    json_array_foreach(items, index, item) CAIRN_TRY(look_at_run(cli, item, policy, &runs, err));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, RUNS_LOOKED_AT_MAX, items, &more, err));
+    for (size_t i = 0; (item = json_array_get(items, i)); i++)
+        CAIRN_TRY(look_at_run(cli, item, policy, &runs, err));
     if (runs.wrong.code && !runs.fits) {
         *err = runs.wrong;
         return runs.wrong.code;
@@ -177,28 +410,26 @@ static enum cairn_code show_runs(const struct cairn_cli *cli, json_t *policy, ui
     if (more)
         cairn_cli_note("note: only the first %d runs were looked at; `cairn policy test RUN` shows "
                        "what it means for another one",
-                       RUNS_MAX);
+                       RUNS_LOOKED_AT_MAX);
     *ret_remove = runs.remove;
     return CAIRN_OK;
 }
 
-static enum cairn_code confirm(const struct cairn_cli *cli, uint64_t remove,
-                               struct cairn_error *err) {
-    char answer[8] = "";
+static enum cairn_code confirm_policy(const struct cairn_cli *cli, uint64_t remove,
+                                      struct cairn_error *err) {
     const char *target = cli->arguments[1];
     if (!remove || cli->yes || !isatty(STDIN_FILENO)) return CAIRN_OK;
     fprintf(stderr, "%s would go into the trash with the next commit%s. Set it? [y/N] ",
             cairn_cli_counted(remove, "checkpoint", "checkpoints").text,
             target && strchr(target, '/') ? "" : " of each run");
-    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
-        return CAIRN_OK;
+    if (cairn_cli_says_yes()) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CANCELLED, "the policy of %s was not changed",
                       target ? target : "the server");
 }
 
-static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code set_policy(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *policy = NULL;
-    CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
+    CAIRN_TRY(policy_of_flags(cli, &policy, err));
     if (!policy && !cli->keep_all)
         return cairn_fail(err, CAIRN_INVALID,
                           "name what is kept, as --keep-last 3; --keep-all keeps everything, and "
@@ -211,18 +442,18 @@ static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err)
         CAIRN_TRY(show_next(cli, policy, &remove, err));
     else
         CAIRN_TRY(show_runs(cli, policy, &remove, err));
-    CAIRN_TRY(confirm(cli, remove, err));
-    return ask(cli, "PUT", policy, err);
+    CAIRN_TRY(confirm_policy(cli, remove, err));
+    return ask_policy(cli, "PUT", policy, err);
 }
 
-static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code test_policy(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *policy = NULL, *assume = json_array(), *plan = NULL;
     struct cairn_cli_ref run;
     uint64_t step = 0, after_ms = 0;
     if (!cli->arguments[1])
         return cairn_fail(err, CAIRN_INVALID, "name the run: cairn policy test project/run");
     CAIRN_TRY(cairn_cli_ref_run("policy", cli->arguments[1], &run, err));
-    CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
+    CAIRN_TRY(policy_of_flags(cli, &policy, err));
     if (cli->saves > SAVES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "--saves: at most %d", SAVES_MAX);
     if (cli->saves) CAIRN_TRY(newest_step(cli, &run, &step, err));
@@ -237,31 +468,277 @@ static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for assumed saves");
     }
     json_t *body = json_pack("{s:O*, s:O}", "policy", policy, "assume", assume);
-    CAIRN_TRY(cairn_cli_keep_preview(cli, &run, body, &plan, err));
-    if (cli->output != CAIRN_CLI_TABLE)
-        return cairn_cli_print_json(plan, cli->output == CAIRN_CLI_JSON, err);
-    return cairn_cli_keep_print(&run, plan, "nothing was changed", err);
+    CAIRN_TRY(preview(cli, &run, body, &plan, err));
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_reply(cli, plan, err);
+    return print_plan(&run, plan, "nothing was changed", err);
 }
 
 static enum cairn_code run_policy(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0];
-    if (!strcmp(what, "get")) return ask(cli, "GET", NULL, err);
-    if (!strcmp(what, "set")) return set(cli, err);
-    if (!strcmp(what, "unset")) return ask(cli, "DELETE", NULL, err);
-    if (!strcmp(what, "test")) return test(cli, err);
+    if (!strcmp(what, "get")) return ask_policy(cli, "GET", NULL, err);
+    if (!strcmp(what, "set")) return set_policy(cli, err);
+    if (!strcmp(what, "unset")) return ask_policy(cli, "DELETE", NULL, err);
+    if (!strcmp(what, "test")) return test_policy(cli, err);
     return cairn_fail(err, CAIRN_INVALID, "cairn policy get, set, unset or test, not \"%s\"", what);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_policy = {
     .name = "policy",
+    .chapter = "Say what stays",
     .synopsis = "cairn policy get|set|unset|test [flags] [project[/run]]",
     .purpose = "Which checkpoints a run, a project or the server keeps.",
     .examples = "  cairn policy set llm/7b --keep-last 3 --keep-every-steps 1000\n"
                 "  cairn policy test llm/7b --keep-daily 7 --saves 100 --every 50 --after 20min\n"
                 "  cairn policy get llm/7b\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
-    .arguments_min = 1,
-    .arguments_max = 2,
+    CAIRN_CLI_FLAGS(policy_flags),
+    CAIRN_CLI_ARGUMENTS(1, 2),
     .run = run_policy,
+};
+
+/* ---- forget ---- */
+
+/* What a policy removes of a run, of several, or of all of a project is shown first, each by
+ * itself, and that and nothing else goes into the trash when somebody says so. */
+
+#define RUNS_FORGOTTEN_MAX 10000 /* of projects that are named whole */
+
+static const struct cairn_cli_flag forget_flags[] = {
+    CAIRN_CLI_KEEP_FLAGS,
+    {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
+     "Show what would go; change nothing."},
+    {"allow-empty", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(allow_empty), 0, NULL,
+     "Not even the newest is kept; no rule keeps nothing."},
+    {"yes", 'y', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(yes), 0, NULL, "Do not ask."},
+};
+
+static json_t *body_of(const struct cairn_cli *cli, json_t *policy, const char *plan_etag) {
+    return json_pack("{s:b, s:O*, s:s*}", "allow_empty", cli->allow_empty, "policy", policy,
+                     "plan_etag", plan_etag);
+}
+
+/* ---- which runs ---- */
+
+struct forgotten {
+    struct cairn_cli_ref run;
+    json_t *plan;
+    struct cairn_msg_retention_plan row; /* of plan */
+    uint64_t removed;
+};
+struct forgetting {
+    struct cairn_cli *cli;
+    json_t *policy; /* NULL: that of each */
+    struct forgotten *items;
+    size_t count, capacity;
+    uint64_t remove, removed;
+};
+
+static void release(struct forgetting *all) {
+    for (size_t i = 0; i < all->count; i++) json_decref(all->items[i].plan);
+    free(all->items);
+}
+
+static enum cairn_code add_run(struct forgetting *all, const char *text, struct cairn_error *err) {
+    CAIRN_TRY(
+        CAIRN_ARRAY_ROOM(all->items, all->count, all->capacity, RUNS_FORGOTTEN_MAX, "runs", err));
+    struct forgotten *one = &all->items[all->count];
+    *one = (struct forgotten){0};
+    CAIRN_TRY(cairn_cli_ref_run("forget", text, &one->run, err));
+    for (size_t i = 0; i < all->count; i++) { /* named twice it is shown once */
+        const struct cairn_run_name *name = &all->items[i].run.name;
+        if (!strcmp(name->project, one->run.name.project) && !strcmp(name->run, one->run.name.run))
+            return CAIRN_OK;
+    }
+    all->count++;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_project(struct forgetting *all, const char *project,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    char path[CAIRN_NAME_BYTES_MAX + 32], text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    bool more = false;
+    json_t *item = NULL;
+    if (!cairn_name_valid(cairn_view_of(project)))
+        return cairn_fail(err, CAIRN_INVALID, "\"%.64s\" is neither project/run nor a project",
+                          project);
+    snprintf(path, sizeof path, "/v1/runs?project=%s", project);
+    CAIRN_TRY(cairn_cli_list(all->cli, path, RUNS_FORGOTTEN_MAX, items, &more, err));
+    if (more || !json_array_size(items))
+        return cairn_fail(err, more ? CAIRN_TOO_LARGE : CAIRN_NOT_FOUND,
+                          more ? "%s has more than 10000 runs: name some" : "%s has no run",
+                          project);
+    for (size_t i = 0; (item = json_array_get(items, i)); i++) {
+        struct cairn_msg_run_row row = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, item, &row, err));
+        snprintf(text, sizeof text, "%s/%s", row.project, row.run);
+        CAIRN_TRY(add_run(all, text, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_runs(struct forgetting *all, struct cairn_error *err) {
+    for (size_t i = 0; i < all->cli->argument_count; i++) {
+        const char *text = all->cli->arguments[i];
+        CAIRN_TRY(strchr(text, '/') ? add_run(all, text, err) : add_project(all, text, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- what would go ---- */
+
+static enum cairn_code look_at(struct forgetting *all, struct forgotten *one,
+                               struct cairn_error *err) {
+    json_t *body = body_of(all->cli, all->policy, NULL);
+    CAIRN_TRY(preview(all->cli, &one->run, body, &one->plan, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, one->plan, &one->row, err));
+    all->remove += one->row.remove;
+    return all->policy ? check_metrics(all->cli, &one->run, one->plan, err) : CAIRN_OK;
+}
+
+static bool has_rule(const struct forgetting *all, const struct forgotten *one) {
+    const json_t *keep = json_object_get(json_object_get(one->plan, "policy"), "keep");
+    return all->cli->allow_empty || json_object_size(keep);
+}
+
+/* A run without a rule loses nothing, which is not what was asked for; of several it is said. */
+static enum cairn_code check_ruled(const struct forgetting *all, struct cairn_error *err) {
+    const struct forgotten *none = NULL;
+    size_t ruled = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct forgotten *one = &all->items[i];
+        ruled += has_rule(all, one);
+        if (has_rule(all, one)) continue;
+        none = one;
+        if (all->count > 1)
+            cairn_cli_note("%s/%s has no policy: nothing of it goes", one->run.name.project,
+                           one->run.name.run);
+    }
+    if (ruled || !none) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%s has no policy (%s): name rules, as --keep-last 3, or set one with cairn "
+                      "policy set",
+                      all->cli->arguments[0], none->row.text);
+}
+
+static enum cairn_code confirm_forget(const struct forgetting *all, struct cairn_error *err) {
+    char of[48] = "";
+    struct cairn_cli_count what = cairn_cli_counted(all->remove, "checkpoint", "checkpoints");
+    if (all->cli->yes) return CAIRN_OK;
+    if (all->count > 1) snprintf(of, sizeof of, " of %zu runs", all->count);
+    if (!isatty(STDIN_FILENO))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s%s would go into the trash: say --yes, or --dry-run", what.text, of);
+    fprintf(stderr, "%s%s into the trash? [y/N] ", what.text, of);
+    if (cairn_cli_says_yes()) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CANCELLED, "nothing of %s was changed", all->cli->arguments[0]);
+}
+
+/* The server removes at most so many a call; the rest has a tag of its own. */
+static enum cairn_code apply_plan(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                  json_t *policy, const char *plan_etag, uint64_t *ret_removed,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    for (uint64_t left = 1; left;) {
+        struct cairn_msg_retention_applied applied = {0};
+        CAIRN_AUTO_JSON json_t *body = body_of(cli, policy, plan_etag);
+        struct cairn_cli_call call = {
+            .method = "POST", .tail = "/retention/apply", .body = body, .timeout_ms = 600000};
+        json_t *answer = NULL;
+        CAIRN_TRY(cairn_cli_call(cli, run, call, &answer, err));
+        json_decref(reply);
+        reply = answer;
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_applied, reply, &applied, err));
+        *ret_removed += applied.removed;
+        left = applied.removed ? applied.left : 0;
+        plan_etag = applied.plan_etag;
+    }
+    return CAIRN_OK;
+}
+
+/* A run whose plan is another by now keeps all it has, and the others go on. */
+static enum cairn_code apply_all(struct forgetting *all, struct cairn_error *err) {
+    struct cairn_error first = {0};
+    size_t failed = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        struct forgotten *one = &all->items[i];
+        struct cairn_error why = {0};
+        if (!one->row.remove) continue;
+        enum cairn_code code =
+            apply_plan(all->cli, &one->run, all->policy, one->row.plan_etag, &one->removed, &why);
+        all->removed += one->removed;
+        if (code && all->count == 1) *err = why;
+        if (code && all->count == 1) return code;
+        if (!code) continue;
+        cairn_cli_note("%s/%s: %s", one->run.name.project, one->run.name.run, why.message);
+        if (!failed++) first = why;
+    }
+    if (!failed) return CAIRN_OK;
+    return cairn_fail(err, first.code, "of %zu of %zu runs not all went that was shown", failed,
+                      all->count);
+}
+
+static enum cairn_code show_json(const struct forgetting *all, struct cairn_error *err) {
+    bool pretty = all->cli->output == CAIRN_CLI_JSON, several = all->count > 1;
+    CAIRN_AUTO_JSON json_t *list = json_array();
+    bool whole = list != NULL;
+    for (size_t i = 0; whole && i < all->count; i++) {
+        const struct forgotten *one = &all->items[i];
+        json_t *removed = json_integer((json_int_t)one->removed);
+        whole &= !json_object_set_new(one->plan, "removed", removed);
+        if (several)
+            whole &=
+                !json_object_set_new(one->plan, "project", json_string(one->run.name.project)) &&
+                !json_object_set_new(one->plan, "run", json_string(one->run.name.run));
+        whole &= !json_array_append(list, one->plan);
+    }
+    if (!whole) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    if (several && pretty) return cairn_cli_print_json(list, true, err);
+    for (size_t i = 0; i < all->count; i++)
+        CAIRN_TRY(cairn_cli_print_json(all->items[i].plan, pretty, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code show_tables(const struct forgetting *all, struct cairn_error *err) {
+    const char *end = all->cli->dry_run ? "nothing was changed (--dry-run)" : "";
+    for (size_t i = 0; i < all->count; i++)
+        CAIRN_TRY(print_plan(&all->items[i].run, all->items[i].plan, end, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code forget(struct forgetting *all, struct cairn_error *err) {
+    const struct cairn_cli *cli = all->cli;
+    bool is_table = cli->output == CAIRN_CLI_TABLE;
+    enum cairn_code code = CAIRN_OK;
+    CAIRN_TRY(find_runs(all, err));
+    for (size_t i = 0; i < all->count; i++) CAIRN_TRY(look_at(all, &all->items[i], err));
+    CAIRN_TRY(check_ruled(all, err));
+    if (is_table) CAIRN_TRY(show_tables(all, err));
+    if (all->remove && !cli->dry_run) CAIRN_TRY(confirm_forget(all, err));
+    if (all->remove && !cli->dry_run) code = apply_all(all, err);
+    if (code && all->count == 1) return code;
+    if (!is_table) CAIRN_TRY(show_json(all, code ? NULL : err));
+    if (is_table && !cli->dry_run) printf("%" PRIu64 " in the trash\n", all->removed);
+    if (fflush(stdout) && !code) return cairn_fail_errno(err, "standard output");
+    return code;
+}
+
+static enum cairn_code run_forget(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *policy = NULL;
+    CAIRN_TRY(policy_of_flags(cli, &policy, err));
+    struct forgetting all = {.cli = cli, .policy = policy};
+    enum cairn_code code = forget(&all, err);
+    release(&all);
+    return code;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_forget = {
+    .name = "forget",
+    .synopsis = "cairn forget [flags] project/run|project ...",
+    .purpose = "Show what a policy removes of runs, and remove that.",
+    .examples = "  cairn forget llm/7b --dry-run\n"
+                "  cairn forget llm/7b --keep-last 3 --keep-every-steps 1000\n"
+                "  cairn forget llm vision/vit --keep-last 1 --yes\n",
+    CAIRN_CLI_FLAGS(forget_flags),
+    CAIRN_CLI_ARGUMENTS(1, CAIRN_CLI_ARGUMENTS_MAX),
+    .run = run_forget,
 };

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn rm and undelete: into the trash and back. rm looks the version up, asks on a terminal, and
- * removes it by its id: `latest` means another one after each removal. A run goes as an operation
- * of the server, which is followed. */
+/* Where checkpoints are: cairn rm and undelete, into the trash and back; promote and demote, a
+ * copy in a further store. rm looks the version up, asks on a terminal, and removes it by its id:
+ * `latest` means another one after each removal. A run goes as an operation of the server, which
+ * is followed. */
+
+#include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/operation_follow.h"
-#include "cli/output.h"
-#include "cli/sizes.h"
+#include "cli/shell/output.h"
+#include "common/clock.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag rm_flags[] = {
@@ -22,26 +24,20 @@ static const struct cairn_cli_flag rm_flags[] = {
      "With --run: return once it has begun; cairn operation shows how far it is."},
 };
 
-static enum cairn_code read_ref(const struct cairn_cli *cli, struct cairn_cli_ref *ret,
-                                struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], ret, err));
-    if (ret->version[0]) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "name the checkpoint: %s@step", cli->arguments[0]);
-}
-
+/* store: where it was copied to or removed from; "": none is named. */
 static enum cairn_code print_result(const struct cairn_cli *cli, const json_t *json,
-                                    const char *what, struct cairn_error *err) {
+                                    const char *what, const char *store, struct cairn_error *err) {
     struct cairn_msg_version_row version = {0};
     if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_version(cli, json, err);
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
-    printf("%s %s\n", version.version, what);
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    printf("%s %s%s%s\n", version.version, what, *store ? " " : "", store);
+    return cairn_cli_flush(err);
 }
 
-static enum cairn_code confirm(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                               const struct cairn_msg_version_row *version,
-                               struct cairn_error *err) {
-    char size[24], answer[8] = "";
+static enum cairn_code confirm_rm(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                  const struct cairn_msg_version_row *version,
+                                  struct cairn_error *err) {
+    char size[24];
     if (cli->yes) return CAIRN_OK;
     if (!isatty(STDIN_FILENO)) {
         if (strcmp(ref->version, "latest") != 0) return CAIRN_OK;
@@ -54,8 +50,7 @@ static enum cairn_code confirm(const struct cairn_cli *cli, const struct cairn_c
     fprintf(stderr, "%s: step %llu, %s, %s %s. Into the trash? [y/N] ", version->version,
             (unsigned long long)version->step, size, version->state,
             version->committed_at ? version->committed_at : "");
-    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
-        return CAIRN_OK;
+    if (cairn_cli_says_yes()) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CANCELLED, "%s was left where it is", cli->arguments[0]);
 }
 
@@ -74,8 +69,7 @@ static enum cairn_code print_plan(const struct cairn_cli *cli, const json_t *jso
                                   const struct cairn_msg_run_removal *plan,
                                   struct cairn_error *err) {
     char size[24];
-    if (cli->output != CAIRN_CLI_TABLE)
-        return cairn_cli_print_json(json, cli->output == CAIRN_CLI_JSON, err);
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_reply(cli, json, err);
     cairn_cli_size(plan->bytes, size);
     printf("%s/%s: %s of %s would go into the trash, %s be given up; nothing was changed "
            "(--dry-run)\n",
@@ -83,7 +77,7 @@ static enum cairn_code print_plan(const struct cairn_cli *cli, const json_t *jso
            cairn_cli_counted(plan->versions, "checkpoint", "checkpoints").text, size,
            cairn_cli_counted(plan->open, "open save", "open saves").text);
     if (plan->code) printf("just now it would be refused, %s: %s\n", plan->code, plan->detail);
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    return cairn_cli_flush(err);
 }
 
 /* What it frees is shown, and its name is to be typed, as it was or as a flag. */
@@ -121,23 +115,21 @@ static enum cairn_code print_removed(const struct cairn_cli *cli, const json_t *
             json_pack("{s:s, s:s, s:I, s:I, s:I, s:s}", "project", row.project, "run", row.run,
                       "removed", (json_int_t)done.removed, "bytes", (json_int_t)done.bytes,
                       "aborted", (json_int_t)done.aborted, "operation", row.id);
-        return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
+        return cairn_cli_print_reply(cli, answer, err);
     }
     cairn_cli_size(done.bytes, size);
     printf("%s/%s is removed: %s of %s in the trash, %s given up; cairn undelete of one brings it "
            "back\n",
-           row.project, row.run,
-           cairn_cli_counted(done.removed, "checkpoint", "checkpoints").text, size,
-           cairn_cli_counted(done.aborted, "open save", "open saves").text);
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+           row.project, row.run, cairn_cli_counted(done.removed, "checkpoint", "checkpoints").text,
+           size, cairn_cli_counted(done.aborted, "open save", "open saves").text);
+    return cairn_cli_flush(err);
 }
 
 static enum cairn_code print_begun(const struct cairn_cli *cli, const json_t *operation,
                                    const char *id, struct cairn_error *err) {
-    if (cli->output != CAIRN_CLI_TABLE)
-        return cairn_cli_print_json(operation, cli->output == CAIRN_CLI_JSON, err);
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_reply(cli, operation, err);
     printf("%s is being removed: cairn operation wait %s\n", cli->arguments[0], id);
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    return cairn_cli_flush(err);
 }
 
 static enum cairn_code remove_run(const struct cairn_cli *cli, struct cairn_error *err) {
@@ -167,14 +159,14 @@ static enum cairn_code remove_one(struct cairn_cli *cli, struct cairn_error *err
     CAIRN_AUTO_JSON json_t *found = NULL, *removed = NULL;
     struct cairn_msg_version_row version = {0};
     struct cairn_cli_ref ref;
-    CAIRN_TRY(read_ref(cli, &ref, err));
+    CAIRN_TRY(cairn_cli_ref_checkpoint(cli->arguments[0], &ref, err));
     CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &found, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, found, &version, err));
-    CAIRN_TRY(confirm(cli, &ref, &version, err));
+    CAIRN_TRY(confirm_rm(cli, &ref, &version, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, version.version);
     CAIRN_TRY(
         cairn_cli_call(cli, &ref, (struct cairn_cli_call){.method = "DELETE"}, &removed, err));
-    return print_result(cli, removed, "is in the trash; cairn undelete brings it back", err);
+    return print_result(cli, removed, "is in the trash; cairn undelete brings it back", "", err);
 }
 
 /* Several are removed one after the other; the first that cannot go ends it. */
@@ -197,7 +189,7 @@ static enum cairn_code run_rm(struct cairn_cli *cli, struct cairn_error *err) {
 static enum cairn_code run_undelete(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *version = NULL;
     struct cairn_cli_ref ref;
-    CAIRN_TRY(read_ref(cli, &ref, err));
+    CAIRN_TRY(cairn_cli_ref_checkpoint(cli->arguments[0], &ref, err));
     if (!strcmp(ref.version, "latest"))
         return cairn_fail(err, CAIRN_INVALID,
                           "latest is never in the trash: name the step or the id that cairn ls "
@@ -205,20 +197,17 @@ static enum cairn_code run_undelete(struct cairn_cli *cli, struct cairn_error *e
                           ref.name.project, ref.name.run);
     struct cairn_cli_call undelete = {.method = "POST", .tail = "/undelete"};
     CAIRN_TRY(cairn_cli_call(cli, &ref, undelete, &version, err));
-    return print_result(cli, version, "is back", err);
+    return print_result(cli, version, "is back", "", err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_rm = {
     .name = "rm",
     .synopsis = "cairn rm [flags] project/run@step...",
     .purpose = "Put checkpoints, or a run with all that it has, into the trash.",
-    .examples =
-        "  cairn rm llm/7b@1200 llm/7b@ckpt_...\n"
-        "  cairn rm llm/7b --run --dry-run\n  cairn rm llm/7b --run --confirm 7b\n",
-    .flags = rm_flags,
-    .flag_count = CAIRN_COUNT(rm_flags),
-    .arguments_min = 1,
-    .arguments_max = CAIRN_CLI_ARGUMENTS_MAX,
+    .examples = "  cairn rm llm/7b@1200 llm/7b@ckpt_...\n"
+                "  cairn rm llm/7b --run --dry-run\n  cairn rm llm/7b --run --confirm 7b\n",
+    CAIRN_CLI_FLAGS(rm_flags),
+    CAIRN_CLI_ARGUMENTS(1, CAIRN_CLI_ARGUMENTS_MAX),
     .run = run_rm,
 };
 const struct cairn_cli_verb cairn_cli_verb_undelete = {
@@ -227,7 +216,123 @@ const struct cairn_cli_verb cairn_cli_verb_undelete = {
     .purpose = "Bring a checkpoint back from the trash.",
     .examples = "  cairn undelete llm/7b@ckpt_...\n  cairn undelete llm/7b@1200\n"
                 "  cairn undelete llm/7b@1200 --json\n",
-    .arguments_min = 1,
-    .arguments_max = 1,
+    CAIRN_CLI_ARGUMENTS(1, 1),
     .run = run_undelete,
+};
+
+/* ---- promote and demote ---- */
+
+#define WAIT_DEFAULT_MS 3600000
+#define LOOK_MS 200
+
+static const struct cairn_cli_flag promote_flags[] = {
+    {"to", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(to), 0, "STORE",
+     "The store, by its name in the server's setting `stores`; or main."},
+    {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
+     "Return once it has begun; cairn operation shows how far it is."},
+};
+static const struct cairn_cli_flag demote_flags[] = {
+    {"from", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(from), 0, "STORE",
+     "The store, by its name in the server's setting `stores`; or main."},
+    {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
+     "Return once it is to be removed; the server goes on."},
+};
+
+static enum cairn_code post_copy(struct cairn_cli *cli, struct cairn_cli_ref *ref, const char *verb,
+                                 const char *word, const char *store, json_t **ret,
+                                 struct cairn_error *err) {
+    if (!store) return cairn_fail(err, CAIRN_INVALID, "cairn %s wants --%s STORE", verb, word);
+    CAIRN_TRY(cairn_cli_ref_latest(cli, ref, err));
+    char tail[16];
+    snprintf(tail, sizeof tail, "/%s", verb);
+    CAIRN_AUTO_JSON json_t *body = json_pack("{s:s}", word, store);
+    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the call");
+    struct cairn_cli_call call = {.method = "POST", .tail = tail, .body = body};
+    return cairn_cli_call(cli, ref, call, ret, err);
+}
+
+/* ---- promote ---- */
+
+static enum cairn_code run_promote(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *begun = NULL, *version = NULL;
+    struct cairn_msg_operation_row row = {0};
+    struct cairn_cli_ref ref;
+    CAIRN_TRY(post_copy(cli, &ref, "promote", "to", cli->to, &begun, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &row, err));
+    const char *id = json_string_value(json_object_get(row.request, "version"));
+    /* By its id: another version may be the latest by now. */
+    if (id) (void)cairn_text_copy(ref.version, sizeof ref.version, id);
+    if (!cli->detach) CAIRN_TRY(cairn_cli_operation_follow(cli, "promote", row.id, NULL, err));
+    cli->timeout_ms = 0; /* it was of the wait */
+    CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &version, err));
+    return print_result(cli, version, cli->detach ? "is being copied to" : "is whole in", cli->to,
+                        err);
+}
+
+/* ---- demote ---- */
+
+/* "whole", ...; NULL: it does not lie there. */
+static const char *state_in(const json_t *version, const char *store) {
+    struct cairn_msg_version_row row = {0};
+    const json_t *item = NULL;
+    if (cairn_msg_version_row_read(version, "", &row, NULL)) return NULL;
+    for (size_t i = 0; (item = json_array_get(row.copies, i)); i++) {
+        struct cairn_msg_copy_row copy = {0};
+        if (!cairn_msg_copy_row_read(item, "", &copy, NULL) && !strcmp(copy.store, store))
+            return copy.state;
+    }
+    return NULL;
+}
+
+static enum cairn_code run_demote(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    struct cairn_msg_version_row row = {0};
+    struct cairn_cli_ref ref;
+    CAIRN_TRY(post_copy(cli, &ref, "demote", "from", cli->from, &version, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, version, &row, err));
+    (void)cairn_text_copy(ref.version, sizeof ref.version, row.version);
+    struct cairn_cli_patience patience = {.deadline = cairn_cli_begin_wait(cli, WAIT_DEFAULT_MS),
+                                          .answered = true};
+    for (const char *state; !cli->detach && (state = state_in(version, cli->from));) {
+        if (!strcmp(state, "whole"))
+            return cairn_fail(err, CAIRN_IN_USE,
+                              "the copy in %s stays: the others were found damaged meanwhile; "
+                              "cairn verify --repair mends them",
+                              cli->from);
+        if (!cairn_deadline_left_ms(&cairn_clock_real, patience.deadline))
+            return cairn_fail(err, CAIRN_TIMEOUT,
+                              "the copy in %s is not removed yet; the server "
+                              "goes on",
+                              cli->from);
+        (void)poll(NULL, 0, LOOK_MS);
+        json_decref(version);
+        version = NULL;
+        CAIRN_TRY(cairn_cli_patient_call(&patience, cli, &ref, (struct cairn_cli_call){0}, &version,
+                                         err));
+    }
+    return print_result(cli, version, cli->detach ? "is being removed from" : "is no longer in",
+                        cli->from, err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_promote = {
+    .name = "promote",
+    .synopsis = "cairn promote [flags] project/run[@step|@latest|@ckpt_...]",
+    .purpose = "Copy a checkpoint to a further store of the server.",
+    .examples = "  cairn promote llm/7b@1200 --to archive\n"
+                "  cairn promote llm/7b --to archive --detach\n"
+                "  cairn promote llm/7b@best --to main --json\n",
+    CAIRN_CLI_FLAGS(promote_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
+    .run = run_promote,
+};
+const struct cairn_cli_verb cairn_cli_verb_demote = {
+    .name = "demote",
+    .synopsis = "cairn demote [flags] project/run[@step|@latest|@ckpt_...]",
+    .purpose = "Remove a checkpoint's copy from one store; never the last one.",
+    .examples = "  cairn demote llm/7b@1200 --from main\n"
+                "  cairn demote llm/7b@1200 --from archive --detach\n"
+                "  cairn demote llm/7b@ckpt_... --from main --json\n",
+    CAIRN_CLI_FLAGS(demote_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
+    .run = run_demote,
 };

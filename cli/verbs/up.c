@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn up: server and uploader on one folder, in the foreground, until Ctrl-C. */
+/* cairn up: server and uploader on one folder, in the foreground; cairn bench: a site's ceiling. */
+
+#include <cairn/cairn.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/daemons.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
+#include "cli/shell/daemons.h"
+#include "cli/shell/output.h"
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
 
@@ -19,7 +23,7 @@
 #define LOOK_EVERY_MS 200
 #define SOCKET_PATH_MAX 107
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag up_flags[] = {
     {"listen", 'l', CAIRN_CLI_TEXT, CAIRN_CLI_AT(listen), 0, "ADDRESS",
      "Where the server listens; default 127.0.0.1:7420; port 0 picks one."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
@@ -129,8 +133,8 @@ static enum cairn_code start_uploader(const struct cairn_cli *cli, struct up *up
                                   up->ready_file, READY_MS, err);
 }
 
-static enum cairn_code tell(const struct cairn_cli *cli, const struct up *up,
-                            struct cairn_error *err) {
+static enum cairn_code tell_up(const struct cairn_cli *cli, const struct up *up,
+                               struct cairn_error *err) {
     if (cli->output != CAIRN_CLI_TABLE) {
         CAIRN_AUTO_JSON json_t *answer =
             json_pack("{s:s, s:s, s:s}", "url", up->url, "socket", up->socket, "store", up->store);
@@ -145,11 +149,11 @@ static enum cairn_code tell(const struct cairn_cli *cli, const struct up *up,
            "  curl -s %s/v1/runs                 the same over HTTP\n\n"
            "Ctrl-C stops both.\n",
            up->folder, up->url, up->socket, up->url);
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    return cairn_cli_flush(err);
 }
 
 /* Until a signal comes (CAIRN_OK) or one of them ends by itself. */
-static enum cairn_code watch(struct up *up, int signals, struct cairn_error *err) {
+static enum cairn_code watch_daemons(struct up *up, int signals, struct cairn_error *err) {
     struct pollfd wait = {.fd = signals, .events = POLLIN};
     for (;;) {
         int status = 0;
@@ -163,7 +167,7 @@ static enum cairn_code watch(struct up *up, int signals, struct cairn_error *err
     }
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_up(struct cairn_cli *cli, struct cairn_error *err) {
     static struct up up; /* several long paths: kept off the stack */
     sigset_t stop;
     cairn_cli_interrupt_block(&stop);
@@ -172,8 +176,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(place(cli, &up, err));
     enum cairn_code code = start_server(cli, &up, err);
     if (code == CAIRN_OK) code = start_uploader(cli, &up, err);
-    if (code == CAIRN_OK) code = tell(cli, &up, err);
-    if (code == CAIRN_OK) code = watch(&up, signals, err);
+    if (code == CAIRN_OK) code = tell_up(cli, &up, err);
+    if (code == CAIRN_OK) code = watch_daemons(&up, signals, err);
     /* The uploader first: it finishes what was staged while the server can still commit it. */
     if (up.uploader.pid || up.server.pid) fprintf(stderr, "stopping\n");
     cairn_cli_daemon_stop(&up.uploader);
@@ -183,14 +187,266 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 
 const struct cairn_cli_verb cairn_cli_verb_up = {
     .name = "up",
+    .chapter = "Save and restore",
     .synopsis = "cairn up [flags] DIR",
     .purpose = "Run server and uploader on a folder, in the foreground.",
     .examples = "  cairn up ./cairn\n"
                 "  cairn up ./cairn --listen 127.0.0.1:0 --json\n"
                 "  cairn up ./cairn --store s3://bucket/cairn\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
-    .arguments_min = 1,
-    .arguments_max = 1,
-    .run = run,
+    CAIRN_CLI_FLAGS(up_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
+    .run = run_up,
+};
+
+/* ---- bench: synthetic checkpoints, saved and restored ---- */
+
+#define RANKS_MAX 64
+#define BYTES_DEFAULT (256 * CAIRN_MIB)
+#define TENSOR_ELEMENTS (CAIRN_MIB) /* of 4 bytes: 4 MiB a tensor */
+#define WAIT_MS 600000
+
+static const struct cairn_cli_flag bench_flags[] = {
+    {"ranks", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(ranks), 0, "N", "Ranks at once; default 4."},
+    {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE", "Per rank; default 256MiB."},
+    {"steps", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(steps), 0, "N", "Saves to make; default 5."},
+};
+
+struct rank {
+    const struct cairn_cli *cli;
+    const char *run;
+    uint32_t index, count;
+    uint64_t bytes, first_step, steps;
+    bool restore;
+    pthread_barrier_t *together;
+    /* results */
+    uint64_t *stall_us, *durable_us, *committed_us;
+    enum cairn_code code;
+    struct cairn_error error;
+};
+
+static uint32_t word_at(uint64_t rank, uint64_t at) {
+    uint64_t x = (rank << 48 ^ at) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(x >> 32);
+}
+
+static enum cairn_code describe_blocks(struct cairn_save *save, const struct rank *rank,
+                                       const uint32_t *memory, struct cairn_error *err) {
+    uint64_t elements = rank->bytes / 4;
+    for (uint64_t at = 0, t = 0; at < elements; at += TENSOR_ELEMENTS, t++) {
+        char name[64];
+        uint64_t count = cairn_min_u64(TENSOR_ELEMENTS, elements - at);
+        snprintf(name, sizeof name, "rank%u.block%llu", rank->index, (unsigned long long)t);
+        struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                           .name = name,
+                                           .dtype = "U32",
+                                           .dimension_count = 1,
+                                           .shape = &count,
+                                           .kind = CAIRN_SHARDED,
+                                           .source = memory + at,
+                                           .source_bytes = count * 4};
+        CAIRN_TRY(cairn_save_tensor(save, &piece, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code save_once(struct rank *rank, struct cairn_session *session, uint64_t number,
+                                 const uint32_t *memory, struct cairn_error *err) {
+    struct cairn_save_options options = {.size = sizeof options, .timeout_ms = WAIT_MS};
+    struct cairn_save *save = NULL;
+    struct cairn_save_status status;
+    pthread_barrier_wait(rank->together);
+    uint64_t start = cairn_mono_us();
+    CAIRN_TRY(cairn_save_begin(session, rank->first_step + number, &options, &save, err));
+    enum cairn_code code = describe_blocks(save, rank, memory, err);
+    if (code == CAIRN_OK) code = cairn_save_stage(save, err);
+    rank->stall_us[number] = cairn_mono_us() - start;
+    if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_DURABLE, WAIT_MS, err);
+    rank->durable_us[number] = cairn_mono_us() - start;
+    if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_COMMITTED, WAIT_MS, err);
+    rank->committed_us[number] = cairn_mono_us() - start;
+    cairn_save_status(save, &status);
+    cairn_save_free(save);
+    return code;
+}
+
+static enum cairn_code read_once(struct rank *rank, struct cairn_session *session, uint64_t number,
+                                 uint32_t *memory, struct cairn_error *err) {
+    struct cairn_restore_options options = {.size = sizeof options, .timeout_ms = WAIT_MS};
+    struct cairn_restore *restore = NULL;
+    struct cairn_restore_info info;
+    char shard[64];
+    snprintf(shard, sizeof shard, "rank-%05u.safetensors", rank->index);
+    pthread_barrier_wait(rank->together);
+    uint64_t start = cairn_mono_us();
+    CAIRN_TRY(cairn_restore_open(session, &options, &restore, &info, err));
+    enum cairn_code code = CAIRN_OK;
+    uint64_t elements = rank->bytes / 4, count = cairn_div_up(elements, TENSOR_ELEMENTS);
+    struct cairn_read *reads = calloc(count, sizeof *reads);
+    char(*names)[64] = calloc(count, sizeof *names);
+    if (!reads || !names) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for reads");
+    for (uint64_t t = 0; code == CAIRN_OK && t < count; t++) {
+        uint64_t at = t * TENSOR_ELEMENTS;
+        snprintf(names[t], sizeof names[t], "rank%u.block%llu", rank->index, (unsigned long long)t);
+        reads[t] =
+            (struct cairn_read){.size = sizeof(struct cairn_read),
+                                .tensor = names[t],
+                                .into = memory + at,
+                                .into_bytes = 4 * cairn_min_u64(TENSOR_ELEMENTS, elements - at)};
+    }
+    if (code == CAIRN_OK) code = cairn_restore_read(restore, reads, count, WAIT_MS, err);
+    rank->committed_us[number] = cairn_mono_us() - start;
+    for (uint64_t i = 0; code == CAIRN_OK && i < elements; i++)
+        if (memory[i] != word_at(rank->index, i))
+            code = cairn_fail(err, CAIRN_CORRUPT, "rank %u element %llu differs", rank->index,
+                              (unsigned long long)i);
+    free(reads);
+    free(names);
+    cairn_restore_free(restore);
+    return code;
+}
+
+static enum cairn_code play_rank(struct rank *rank, uint32_t *memory, struct cairn_error *err) {
+    struct cairn_session *session = NULL;
+    struct cairn_resume resume;
+    char job[64];
+    snprintf(job, sizeof job, "bench-%d", (int)getpid());
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = rank->run,
+                                         .job = job,
+                                         .rank = rank->index,
+                                         .world_size = rank->count,
+                                         .local_rank = rank->index,
+                                         .local_world_size = rank->count,
+                                         .bytes = rank->restore ? 0 : rank->bytes + 4 * CAIRN_MIB,
+                                         .read_only = rank->restore,
+                                         .socket = cairn_cli_uploader_socket(rank->cli)};
+    enum cairn_code code = cairn_open(&options, &session, &resume, err);
+    rank->code = code;
+    /* Every rank passes every barrier, also after a failure, so that none waits for ever. */
+    for (uint64_t number = 0; number < rank->steps; number++) {
+        if (code != CAIRN_OK) {
+            pthread_barrier_wait(rank->together);
+            continue;
+        }
+        code = rank->restore ? read_once(rank, session, number, memory, err)
+                             : save_once(rank, session, number, memory, err);
+    }
+    (void)cairn_close(session, NULL);
+    return code;
+}
+
+static void *rank_main(void *argument) {
+    struct rank *rank = argument;
+    size_t bytes = (size_t)cairn_round_up(rank->bytes, 2 * CAIRN_MIB);
+    uint32_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) {
+        rank->code = cairn_fail(&rank->error, CAIRN_NO_MEMORY, "no memory for %llu bytes",
+                                (unsigned long long)bytes);
+        for (uint64_t i = 0; i < rank->steps; i++) pthread_barrier_wait(rank->together);
+        return NULL;
+    }
+    if (!rank->restore)
+        for (uint64_t i = 0; i < rank->bytes / 4; i++) memory[i] = word_at(rank->index, i);
+    rank->code = play_rank(rank, memory, &rank->error);
+    munmap(memory, bytes);
+    return NULL;
+}
+
+static uint64_t slowest(const struct rank *ranks, uint64_t count, uint64_t number, size_t which) {
+    uint64_t worst = 0;
+    for (uint64_t r = 0; r < count; r++) {
+        const uint64_t *values = which == 0   ? ranks[r].stall_us
+                                 : which == 1 ? ranks[r].durable_us
+                                              : ranks[r].committed_us;
+        worst = cairn_max_u64(worst, values[number]);
+    }
+    return worst;
+}
+
+static void report_rounds(const struct rank *ranks, uint64_t count, bool restore) {
+    for (uint64_t number = 0; number < ranks[0].steps; number++) {
+        double bytes = (double)ranks[0].bytes * (double)count;
+        double end_s = (double)slowest(ranks, count, number, 2) / 1e6;
+        if (restore)
+            printf("{\"bench\":\"restore\",\"round\":%llu,\"ranks\":%llu,\"bytes\":%.0f,"
+                   "\"seconds\":%.4f,\"gb_per_s\":%.3f,\"checked\":true}\n",
+                   (unsigned long long)number, (unsigned long long)count, bytes, end_s,
+                   bytes / 1e9 / end_s);
+        else
+            printf("{\"bench\":\"save\",\"step\":%llu,\"ranks\":%llu,\"bytes\":%.0f,"
+                   "\"stall_s\":%.4f,\"durable_s\":%.4f,\"committed_s\":%.4f,\"gb_per_s\":%.3f}\n",
+                   (unsigned long long)(ranks[0].first_step + number), (unsigned long long)count,
+                   bytes, (double)slowest(ranks, count, number, 0) / 1e6,
+                   (double)slowest(ranks, count, number, 1) / 1e6, end_s, bytes / 1e9 / end_s);
+    }
+}
+
+static enum cairn_code run_ranks(struct rank *ranks, uint64_t count, struct cairn_error *err) {
+    pthread_t threads[RANKS_MAX];
+    for (uint64_t r = 0; r < count; r++)
+        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no thread for rank %llu",
+                              (unsigned long long)r);
+    for (uint64_t r = 0; r < count; r++) pthread_join(threads[r], NULL);
+    for (uint64_t r = 0; r < count; r++) {
+        if (ranks[r].code == CAIRN_OK) continue;
+        if (err) *err = ranks[r].error;
+        return cairn_within(err, ranks[r].code, "rank %llu", (unsigned long long)r);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code run_bench(struct cairn_cli *cli, struct cairn_error *err) {
+    static struct rank ranks[RANKS_MAX];
+    pthread_barrier_t together;
+    struct cairn_cli_ref ref;
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    bool restore = !strcmp(cli->arguments[0], "restore");
+    if (!restore && strcmp(cli->arguments[0], "save"))
+        return cairn_fail(err, CAIRN_INVALID, "bench takes save or restore, not %s",
+                          cli->arguments[0]);
+    uint64_t count = cli->ranks ? cli->ranks : 4, steps = cli->steps ? cli->steps : 5;
+    if (count > RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "--ranks is at most %d", RANKS_MAX);
+    const char *run_text = cli->argument_count > 1 ? cli->arguments[1] : "bench/synthetic";
+    CAIRN_TRY(cairn_cli_ref_run("bench", run_text, &ref, err));
+    uint64_t bytes = (cli->bytes ? cli->bytes : BYTES_DEFAULT) & ~UINT64_C(3);
+    if (!bytes) return cairn_fail(err, CAIRN_INVALID, "--bytes is at least 4");
+    snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
+    uint64_t first = (uint64_t)(cairn_clock_real.wall_ms(&cairn_clock_real) / 1000);
+    CAIRN_AUTO_HEAP uint64_t *times = calloc(count * steps * 3, sizeof *times);
+    if (!times) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the figures");
+    pthread_barrier_init(&together, NULL, (unsigned)count);
+    for (uint64_t r = 0; r < count; r++) {
+        uint64_t *mine = times + r * steps * 3;
+        ranks[r] = (struct rank){.cli = cli,
+                                 .run = name,
+                                 .index = (uint32_t)r,
+                                 .count = (uint32_t)count,
+                                 .bytes = bytes,
+                                 .first_step = first,
+                                 .steps = steps,
+                                 .restore = restore,
+                                 .together = &together,
+                                 .stall_us = mine,
+                                 .durable_us = mine + steps,
+                                 .committed_us = mine + 2 * steps};
+    }
+    enum cairn_code code = run_ranks(ranks, count, err);
+    pthread_barrier_destroy(&together);
+    if (code == CAIRN_OK) report_rounds(ranks, count, restore);
+    return code;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_bench = {
+    .name = "bench",
+    .synopsis = "cairn bench [flags] save|restore [project/run]",
+    .purpose = "Save or restore synthetic checkpoints and print the figures as JSON lines.",
+    .examples = "  cairn bench save\n"
+                "  cairn bench save --ranks 8 --bytes 1GiB --steps 10\n"
+                "  cairn bench restore --ranks 8 --bytes 1GiB\n",
+    CAIRN_CLI_FLAGS(bench_flags),
+    CAIRN_CLI_ARGUMENTS(1, 2),
+    .run = run_bench,
 };

@@ -1,30 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn uploader status|drain: this node's uploader, asked over its socket. */
+/* This node: cairn uploader status|drain, asked over its socket; warmup; health. */
+
+#include <cairn/cairn.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/sizes.h"
-#include "cli/uploader_link.h"
+#include "api/routes.h"
+#include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/text.h"
+#include "common/trace.h"
 
 #define ANSWER_MS 10000
 #define RATE_MS 500 /* between the two looks of which the rate is made */
 #define LOOK_MS 200
 #define DRAIN_DEFAULT_MS 600000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag uploader_flags[] = {
     {"wait", 'w', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
      "Of drain: until all that was staged is stored and told, at most --timeout (10min)."},
 };
-
-static enum cairn_code flushed(struct cairn_error *err) {
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
-}
 
 /* ---- asking ---- */
 
@@ -48,7 +45,7 @@ static enum cairn_code print_json(const struct cairn_cli *cli, const struct ask 
                                   struct cairn_error *err) {
     (void)json_object_del(ask->json, "t");
     (void)json_object_del(ask->json, "id");
-    return cairn_cli_print_json(ask->json, cli->output == CAIRN_CLI_JSON, err);
+    return cairn_cli_print_reply(cli, ask->json, err);
 }
 
 /* ---- status ---- */
@@ -85,7 +82,6 @@ static enum cairn_code print_report(const struct ask *ask, uint64_t rate_bytes,
                                     struct cairn_error *err) {
     const struct cairn_msg_report *said = &ask->report;
     char line[9000], rate[24], sent[24], budget[24], free_text[24], slabs[24], held[24];
-    size_t index = 0;
     json_t *item = NULL;
     cairn_cli_size(rate_bytes, rate);
     cairn_cli_size(said->sent_bytes, sent);
@@ -106,12 +102,12 @@ static enum cairn_code print_report(const struct ask *ask, uint64_t rate_bytes,
     print_trouble("nothing is sent", said->store_waits, said->store_waits_ms);
     print_trouble("nothing is told", said->server_away, said->server_away_ms);
     print_trouble("the journal is not written", said->journal, 0);
-    json_array_foreach(said->saves, index, item) {
+    for (size_t i = 0; (item = json_array_get(said->saves, i)); i++) {
         struct cairn_msg_report_save save = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_report_save, item, &save, err));
         print_save(&save);
     }
-    return flushed(err);
+    return cairn_cli_flush(err);
 }
 
 static enum cairn_code show_status(const struct cairn_cli *cli, struct ask *at,
@@ -119,7 +115,7 @@ static enum cairn_code show_status(const struct cairn_cli *cli, struct ask *at,
     CAIRN_TRY(ask(at, CAIRN_PACK(status, 0), err));
     if (cli->output == CAIRN_CLI_NAME) {
         puts(at->report.node);
-        return flushed(err);
+        return cairn_cli_flush(err);
     }
     if (cli->output != CAIRN_CLI_TABLE) return print_json(cli, at, err);
     uint64_t before = at->report.sent_bytes, begun_ms = cairn_mono_ms();
@@ -175,12 +171,12 @@ static enum cairn_code drain(const struct cairn_cli *cli, struct ask *at, struct
     CAIRN_TRY(ask(at, CAIRN_PACK(drain, 0), err));
     if (cli->follow) {
         struct cairn_cli_meter meter;
-        cairn_cli_meter_init(&meter, cli, "drain",
-                             at->report.total_bytes - at->report.done_bytes, 0);
+        cairn_cli_meter_init(&meter, cli, "drain", at->report.total_bytes - at->report.done_bytes,
+                             0);
         code = wait_for_end(at, deadline_ms, &meter, err);
         cairn_cli_meter_end(&meter, code == CAIRN_OK);
     }
-    if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL)
+    if (cairn_cli_wants_json(cli))
         (void)!print_json(cli, at, NULL);
     else if (cli->output == CAIRN_CLI_NAME)
         puts(at->report.node);
@@ -189,10 +185,10 @@ static enum cairn_code drain(const struct cairn_cli *cli, struct ask *at, struct
                is_done(&at->report) ? "is drained" : "drains",
                cairn_counted(at->report.unfinished, "save").text,
                cairn_counted(at->report.staging, "save").text);
-    return code ? code : flushed(err);
+    return code ? code : cairn_cli_flush(err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_uploader(struct cairn_cli *cli, struct cairn_error *err) {
     struct ask at = {.json = NULL};
     bool draining = !strcmp(cli->arguments[0], "drain");
     if (!draining && (strcmp(cli->arguments[0], "status") != 0 || cli->follow))
@@ -210,9 +206,292 @@ const struct cairn_cli_verb cairn_cli_verb_uploader = {
     .purpose = "How this node's uploader stands; or let it finish, and nobody new in.",
     .examples = "  cairn uploader status\n  cairn uploader drain --wait --timeout 110s\n"
                 "  cairn uploader status --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
-    .arguments_min = 1,
-    .arguments_max = 1,
-    .run = run,
+    CAIRN_CLI_FLAGS(uploader_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
+    .run = run_uploader,
+};
+
+/* ---- warmup node|ls ---- */
+
+/* Before a job, whether the ranks of this node could save; or what the ranks of a run's newest
+ * attempt have found. An attempt ends every older one of its run, so the node's look has a run of
+ * its own, on which nothing trains. */
+
+#define RANKS_MAX 256
+#define ROWS_MAX 1000000
+#define CALL_MS 60000
+#define RUN_PREFIX "warmup-"
+
+static const struct cairn_cli_flag warmup_flags[] = {
+    {"ranks", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(ranks), 0, "N",
+     "Of node: ranks of the job on this node; default 1."},
+    {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
+     "Of node: what one save of a rank stages; default: its memory is not looked at."},
+};
+
+/* ---- what is printed ---- */
+
+static void cell_found(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->probe.ok ? "ok" : row->probe.code ? row->probe.code : "");
+}
+static const struct cairn_cli_column probe_columns[] = {
+    CAIRN_CLI_FIELD("NODE", probe, node),
+    CAIRN_CLI_FIELD("RANK", probe, rank),
+    CAIRN_CLI_CELL("FOUND", cell_found),
+    CAIRN_CLI_FIELD("REASON", probe, reason),
+};
+static const struct cairn_cli_table probe_table = {CAIRN_MESSAGE_probe_row, probe_columns,
+                                                   CAIRN_COUNT(probe_columns), 0,
+                                                   CAIRN_CLI_FIELD(NULL, probe, rank)};
+
+/* ---- node ---- */
+
+struct warm {
+    char node[CAIRN_NAME_BYTES_MAX + 1];
+    char run[2 * CAIRN_NAME_BYTES_MAX + 2], job[CAIRN_UUID_TEXT_BYTES];
+    const char *socket;
+    uint64_t bytes;
+    uint32_t ranks, timeout_ms;
+    struct cairn_session *sessions[RANKS_MAX]; /* all stay open: the node holds all at once */
+};
+
+static void warm_release(struct warm *warm) {
+    for (uint32_t rank = 0; rank < warm->ranks; rank++)
+        (void)cairn_close(warm->sessions[rank], NULL);
+}
+
+static enum cairn_code name_node(struct warm *warm, struct cairn_error *err) {
+    struct cairn_msg_report report = {.node = ""};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_TRY(cairn_cli_uploader_report(warm->socket, ANSWER_MS, &json, &report, err));
+    (void)cairn_text_copy(warm->node, sizeof warm->node, report.node);
+    return CAIRN_OK;
+}
+
+static enum cairn_code prepare(const struct cairn_cli *cli, struct warm *ret,
+                               struct cairn_error *err) {
+    const char *project = cli->arguments[1];
+    struct cairn_run_name name;
+    if (!cairn_name_valid(cairn_view_of(project)))
+        return cairn_fail(err, CAIRN_INVALID, "\"%s\": want a project: " CAIRN_NAME_WANTED,
+                          project);
+    if (cli->ranks > RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "at most %d ranks", RANKS_MAX);
+    *ret = (struct warm){.socket = cairn_cli_uploader_socket(cli),
+                         .bytes = cli->bytes,
+                         .timeout_ms = cli->timeout_ms
+                                           ? (uint32_t)cairn_min_u64(cli->timeout_ms, UINT32_MAX)
+                                           : CALL_MS};
+    CAIRN_TRY(name_node(ret, err));
+    cairn_uuid_random(ret->job);
+    int length = snprintf(ret->run, sizeof ret->run, "%s/" RUN_PREFIX "%s", project, ret->node);
+    if (length >= (int)sizeof ret->run || cairn_run_name_parse(ret->run, &name, err) != CAIRN_OK)
+        return cairn_fail(err, CAIRN_INVALID, "node %s: its name makes no run", ret->node);
+    ret->ranks = cli->ranks ? (uint32_t)cli->ranks : 1;
+    return CAIRN_OK;
+}
+
+/* As the ranks of a job do it, one after the other: an attempt, memory, a probe in the store. */
+static enum cairn_code warm_rank(struct warm *warm, uint32_t rank, struct cairn_error *err) {
+    const struct cairn_open_options options = {.size = sizeof options,
+                                               .run = warm->run,
+                                               .job = warm->job,
+                                               .rank = rank,
+                                               .world_size = warm->ranks,
+                                               .local_rank = rank,
+                                               .local_world_size = warm->ranks,
+                                               .bytes = warm->bytes,
+                                               .socket = warm->socket,
+                                               .timeout_ms = warm->timeout_ms};
+    CAIRN_TRY(cairn_open(&options, &warm->sessions[rank], NULL, err));
+    return cairn_warmup(warm->sessions[rank], NULL, err);
+}
+
+static enum cairn_code add_row(const struct warm *warm, uint32_t rank,
+                               const struct cairn_error *why, json_t *rows,
+                               struct cairn_error *err) {
+    json_t *row = CAIRN_PACK(probe_row, .rank = rank, .node = warm->node, .ok = !why->code,
+                             .code = why->code ? cairn_code_info(why->code)->slug : NULL,
+                             .reason = why->code ? why->message : NULL);
+    return row && !json_array_append_new(rows, row)
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list");
+}
+
+static enum cairn_code warm_all(const struct cairn_cli *cli, struct warm *warm,
+                                struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *rows = json_array();
+    struct cairn_error first = {0};
+    uint32_t failed = 0;
+    for (uint32_t rank = 0; rank < warm->ranks; rank++) {
+        struct cairn_error why = {0};
+        why.code = warm_rank(warm, rank, &why);
+        if (why.code && !failed++) first = why;
+        CAIRN_TRY(add_row(warm, rank, &why, rows, err));
+    }
+    CAIRN_TRY(cairn_cli_print(cli, rows, &probe_table, err));
+    if (!failed) return CAIRN_OK;
+    if (err) *err = first;
+    return cairn_within(err, first.code, "node %s: %u of %u ranks could not save", warm->node,
+                        failed, warm->ranks);
+}
+
+/* ---- */
+
+static enum cairn_code list_probes(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *rows = json_array();
+    struct cairn_run_name name;
+    char path[2 * CAIRN_NAME_BYTES_MAX + 40];
+    CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &name, err));
+    snprintf(path, sizeof path, "/v1/runs/%s/%s/probes", name.project, name.run);
+    CAIRN_TRY(cairn_cli_list(cli, path, ROWS_MAX, rows, NULL, err));
+    return cairn_cli_print(cli, rows, &probe_table, err);
+}
+
+static enum cairn_code run_warmup(struct cairn_cli *cli, struct cairn_error *err) {
+    struct warm warm;
+    if (!strcmp(cli->arguments[0], "ls") && !cli->ranks && !cli->bytes)
+        return list_probes(cli, err);
+    if (strcmp(cli->arguments[0], "node") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "want node PROJECT, or ls PROJECT/RUN; usage: %s",
+                          cairn_cli_verb_warmup.synopsis);
+    CAIRN_TRY(prepare(cli, &warm, err));
+    enum cairn_code code = warm_all(cli, &warm, err);
+    warm_release(&warm);
+    return code;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_warmup = {
+    .name = "warmup",
+    .synopsis = "cairn warmup node|ls [flags] project[/run]",
+    .purpose = "Before a job: which of this node's ranks could not save, and why.",
+    .examples = "  cairn warmup node llm --ranks 8 --bytes 20GiB\n"
+                "  srun --ntasks-per-node=1 cairn warmup node llm --json\n"
+                "  cairn warmup ls llm/7b\n",
+    CAIRN_CLI_FLAGS(warmup_flags),
+    CAIRN_CLI_ARGUMENTS(2, 2),
+    .run = run_warmup,
+};
+
+/* ---- health ---- */
+
+/* For container engines, service managers and scripts: no token, one line, an exit status. */
+
+#define ANSWER_DEFAULT_MS 5000
+
+static const struct cairn_cli_flag health_flags[] = {
+    {"ready", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(ready), 0, NULL,
+     "Not only whether it answers: also whether it can do its work now."},
+};
+
+/* What is wrong, with "; " between. */
+struct troubles {
+    char text[400];
+    size_t size;
+};
+
+static void add_trouble(struct troubles *troubles, const char *what, const char *text) {
+    size_t room = sizeof troubles->text - troubles->size;
+    int size = snprintf(troubles->text + troubles->size, room, "%s%s%s%s",
+                        troubles->size ? "; " : "", what, *what ? ": " : "", text);
+    troubles->size += size < 0 ? 0 : cairn_min_u64((uint64_t)size, room - 1);
+}
+
+static uint32_t answer_ms(const struct cairn_cli *cli) {
+    return cli->timeout_ms ? (uint32_t)cairn_min_u64(cli->timeout_ms, UINT32_MAX)
+                           : ANSWER_DEFAULT_MS;
+}
+
+static enum cairn_code say_health(const struct cairn_cli *cli, const char *what, const char *name,
+                                  struct cairn_error *err) {
+    if (cli->output == CAIRN_CLI_TABLE || cli->output == CAIRN_CLI_NAME) {
+        printf("%s is %s\n", name, cli->ready ? "ready" : "alive");
+    } else {
+        CAIRN_AUTO_JSON json_t *answer = json_pack("{s:s, s:s, s:b, s:b}", "of", what, "name", name,
+                                                   "alive", true, "ready", cli->ready);
+        if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+        if (!cli->ready) (void)json_object_del(answer, "ready");
+        return cairn_cli_print_reply(cli, answer, err);
+    }
+    return cairn_cli_flush(err);
+}
+
+/* ---- the server ---- */
+
+static void add_checks(const json_t *body, struct troubles *troubles) {
+    struct cairn_msg_readiness ready = {0};
+    const char *name = NULL;
+    json_t *said = NULL;
+    if (!body || cairn_msg_readiness_read(body, "", &ready, NULL)) return;
+    json_object_foreach(ready.checks, name, said) {
+        const char *text = json_string_value(said);
+        bool of_one_run = !strcmp(name, "commits") || !strcmp(name, "runs") ||
+                          !strcmp(name, "nodes") || !strcmp(name, "copies");
+        if (text && strcmp(text, "ok") != 0 && !of_one_run) add_trouble(troubles, name, text);
+    }
+}
+
+static enum cairn_code ask_server(const struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_server server;
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct troubles troubles = {0};
+    cairn_cli_server_of(cli, &server);
+    struct cairn_rest_options options = {.url = server.url,
+                                         .ca_bundle = server.ca_file,
+                                         .timeout_ms = answer_ms(cli),
+                                         .seen = cli->seen};
+    CAIRN_TRY(cairn_rest_new(&options, &rest, err));
+    enum cairn_code code =
+        cairn_rest_call(rest, "GET", cli->ready ? "/readyz" : "/livez", NULL, 0, &reply, err);
+    if (!code) return say_health(cli, "server", server.url, err);
+    add_checks(cairn_rest_problem(rest), &troubles);
+    if (!troubles.size) return code;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "%s is not ready: %s", server.url, troubles.text);
+}
+
+/* ---- the uploader ---- */
+
+static enum cairn_code judge_report(const struct cairn_cli *cli,
+                                    const struct cairn_msg_report *said, struct cairn_error *err) {
+    struct troubles troubles = {0};
+    char since[24] = "", what[64];
+    cairn_duration_text(said->store_waits_ms, since);
+    snprintf(what, sizeof what, "nothing is sent for %s", since);
+    if (said->draining) add_trouble(&troubles, "", "it is draining");
+    if (said->store_waits && *said->store_waits) add_trouble(&troubles, what, said->store_waits);
+    if (said->journal && *said->journal)
+        add_trouble(&troubles, "the journal is not written", said->journal);
+    if (!cli->ready || !troubles.size) return say_health(cli, "uploader", said->node, err);
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is not ready: %s",
+                      said->node, troubles.text);
+}
+
+static enum cairn_code ask_uploader(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_report said = {0};
+    const char *path = cairn_cli_uploader_socket(cli);
+    CAIRN_TRY(cairn_cli_uploader_report(path, answer_ms(cli), &json, &said, err));
+    return judge_report(cli, &said, err);
+}
+
+static enum cairn_code run_health(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *what = cli->argument_count ? cli->arguments[0]
+                       : cli->socket       ? "uploader"
+                                           : "server";
+    if (!strcmp(what, "server")) return ask_server(cli, err);
+    if (!strcmp(what, "uploader")) return ask_uploader(cli, err);
+    return cairn_fail(err, CAIRN_INVALID, "want server or uploader, not \"%.40s\"; usage: %s", what,
+                      cairn_cli_verb_health.synopsis);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_health = {
+    .name = "health",
+    .synopsis = "cairn health [flags] [server|uploader]",
+    .purpose = "Whether a server or this node's uploader answers, or is ready; without a token.",
+    .examples = "  cairn health\n  cairn health --ready --server https://cairn.lab:7420\n"
+                "  cairn health --ready --socket /run/cairn/uploader.sock\n",
+    CAIRN_CLI_FLAGS(health_flags),
+    CAIRN_CLI_ARGUMENTS(0, 1),
+    .run = run_health,
 };

@@ -1,17 +1,190 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn verify: is every stored byte what was saved? */
+/*
+ * cairn verify: is every stored byte what was saved? Of one version, of a run, or of a whole site.
+ *
+ * Promise: 1   with --all a damaged version is told and the next one read; the answer is
+ *              CAIRN_CORRUPT at the end, with how many there are. What goes meanwhile is passed
+ *              over.
+ *          2   with --resume FILE each version that was found good is noted there, synced, before
+ *              the next one is read, and is passed over by a later call that reads as much.
+ * Limits:  CAIRN_CLI_VERIFY_MAX versions; a file of 256 MiB.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "cli/fetch.h"
-#include "cli/operation_follow.h"
-#include "cli/output.h"
-#include "cli/sizes.h"
-#include "cli/verify_all.h"
+#include "cli/bucket/bucket.h"
+#include "cli/shell/output.h"
+#include "common/file.h"
 #include "common/text.h"
 #include "store/whole.h"
 
-static const struct cairn_cli_flag flags[] = {
+#define CAIRN_CLI_VERIFY_MAX 10000000
+
+/* ---- --all: runs are listed first, then the versions of one after the other ---- */
+
+#define NOTES_BYTES_MAX (256 * CAIRN_MIB)
+
+struct all_versions {
+    const struct cairn_cli *cli;
+    enum cairn_code (*one)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                           struct cairn_error *err);
+    struct cairn_buf notes; /* of earlier calls */
+    int notes_fd;           /* -1: none are made */
+    uint64_t good, damaged, passed, gone;
+    struct cairn_error *err;
+};
+
+/* ---- --resume ---- */
+
+static enum cairn_code open_notes(struct all_versions *all) {
+    const char *path = all->cli->resume;
+    struct cairn_error why = {0};
+    if (!path) return CAIRN_OK;
+    enum cairn_code code = cairn_file_load(path, &all->notes, &why);
+    if (code && code != CAIRN_NOT_FOUND) {
+        if (all->err) *all->err = why;
+        return code;
+    }
+    all->notes_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    return all->notes_fd < 0 ? cairn_fail_errno(all->err, "%s", path) : CAIRN_OK;
+}
+
+/* A version that was read for its metadata alone is none whose bytes were read. */
+static void note_of(const struct all_versions *all, const char *version, char ret[160]) {
+    const struct cairn_cli *cli = all->cli;
+    snprintf(ret, 160, "%s %.60s\n", version,
+             cli->metadata_only ? "metadata"
+             : cli->subset      ? cli->subset
+                                : "whole");
+}
+
+static bool is_noted(const struct all_versions *all, const char *version) {
+    char text[160];
+    note_of(all, version, text);
+    return all->notes.size && memmem(all->notes.data, all->notes.size, text, strlen(text));
+}
+
+static enum cairn_code note_good(const struct all_versions *all, const char *version) {
+    char text[160];
+    if (all->notes_fd < 0) return CAIRN_OK;
+    note_of(all, version, text);
+    ssize_t written = write(all->notes_fd, text, strlen(text));
+    if (written == (ssize_t)strlen(text) && !fdatasync(all->notes_fd)) return CAIRN_OK;
+    if (written >= 0 && written < (ssize_t)strlen(text)) errno = ENOSPC;
+    return cairn_fail_errno(all->err, "%s", all->cli->resume);
+}
+
+/* ---- versions ---- */
+
+static enum cairn_code verify_listed_version(struct all_versions *all,
+                                             const struct cairn_cli_ref *ref) {
+    struct cairn_error why = {0};
+    if (is_noted(all, ref->version)) {
+        all->passed++;
+        return CAIRN_OK;
+    }
+    enum cairn_code code = all->one(all->cli, ref, &why);
+    if (!code) {
+        all->good++;
+        return note_good(all, ref->version);
+    }
+    all->damaged += code == CAIRN_CORRUPT;
+    all->gone += code == CAIRN_NOT_FOUND || code == CAIRN_DELETED;
+    if (code == CAIRN_CORRUPT)
+        cairn_cli_note("cairn: damaged: %s/%s@%s: %s", ref->name.project, ref->name.run,
+                       ref->version, why.message);
+    if (code == CAIRN_CORRUPT || code == CAIRN_NOT_FOUND || code == CAIRN_DELETED) return CAIRN_OK;
+    if (all->err) *all->err = why;
+    return cairn_within(all->err, code, "%s/%s@%s", ref->name.project, ref->name.run, ref->version);
+}
+
+static enum cairn_code list_versions(const struct all_versions *all,
+                                     const struct cairn_cli_ref *ref, json_t *items) {
+    const struct cairn_cli *cli = all->cli;
+    CAIRN_AUTO(buf) path = {0};
+    if (cli->store)
+        return cairn_cli_stored_versions(cli, &ref->name, CAIRN_CLI_VERIFY_MAX, items, all->err);
+    CAIRN_TRY(cairn_cli_path(ref, "/checkpoints?state=committed", &path, all->err));
+    return cairn_cli_list(cli, path.data, CAIRN_CLI_VERIFY_MAX, items, NULL, all->err);
+}
+
+static enum cairn_code verify_run(struct all_versions *all, const struct cairn_cli_ref *run) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    if (!items) return cairn_fail(all->err, CAIRN_NO_MEMORY, "no memory for the list");
+    CAIRN_TRY(list_versions(all, run, items));
+    size_t count = json_array_size(items);
+    for (size_t i = 0; i < count; i++) {
+        const char *id = json_string_value(json_object_get(json_array_get(items, i), "version"));
+        struct cairn_cli_ref ref = {.name = run->name};
+        if (!id || !cairn_text_copy(ref.version, sizeof(ref.version), id)) continue;
+        CAIRN_TRY(verify_listed_version(all, &ref));
+        cairn_cli_note("cairn: verify %s/%s: %zu of %zu", run->name.project, run->name.run, i + 1,
+                       count);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code verify_site(struct all_versions *all) {
+    const struct cairn_cli *cli = all->cli;
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    if (!items) return cairn_fail(all->err, CAIRN_NO_MEMORY, "no memory for the list");
+    if (cli->store)
+        CAIRN_TRY(cairn_cli_stored_runs(cli, CAIRN_CLI_VERIFY_MAX, items, all->err));
+    else
+        CAIRN_TRY(cairn_cli_list(cli, "/v1/runs", CAIRN_CLI_VERIFY_MAX, items, NULL, all->err));
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        const json_t *item = json_array_get(items, i);
+        const char *project = json_string_value(json_object_get(item, "project"));
+        const char *run = json_string_value(json_object_get(item, "run"));
+        struct cairn_cli_ref ref = {.version = ""};
+        if (!project || !run) continue;
+        (void)cairn_text_copy(ref.name.project, sizeof(ref.name.project), project);
+        (void)cairn_text_copy(ref.name.run, sizeof(ref.name.run), run);
+        cairn_cli_note("cairn: verify: run %zu of %zu", i + 1, json_array_size(items));
+        CAIRN_TRY(verify_run(all, &ref));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code verify_listed(struct all_versions *all) {
+    const struct cairn_cli *cli = all->cli;
+    struct cairn_cli_ref run;
+    CAIRN_TRY(open_notes(all));
+    if (cli->arguments[0]) {
+        CAIRN_TRY(cairn_cli_ref_run("verify --all", cli->arguments[0], &run, all->err));
+        CAIRN_TRY(verify_run(all, &run));
+    } else {
+        CAIRN_TRY(verify_site(all));
+    }
+    cairn_cli_note("cairn: verify: %s good, %" PRIu64 " damaged, %" PRIu64 " noted as good before, "
+                   "%" PRIu64 " went meanwhile",
+                   cairn_cli_counted(all->good, "version", "versions").text, all->damaged,
+                   all->passed, all->gone);
+    if (!all->damaged) return CAIRN_OK;
+    return cairn_fail(all->err, CAIRN_CORRUPT, "%s damaged",
+                      cairn_cli_counted(all->damaged, "version is", "versions are").text);
+}
+
+/* one: of a version that is named by its id. */
+static enum cairn_code verify_all(const struct cairn_cli *cli,
+                                  enum cairn_code (*one)(const struct cairn_cli *cli,
+                                                         const struct cairn_cli_ref *ref,
+                                                         struct cairn_error *err),
+                                  struct cairn_error *err) {
+    struct all_versions all = {
+        .cli = cli, .one = one, .notes = {.limit = NOTES_BYTES_MAX}, .notes_fd = -1, .err = err};
+    enum cairn_code code = verify_listed(&all);
+    if (all.notes_fd >= 0) close(all.notes_fd);
+    cairn_buf_release(&all.notes);
+    return code;
+}
+
+static const struct cairn_cli_flag verify_flags[] = {
     {"all", 'a', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(whole_run), 0, NULL,
      "Every version of the run, or of all runs where none is named."},
     {"metadata", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(metadata_only), 0, NULL,
@@ -46,16 +219,15 @@ static enum cairn_code parse_subset(const char *text, uint64_t *ret_part, uint64
 
 struct findings {
     struct cairn_cli_source *source;
-    json_t *list;                     /* of {what, key, detail}; owned */
-    json_t *copies;                   /* of the server's answer; owned */
+    json_t *list;                            /* of {what, key, detail}; owned */
+    json_t *copies;                          /* of the server's answer; owned */
     uint64_t damaged, strays, newer, mended; /* of the look at what belongs to the version */
     bool record_rewritten;
 };
 
 static bool is_listed(const struct findings *findings, const char *key) {
-    size_t at = 0;
     const json_t *json = NULL;
-    json_array_foreach(findings->list, at, json) {
+    for (size_t i = 0; (json = json_array_get(findings->list, i)); i++) {
         struct cairn_msg_finding finding = {0};
         if (cairn_msg_finding_read(json, "", &finding, NULL) == CAIRN_OK &&
             !strcmp(finding.key, key))
@@ -71,7 +243,8 @@ static const char *store_of(const struct findings *findings) {
     return first && !cairn_msg_verified_copy_read(first, "", &copy, NULL) ? copy.store : "";
 }
 
-static void add(struct findings *findings, const char *what, const char *key, const char *detail) {
+static void add_finding(struct findings *findings, const char *what, const char *key,
+                        const char *detail) {
     json_t *finding = CAIRN_PACK(finding, .what = what, .key = key, .detail = detail,
                                  .store = store_of(findings));
     (void)!json_array_append_new(findings->list, finding);
@@ -88,7 +261,7 @@ static void take_finding(void *owner, enum cairn_store_finding finding, const ch
                          const char *text) {
     const char *what = cairn_store_finding_text(finding);
     cairn_cli_note("cairn: %s %s: %s", kind_of(what, false), key, text);
-    add(owner, cairn_store_finding_text(finding), key, text);
+    add_finding(owner, cairn_store_finding_text(finding), key, text);
 }
 
 /* A shard whose bytes are wrong; that it is missing was found before. */
@@ -98,7 +271,7 @@ static void take_bad_shard(void *owner, uint32_t shard, const char *why) {
     struct cairn_key key;
     cairn_key_shard(&version->place, cairn_view_of(version->manifest.shards[shard].name), &key);
     if (!is_listed(findings, key.text))
-        add(findings, cairn_store_finding_text(CAIRN_STORE_FINDING_OBJECT), key.text, why);
+        add_finding(findings, cairn_store_finding_text(CAIRN_STORE_FINDING_OBJECT), key.text, why);
 }
 
 static enum cairn_code audit_store(struct findings *findings, struct cairn_error *err) {
@@ -117,8 +290,7 @@ static enum cairn_code audit_store(struct findings *findings, struct cairn_error
 /* A record that an earlier look has found missing, and that the server has written again since. */
 static void keep_rewritten(struct findings *findings) {
     json_t *kept = json_array(), *item = NULL;
-    size_t at = 0;
-    json_array_foreach(findings->list, at, item) {
+    for (size_t i = 0; (item = json_array_get(findings->list, i)); i++) {
         struct cairn_msg_finding finding = {0};
         if (!findings->record_rewritten || cairn_msg_finding_read(item, "", &finding, NULL) ||
             strcmp(finding.what, cairn_store_finding_text(CAIRN_STORE_FINDING_RECORD)) != 0)
@@ -132,21 +304,20 @@ static void keep_rewritten(struct findings *findings) {
 /* The server's findings; the store is named where there are several. */
 static enum cairn_code take_answer(struct findings *findings, const json_t *json,
                                    struct cairn_msg_verified *answer, struct cairn_error *err) {
-    size_t at = 0;
     json_t *item = NULL;
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified, json, answer, err));
     bool several = json_array_size(answer->copies) > 1;
     keep_rewritten(findings);
     json_decref(findings->copies);
     findings->copies = json_deep_copy(answer->copies);
-    json_array_foreach(answer->findings, at, item) {
+    for (size_t at = 0; (item = json_array_get(answer->findings, at)); at++) {
         struct cairn_msg_finding finding = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_finding, item, &finding, err));
         cairn_cli_note("cairn: %s%s%s %s: %s", several ? finding.store : "", several ? ": " : "",
                        kind_of(finding.what, finding.mended), finding.key, finding.detail);
         (void)!json_array_append(findings->list, item);
     }
-    json_array_foreach(answer->copies, at, item) {
+    for (size_t at = 0; (item = json_array_get(answer->copies, at)); at++) {
         struct cairn_msg_verified_copy copy = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified_copy, item, &copy, err));
         if (copy.problem) cairn_cli_note("cairn: %s: not looked at: %s", copy.store, copy.problem);
@@ -161,8 +332,8 @@ static enum cairn_code take_answer(struct findings *findings, const json_t *json
     return CAIRN_OK;
 }
 
-static enum cairn_code post(const struct findings *findings, const json_t *body, json_t **ret,
-                            struct cairn_error *err) {
+static enum cairn_code post_verify(const struct findings *findings, const json_t *body,
+                                   json_t **ret, struct cairn_error *err) {
     const struct cairn_cli_source *source = findings->source;
     struct cairn_cli_ref ref = {.name = source->version.place.name};
     struct cairn_cli_call call = {.method = "POST", .tail = "/verify", .body = body};
@@ -173,7 +344,7 @@ static enum cairn_code post(const struct findings *findings, const json_t *body,
 static enum cairn_code audit_server(struct findings *findings, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_verified answer = {0};
-    CAIRN_TRY(post(findings, NULL, &json, err));
+    CAIRN_TRY(post_verify(findings, NULL, &json, err));
     return take_answer(findings, json, &answer, err);
 }
 
@@ -236,8 +407,8 @@ static bool is_known_damaged(const struct findings *findings) {
 static bool by_the_server(const struct findings *findings) {
     const struct cairn_cli *cli = findings->source->cli;
     /* A read through the server falls back, and would call a damaged copy good. */
-    return cli->repair || (!cli->metadata_only && (json_array_size(findings->copies) > 1 ||
-                                                   is_known_damaged(findings)));
+    return cli->repair || (!cli->metadata_only &&
+                           (json_array_size(findings->copies) > 1 || is_known_damaged(findings)));
 }
 
 /* The server's own reading of each store: an operation. */
@@ -254,7 +425,7 @@ static enum cairn_code read_copies(struct findings *findings, struct read *ret,
         CAIRN_PACK(verify, .read = true, .repair = cli->repair,
                    .part = cli->subset ? subset.part : 0, .parts = cli->subset ? subset.parts : 0);
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the call");
-    CAIRN_TRY(post(findings, body, &begun, err));
+    CAIRN_TRY(post_verify(findings, body, &begun, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &operation, err));
     CAIRN_TRY(cairn_cli_operation_follow(cli, "verify", operation.id, &row, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, row, &operation, err));
@@ -266,9 +437,8 @@ static enum cairn_code read_copies(struct findings *findings, struct read *ret,
 
 /* A store that was not looked at is no all good. */
 static enum cairn_code judge_copies(const struct findings *findings, struct cairn_error *err) {
-    size_t at = 0;
     const json_t *item = NULL;
-    json_array_foreach(findings->copies, at, item) {
+    for (size_t at = 0; (item = json_array_get(findings->copies, at)); at++) {
         struct cairn_msg_verified_copy copy = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified_copy, item, &copy, err));
         if (copy.problem)
@@ -280,22 +450,21 @@ static enum cairn_code judge_copies(const struct findings *findings, struct cair
 
 /* ---- the whole ---- */
 
-static enum cairn_code report(const struct findings *findings, const struct read *read,
-                              struct cairn_error *err) {
+static enum cairn_code report_verified(const struct findings *findings, const struct read *read,
+                                       struct cairn_error *err) {
     const struct cairn_cli *cli = findings->source->cli;
     const struct cairn_version_place *place = &findings->source->version.place;
     bool damaged = findings->damaged || read->bad;
     bool good = !damaged && !findings->newer && !judge_copies(findings, NULL);
     if (cli->output != CAIRN_CLI_TABLE) {
-        CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}",
-                      "version", place->id.text, "step", (json_int_t)place->step, "shards",
-                      (json_int_t)read->shards, "read_bytes", (json_int_t)read->bytes, "bad_shards",
-                      (json_int_t)read->bad, "bad_objects", (json_int_t)findings->damaged, "newer",
-                      (json_int_t)findings->newer, "strays", (json_int_t)findings->strays,
-                      "mended", (json_int_t)findings->mended,
-                      "record_rewritten", (int)findings->record_rewritten, "ok", (int)good,
-                      "copies", findings->copies, "findings", findings->list);
+        CAIRN_AUTO_JSON json_t *answer = json_pack(
+            "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}", "version",
+            place->id.text, "step", (json_int_t)place->step, "shards", (json_int_t)read->shards,
+            "read_bytes", (json_int_t)read->bytes, "bad_shards", (json_int_t)read->bad,
+            "bad_objects", (json_int_t)findings->damaged, "newer", (json_int_t)findings->newer,
+            "strays", (json_int_t)findings->strays, "mended", (json_int_t)findings->mended,
+            "record_rewritten", (int)findings->record_rewritten, "ok", (int)good, "copies",
+            findings->copies, "findings", findings->list);
         if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
         return cairn_cli_print_json(answer, true, err);
     }
@@ -310,13 +479,12 @@ static enum cairn_code report(const struct findings *findings, const struct read
     if (findings->mended)
         printf("%s mended, ", cairn_cli_counted(findings->mended, "object", "objects").text);
     puts(good ? "all good" : damaged ? "DAMAGED" : "NOT LOOKED AT WHOLE");
-    if (fflush(stdout)) return cairn_fail_errno(err, "standard output");
-    return CAIRN_OK;
+    return cairn_cli_flush(err);
 }
 
 /* What belongs to the version first: where manifest or checksums are damaged no shard can be
  * read, and that was said then. */
-static enum cairn_code verify(struct findings *findings, struct cairn_error *err) {
+static enum cairn_code verify_version(struct findings *findings, struct cairn_error *err) {
     struct cairn_cli_source *source = findings->source;
     struct read read = {0};
     struct cairn_error why = {0};
@@ -329,13 +497,12 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
     } else if ((code == CAIRN_CORRUPT && findings->damaged) ||
                (code == CAIRN_UNSUPPORTED && findings->newer)) {
         cairn_cli_note("cairn: note: no shard can be read: %s", why.message);
-    } else if (code) {
-        if (err) *err = why;
-        return code;
-    } else {
+    } else if (code)
+        return cairn_cli_pass_on(&why, code, err);
+    else {
         CAIRN_TRY(read_shards(findings, &read, err));
     }
-    CAIRN_TRY(report(findings, &read, err));
+    CAIRN_TRY(report_verified(findings, &read, err));
     if (read.code && read.bad < 2) {
         if (err) *err = read.why;
         return read.code;
@@ -357,7 +524,7 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
 static enum cairn_code verify_source(struct cairn_cli_source *source, struct cairn_error *err) {
     struct findings findings = {.source = source, .list = json_array(), .copies = json_array()};
     enum cairn_code code = findings.list && findings.copies
-                               ? verify(&findings, err)
+                               ? verify_version(&findings, err)
                                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the findings");
     json_decref(findings.list);
     json_decref(findings.copies);
@@ -373,7 +540,7 @@ static enum cairn_code verify_one(const struct cairn_cli *cli, const struct cair
     return code;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_verify(struct cairn_cli *cli, struct cairn_error *err) {
     uint64_t part, parts;
     if (!cli->whole_run && (!cli->arguments[0] || cli->resume))
         return cairn_fail(err, CAIRN_INVALID, "%s",
@@ -388,7 +555,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         return cairn_fail(
             err, CAIRN_INVALID,
             "--repair reads every shard: leave --metadata and --read-data-subset out");
-    if (cli->whole_run) return cairn_cli_verify_all(cli, verify_one, err);
+    if (cli->whole_run) return verify_all(cli, verify_one, err);
     return cairn_cli_source_use(cli, cairn_cli_source_find, verify_source, err);
 }
 
@@ -399,9 +566,7 @@ const struct cairn_cli_verb cairn_cli_verb_verify = {
     .examples = "  cairn verify llm/7b@latest\n"
                 "  cairn verify llm/7b@1200 --repair\n"
                 "  cairn verify --all --resume verified.txt\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
-    .arguments_min = 0,
-    .arguments_max = 1,
-    .run = run,
+    CAIRN_CLI_FLAGS(verify_flags),
+    CAIRN_CLI_ARGUMENTS(0, 1),
+    .run = run_verify,
 };

@@ -1,20 +1,152 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn wait: until a checkpoint is what --for says, or can no longer be, or the time is over;
- * until the run has a newer one; until an operation has ended. */
+/*
+ * Saves and operations, and their end: cairn wait, until a checkpoint is what --for says, or can no
+ * longer be, or the run has a newer one; operation; resume; abort.
+ *
+ * Promise: 1   when an operation has ended it is printed, and its end is the command's: its own
+ *              code where it failed, CAIRN_CANCELLED where it was cancelled or interrupted,
+ *              CAIRN_TIMEOUT where --timeout (10 minutes where nobody says) was over before.
+ */
+
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "api/awaited.h"
-#include "cli/output.h"
-#include "cli/patience.h"
-#include "cli/verbs/operation.h"
+#include "api/failure.h"
+#include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/text.h"
 
-#define TIMEOUT_DEFAULT_MS 600000
-#define RETRY_MS 500       /* where the server does not hold the answer that there is none */
+/* ---- operation ls|show|wait|cancel ---- */
 
-static const struct cairn_cli_flag flags[] = {
+/* Imports, exports, copies and removals by the server. */
+
+#define LIST_DEFAULT 100
+#define WAIT_DEFAULT_MS 600000
+
+static const struct cairn_cli_flag operation_flags[] = {
+    {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N",
+     "Of ls: how many, the newest first (100 by default)."},
+};
+
+/* ---- as a table ---- */
+
+static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s/%s", row->operation.project, row->operation.run);
+}
+static void cell_progress(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    struct cairn_msg_operation_progress at = {0};
+    *ret = '\0';
+    if (cairn_msg_operation_progress_read(row->operation.progress, "", &at, NULL) || !at.total)
+        return;
+    char done[24], total[24];
+    if (strcmp(at.unit, "bytes") != 0) {
+        snprintf(ret, capacity, "%" PRIu64 " of %" PRIu64 " %s", at.done, at.total, at.unit);
+        return;
+    }
+    cairn_cli_size(at.done, done);
+    cairn_cli_size(at.total, total);
+    snprintf(ret, capacity, "%s of %s", done, total);
+}
+static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    struct cairn_error why = {0};
+    *ret = '\0';
+    if (!row->operation.problem) return;
+    cairn_failure_get(row->operation.problem, "detail", &why);
+    snprintf(ret, capacity, "%s", why.message);
+}
+static const struct cairn_cli_column operation_columns[] = {
+    CAIRN_CLI_FIELD("OPERATION", operation, id),
+    CAIRN_CLI_FIELD("KIND", operation, kind),
+    CAIRN_CLI_CELL("RUN", cell_run),
+    CAIRN_CLI_FIELD("STATE", operation, state),
+    CAIRN_CLI_RIGHT_CELL("PROGRESS", cell_progress),
+    CAIRN_CLI_CELL("WHY", cell_why),
+};
+static const struct cairn_cli_table operation_table = {
+    CAIRN_MESSAGE_operation_row, operation_columns, CAIRN_COUNT(operation_columns), 0,
+    CAIRN_CLI_FIELD(NULL, operation, id)};
+
+/* ---- what is asked ---- */
+
+/* An operation's id, and no run? */
+static bool is_operation(const char *text) {
+    return cairn_text_starts(text, "op_") && !strchr(text, '/');
+}
+
+static enum cairn_code ask_operation(const struct cairn_cli *cli, const char *id,
+                                     const char *method, struct cairn_cli_patience *patience,
+                                     json_t **ret, struct cairn_error *err) {
+    char tail[100];
+    if (strlen(id) > 64 || !id[0] || id[strspn(id, "abcdefghijklmnopqrstuvwxyz_0123456789")])
+        return cairn_fail(err, CAIRN_INVALID, "\"%.80s\" is no operation: they begin with op_", id);
+    snprintf(tail, sizeof tail, "/operations/%s", id);
+    struct cairn_cli_call call = {.method = method, .tail = tail};
+    if (!patience) return cairn_cli_call(cli, NULL, call, ret, err);
+    call.wait_ms = CAIRN_CLI_LONG_POLL_MS;
+    return cairn_cli_patient_call(patience, cli, NULL, call, ret, err);
+}
+
+/* To its end, which is the command's. */
+static enum cairn_code wait_for_operation(struct cairn_cli *cli, const char *id,
+                                          struct cairn_error *err) {
+    struct cairn_cli_patience patience = {.deadline = cairn_cli_begin_wait(cli, WAIT_DEFAULT_MS)};
+    for (;;) {
+        CAIRN_AUTO_JSON json_t *json = NULL;
+        struct cairn_msg_operation_row row = {0};
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, patience.deadline);
+        CAIRN_TRY(ask_operation(cli, id, NULL, &patience, &json, err));
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, json, &row, err));
+        bool over = strcmp(row.state, "queued") != 0 && strcmp(row.state, "running") != 0;
+        if (!over && left_ms) continue;
+        CAIRN_TRY(cairn_cli_print_one(cli, json, &operation_table, err));
+        return over ? cairn_cli_operation_end(&row, err)
+                    : cairn_fail(err, CAIRN_TIMEOUT, "%s is %s yet", row.id, row.state);
+    }
+}
+
+static enum cairn_code list_operations(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    bool more = false;
+    CAIRN_TRY(cairn_cli_list(cli, "/v1/operations", cli->limit ? cli->limit : LIST_DEFAULT, items,
+                             &more, err));
+    CAIRN_TRY(cairn_cli_print(cli, items, &operation_table, err));
+    if (more) cairn_cli_note("there are older ones: --limit");
+    return CAIRN_OK;
+}
+
+static enum cairn_code run_operation(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *what = cli->arguments[0];
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    bool lists = !strcmp(what, "ls"), waits = !strcmp(what, "wait");
+    bool cancels = !strcmp(what, "cancel");
+    if ((!lists && !waits && !cancels && strcmp(what, "show") != 0) ||
+        cli->argument_count != (lists ? 1 : 2))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "cairn operation ls, or cairn operation show|wait|cancel ID");
+    if (lists) return list_operations(cli, err);
+    if (waits) return wait_for_operation(cli, cli->arguments[1], err);
+    CAIRN_TRY(ask_operation(cli, cli->arguments[1], cancels ? "DELETE" : NULL, NULL, &json, err));
+    return cairn_cli_print_one(cli, json, &operation_table, err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_operation = {
+    .name = "operation",
+    .synopsis = "cairn operation ls|show|wait|cancel [flags] [ID]",
+    .purpose = "What the server does for somebody, as imports: how far it is, and its end.",
+    .examples = "  cairn operation ls\n"
+                "  cairn operation wait op_01a2... --timeout 1h\n"
+                "  cairn operation cancel op_01a2...\n",
+    CAIRN_CLI_FLAGS(operation_flags),
+    CAIRN_CLI_ARGUMENTS(1, 2),
+    .run = run_operation,
+};
+
+#define RETRY_MS 500 /* where the server does not hold the answer that there is none */
+
+static const struct cairn_cli_flag wait_flags[] = {
     {"for", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(wait_for), 0, "STATE",
      "committed (the default), or begun, decided, staged, durable, aborted, promoted:STORE, "
      "trashed, deleted, gone."},
@@ -52,8 +184,8 @@ static const char *word_of(const struct look *look, char ret[16]) {
 
 /* ---- looking ---- */
 
-static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                           struct look *look, json_t **ret, struct cairn_error *err) {
+static enum cairn_code ask_version(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                   struct look *look, json_t **ret, struct cairn_error *err) {
     char tail[80], word[16];
     snprintf(tail, sizeof tail, "?for=%s%s%s", word_of(look, word), look->what.store[0] ? ":" : "",
              look->what.store);
@@ -65,7 +197,7 @@ static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_r
 static enum cairn_code look_once(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
                                  struct look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
-    enum cairn_code code = ask(cli, ref, look, &json, err);
+    enum cairn_code code = ask_version(cli, ref, look, &json, err);
     bool none = code == CAIRN_NOT_FOUND || code == CAIRN_NOT_YET;
     bool trimmed = none && look->json; /* its row, long after it is gone */
     look->deleted = code == CAIRN_DELETED || trimmed;
@@ -142,8 +274,7 @@ static enum cairn_code wait_for(const struct cairn_cli *cli, struct cairn_cli_re
 /* ---- the next one ---- */
 
 static enum cairn_code wait_newer(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                  struct cairn_cli_patience *patience,
-                                  struct cairn_error *err) {
+                                  struct cairn_cli_patience *patience, struct cairn_error *err) {
     char tail[120];
     snprintf(tail, sizeof tail, "?newer_than=%s", cli->newer_than);
     for (;;) {
@@ -169,21 +300,19 @@ static enum cairn_code check_newer(const struct cairn_cli *cli, const struct cai
     return cairn_fail(err, CAIRN_INVALID, "--newer-than takes a step or a version id");
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_wait(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     struct look look = {0};
     enum cairn_code said =
         cairn_awaited_parse(cli->wait_for ? cli->wait_for : "committed", &look.what, err);
     if (said) return cairn_within(err, said, "--for");
-    if (cairn_cli_is_operation(cli->arguments[0])) {
+    if (is_operation(cli->arguments[0])) {
         if (cli->wait_for || cli->newer_than)
             return cairn_fail(err, CAIRN_INVALID, "an operation is waited for to its end alone");
-        return cairn_cli_operation_wait(cli, cli->arguments[0], err);
+        return wait_for_operation(cli, cli->arguments[0], err);
     }
     CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
-    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
-    look.patience.deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
-    cli->timeout_ms = 0; /* of the whole wait, not of each request */
+    look.patience.deadline = cairn_cli_begin_wait(cli, WAIT_DEFAULT_MS);
     if (cli->newer_than) CAIRN_TRY(check_newer(cli, &ref, err));
     if (cli->newer_than) return wait_newer(cli, &ref, &look.patience, err);
     enum cairn_code code = wait_for(cli, &ref, &look, err);
@@ -198,9 +327,124 @@ const struct cairn_cli_verb cairn_cli_verb_wait = {
     .examples = "  cairn wait llm/7b@1200 --timeout 10min\n"
                 "  cairn wait llm/7b@1200 --for promoted:archive\n"
                 "  cairn wait llm/7b --newer-than 1200 --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
-    .arguments_min = 1,
-    .arguments_max = 1,
-    .run = run,
+    CAIRN_CLI_FLAGS(wait_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
+    .run = run_wait,
+};
+
+/* ---- resume: the step that a restarted job goes on from ---- */
+
+static const struct cairn_cli_flag resume_flags[] = {
+    {"or-none", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(or_none), 0, NULL,
+     "Status 0 and no output for a run of a known project that has no checkpoint yet."},
+};
+
+/* A run without a checkpoint: a first run where the project is known, else a mistyped name. */
+static enum cairn_code print_none(const struct cairn_cli *cli, const struct cairn_cli_ref *asked,
+                                  const struct cairn_error *why, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *runs = json_array();
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs?project=%s", asked->name.project));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, 1, runs, NULL, err));
+    if (!json_array_size(runs))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "the server knows no project %s",
+                          asked->name.project);
+    if (!cli->or_none) {
+        if (err) *err = *why;
+        return CAIRN_NOT_FOUND;
+    }
+    if (cairn_cli_wants_json(cli)) puts("null");
+    return cairn_cli_flush(err);
+}
+
+static enum cairn_code run_resume(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_version_row version = {0};
+    struct cairn_cli_ref ref;
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
+    if (strcmp(ref.version, "latest") != 0)
+        return cairn_cli_ref_run("resume", cli->arguments[0], &ref, err);
+    enum cairn_code code = cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &json, &why);
+    if (code == CAIRN_NOT_FOUND) return print_none(cli, &ref, &why, err);
+    if (code && err) *err = why;
+    CAIRN_TRY(code);
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+    char damage[200];
+    cairn_cli_damage_words(version.copies, damage, sizeof damage);
+    if (damage[0])
+        cairn_cli_note("cairn: note: step %llu is %s: cairn verify %s/%s@%llu --repair",
+                       (unsigned long long)version.step, damage, version.project, version.run,
+                       (unsigned long long)version.step);
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_version(cli, json, err);
+    printf("%llu\n", (unsigned long long)version.step);
+    return cairn_cli_flush(err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_resume = {
+    .name = "resume",
+    .synopsis = "cairn resume [flags] project/run",
+    .purpose = "Print the step that a restarted job would go on from.",
+    .examples = "  cairn resume llm/7b\n  cairn resume llm/7b --output name\n"
+                "  STEP=$(cairn resume llm/7b --or-none) || exit   (empty: a first run)\n",
+    CAIRN_CLI_FLAGS(resume_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
+    .run = run_resume,
+};
+
+/* ---- abort: a save that is under way, or that will never end ---- */
+
+static const struct cairn_cli_flag abort_flags[] = {
+    {"reason", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(reason), 0, "TEXT",
+     "Why; its ranks are told, and it stays with the checkpoint."},
+    {"yes", 'y', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(yes), 0, NULL, "Do not ask."},
+};
+
+static enum cairn_code confirm_abort(const struct cairn_cli *cli,
+                                     const struct cairn_msg_version_row *version,
+                                     struct cairn_error *err) {
+    if (cli->yes || !isatty(STDIN_FILENO)) return CAIRN_OK;
+    fprintf(stderr, "%s: step %llu, %llu of %llu ranks sealed. Give it up? [y/N] ",
+            version->version, (unsigned long long)version->step,
+            (unsigned long long)version->ranks_sealed, (unsigned long long)version->world_size);
+    if (cairn_cli_says_yes()) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CANCELLED, "%s goes on", cli->arguments[0]);
+}
+
+/* By its id: a step may mean another version by then. */
+static enum cairn_code run_abort(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *found = NULL, *body = NULL, *said = NULL;
+    struct cairn_msg_version_row version = {0};
+    struct cairn_cli_ref ref;
+    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+    if (!ref.version[0])
+        return cairn_fail(err, CAIRN_INVALID, "name the save: %s@step", cli->arguments[0]);
+    CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &found, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, found, &version, err));
+    if (!strcmp(version.state, "committed"))
+        return cairn_fail(err, CAIRN_CONFLICT, "%s is committed; cairn rm puts it into the trash",
+                          version.version);
+    CAIRN_TRY(confirm_abort(cli, &version, err));
+    (void)cairn_text_copy(ref.version, sizeof ref.version, version.version);
+    body = json_pack("{s:s}", "reason", cli->reason ? cli->reason : "given up by cairn abort");
+    if (!body) return cairn_fail(err, CAIRN_INVALID, "--reason is no UTF-8");
+    struct cairn_cli_call call = {.method = "POST", .tail = "/abort", .body = body};
+    CAIRN_TRY(cairn_cli_call(cli, &ref, call, &said, err));
+    if (cairn_cli_wants_json(cli)) return cairn_cli_print_reply(cli, said, err);
+    if (cli->output == CAIRN_CLI_NAME)
+        puts(version.version);
+    else
+        printf("%s (step %llu) is given up\n", version.version, (unsigned long long)version.step);
+    return cairn_cli_flush(err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_abort = {
+    .name = "abort",
+    .synopsis = "cairn abort [flags] project/run@step",
+    .purpose = "Give up a save that is under way, or that will never end.",
+    .examples = "  cairn abort llm/7b@1400\n  cairn abort llm/7b@1400 --reason \"node lost\"\n"
+                "  cairn abort llm/7b@ckpt_... --yes --json\n",
+    CAIRN_CLI_FLAGS(abort_flags),
+    CAIRN_CLI_ARGUMENTS(1, 1),
+    .run = run_abort,
 };

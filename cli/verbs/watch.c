@@ -1,21 +1,506 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn watch: what happens to a checkpoint, a run, a project or all, as it happens, and how far
- * open saves are. */
+/*
+ * cairn watch: what happens to a checkpoint, a run, a project or all, as it happens, and how far
+ * open saves are, node by node, as the server knows it.
+ *
+ * Promise: 1   a look replaces what the one before found; the rate is that since a version was seen
+ *              first.
+ *          2   only a terminal is sent anything but whole lines; what it shows is never wider than
+ *              it, nor higher. Shapes and words say everything that colours do.
+ *          3   without a terminal a save has a line when something of it has changed, and one a
+ *              minute while nothing does.
+ * Limits:  8 saves of 16 nodes each; of others nothing is shown.
+ */
+
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#include "cli/output.h"
-#include "cli/patience.h"
-#include "cli/watch_view.h"
+#include "api/keys.h"
+#include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/text.h"
+
+#define CAIRN_CLI_WATCHED_SAVES 8
+#define CAIRN_CLI_WATCHED_NODES 16
+
+/* Numbers are CAIRN_MESSAGE_NONE where nobody has said them. */
+struct watched_node {
+    char name[CAIRN_NAME_BYTES_MAX + 1];
+    uint64_t bytes_done, bytes_total, parts_done, parts_total, silent_ms;
+    bool waited_for, left;
+    char error[200]; /* what went wrong last, with its version or with itself; "" */
+};
+struct watched_save {
+    char run[2 * CAIRN_NAME_BYTES_MAX + 2]; /* project/run */
+    char version[CAIRN_VERSION_ID_BYTES];
+    uint64_t step, attempt, world_size, ranks_sealed, shards, shards_done;
+    uint64_t bytes_done, bytes_total, parts_done, parts_total; /* sums */
+    uint64_t first_ms, first_bytes, rate_bytes;                /* a second; 0: not known yet */
+    char commit[200];                                          /* what its commit waits for; "" */
+    struct watched_node nodes[CAIRN_CLI_WATCHED_NODES];
+    size_t node_count, waited_count; /* waited_count: of all nodes, also of those not kept */
+    json_t *why;                     /* as the server said it; owned */
+};
+struct watched {
+    struct watched_save saves[CAIRN_CLI_WATCHED_SAVES];
+    size_t save_count;
+};
+
+/* Whose saves: all; those of a project; of its run; of it those of a step, or the one version. */
+struct scope {
+    char project[CAIRN_NAME_BYTES_MAX + 1]; /* "": all */
+    char run[CAIRN_NAME_BYTES_MAX + 1];     /* "": all of it */
+    char version[CAIRN_VERSION_ID_BYTES];   /* "": any */
+    uint64_t step;
+    bool step_given;
+};
+
+struct watch_view {
+    const struct cairn_cli *cli;
+    bool terminal;
+    int drawn; /* lines of the picture that stand on the terminal */
+    struct {
+        char version[CAIRN_VERSION_ID_BYTES];
+        char said[160];   /* what changes of its last line */
+        char errors[600]; /* of its nodes, as they were told last */
+        uint64_t shown_ms;
+    } told[CAIRN_CLI_WATCHED_SAVES];
+    size_t told_next; /* the place that is used next */
+};
+
+/* ---- runs with an open save, their liveness, and why each version is not committed ---- */
+
+#define RUNS_MAX 10000
+
+static void release_watched(struct watched *watched) {
+    for (size_t i = 0; i < watched->save_count; i++) json_decref(watched->saves[i].why);
+    watched->save_count = 0;
+}
+
+static bool scope_has(const struct scope *scope, const char *project, const char *run,
+                      const char *version, uint64_t step) {
+    if (scope->project[0] && (!project || strcmp(scope->project, project) != 0)) return false;
+    if (scope->run[0] && (!run || strcmp(scope->run, run) != 0)) return false;
+    if (scope->version[0]) return version && !strcmp(scope->version, version);
+    return !scope->step_given || (version && version[0] && step == scope->step);
+}
+
+/* ---- one version ---- */
+
+static void add_known(uint64_t *sum, uint64_t more) {
+    if (more != CAIRN_MESSAGE_NONE) *sum += more;
+}
+
+static enum cairn_code read_node(const json_t *item, struct watched_save *save,
+                                 struct cairn_error *err) {
+    struct cairn_msg_why_node said = {.silent_ms = CAIRN_MESSAGE_NONE,
+                                      .done_bytes = CAIRN_MESSAGE_NONE,
+                                      .total_bytes = CAIRN_MESSAGE_NONE,
+                                      .parts_done = CAIRN_MESSAGE_NONE,
+                                      .parts_total = CAIRN_MESSAGE_NONE};
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_node, item, &said, err));
+    add_known(&save->bytes_done, said.done_bytes);
+    add_known(&save->bytes_total, said.total_bytes);
+    add_known(&save->parts_done, said.parts_done);
+    add_known(&save->parts_total, said.parts_total);
+    save->waited_count += said.waited_for;
+    if (save->node_count == CAIRN_CLI_WATCHED_NODES) return CAIRN_OK;
+    struct watched_node *node = &save->nodes[save->node_count++];
+    *node = (struct watched_node){.bytes_done = said.done_bytes,
+                                  .bytes_total = said.total_bytes,
+                                  .parts_done = said.parts_done,
+                                  .parts_total = said.parts_total,
+                                  .silent_ms = said.silent_ms,
+                                  .waited_for = said.waited_for,
+                                  .left = said.left};
+    const char *error = said.error ? said.error : said.trouble ? said.trouble : "";
+    (void)cairn_text_copy(node->name, sizeof node->name, said.node);
+    (void)cairn_text_copy(node->error, sizeof node->error, error);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_why(const json_t *json, struct watched_save *save, bool *ret_open,
+                                struct cairn_error *err) {
+    struct cairn_msg_why why = {0};
+    struct cairn_msg_liveness_open open = {.begun_at = ""};
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why, json, &why, err));
+    *ret_open = why.open != NULL;
+    if (!why.open) return CAIRN_OK;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, why.open, &open, err));
+    save->step = open.step;
+    save->attempt = open.attempt;
+    save->world_size = open.world_size;
+    save->ranks_sealed = open.ranks_sealed;
+    save->shards = open.shards;
+    save->shards_done = open.shards_registered;
+    (void)cairn_text_copy(save->version, sizeof save->version, why.version);
+    (void)cairn_text_copy(save->commit, sizeof save->commit, why.commit ? why.commit : "");
+    for (size_t i = 0; i < json_array_size(why.nodes); i++)
+        CAIRN_TRY(read_node(json_array_get(why.nodes, i), save, err));
+    /* A node that does not report it any more has sealed its bytes. */
+    save->bytes_total = cairn_max_u64(save->bytes_total, open.bytes);
+    if (!save->waited_count) save->bytes_done = save->bytes_total;
+    return CAIRN_OK;
+}
+
+static void take_rate(const struct watched *before, struct watched_save *save) {
+    uint64_t now_ms = cairn_mono_ms();
+    save->first_ms = now_ms;
+    save->first_bytes = save->bytes_done;
+    for (size_t i = 0; i < before->save_count; i++) {
+        const struct watched_save *old = &before->saves[i];
+        if (strcmp(old->version, save->version) != 0 || save->bytes_done < old->first_bytes)
+            continue;
+        save->first_ms = old->first_ms;
+        save->first_bytes = old->first_bytes;
+    }
+    uint64_t elapsed_ms = now_ms - save->first_ms;
+    if (elapsed_ms) save->rate_bytes = (save->bytes_done - save->first_bytes) * 1000 / elapsed_ms;
+}
+
+/* ---- all that are open ---- */
+
+struct watched_look {
+    const struct cairn_cli *cli;
+    const struct scope *scope;
+    struct watched found;
+};
+
+static enum cairn_code look_at_version(struct watched_look *look, const struct cairn_cli_ref *run,
+                                       const char *version, struct cairn_error *err) {
+    struct cairn_cli_ref ref = *run;
+    struct watched_save *save = &look->found.saves[look->found.save_count];
+    bool open = false;
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    (void)cairn_text_copy(ref.version, sizeof ref.version, version);
+    enum cairn_code code =
+        cairn_cli_call(look->cli, &ref, (struct cairn_cli_call){.tail = "/why"}, &json, err);
+    if (code == CAIRN_NOT_FOUND || code == CAIRN_DELETED) return CAIRN_OK;
+    CAIRN_TRY(code);
+    *save = (struct watched_save){0};
+    snprintf(save->run, sizeof save->run, "%s/%s", run->name.project, run->name.run);
+    CAIRN_TRY(read_why(json, save, &open, err));
+    if (!open) return CAIRN_OK;
+    save->why = CAIRN_TAKE(json);
+    look->found.save_count++;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_run(struct watched_look *look, const char *project, const char *run,
+                                   struct cairn_error *err) {
+    struct cairn_cli_ref ref = {0};
+    struct cairn_msg_liveness facts = {0};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    (void)cairn_text_copy(ref.name.project, sizeof ref.name.project, project);
+    (void)cairn_text_copy(ref.name.run, sizeof ref.name.run, run);
+    enum cairn_code code =
+        cairn_cli_call(look->cli, &ref, (struct cairn_cli_call){.tail = "/liveness"}, &json, err);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* it may be made yet */
+    CAIRN_TRY(code);
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, json, &facts, err));
+    for (size_t i = 0; i < json_array_size(facts.open); i++) {
+        struct cairn_msg_liveness_open save = {.begun_at = ""};
+        if (look->found.save_count == CAIRN_CLI_WATCHED_SAVES) return CAIRN_OK;
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, json_array_get(facts.open, i),
+                                       &save, err));
+        if (!scope_has(look->scope, project, run, save.version, save.step)) continue;
+        CAIRN_TRY(look_at_version(look, &ref, save.version, err));
+    }
+    return CAIRN_OK;
+}
+
+/* A run whose save is open is idle since never. */
+static enum cairn_code look_at_runs(struct watched_look *look, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *runs = json_array();
+    char path[CAIRN_NAME_BYTES_MAX + 32] = "/v1/runs";
+    const char *project = look->scope->project;
+    if (project[0]) snprintf(path, sizeof path, "/v1/runs?project=%s", project);
+    CAIRN_TRY(cairn_cli_list(look->cli, path, RUNS_MAX, runs, NULL, err));
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        struct cairn_msg_run_row run = {.idle_s = CAIRN_MESSAGE_NONE};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, json_array_get(runs, i), &run, err));
+        if (run.idle_s != CAIRN_MESSAGE_NONE) continue;
+        if (look->found.save_count == CAIRN_CLI_WATCHED_SAVES) return CAIRN_OK;
+        CAIRN_TRY(look_at_run(look, run.project, run.run, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_open_saves(const struct cairn_cli *cli, const struct scope *scope,
+                                          struct watched *watched, struct cairn_error *err) {
+    struct watched_look look = {.cli = cli, .scope = scope};
+    enum cairn_code code = scope->run[0] ? look_at_run(&look, scope->project, scope->run, err)
+                                         : look_at_runs(&look, err);
+    if (code) {
+        release_watched(&look.found);
+        return code;
+    }
+    for (size_t i = 0; i < look.found.save_count; i++) take_rate(watched, &look.found.saves[i]);
+    release_watched(watched);
+    *watched = look.found;
+    return CAIRN_OK;
+}
+
+/* ---- lines, objects and the picture ---- */
+
+#define UNCHANGED_EVERY_MS 60000
+#define BAR_CELLS 24
+
+static void init_view(struct watch_view *view, const struct cairn_cli *cli) {
+    const char *term = getenv("TERM");
+    bool dumb = !term || !*term || !strcmp(term, "dumb");
+    *view = (struct watch_view){.cli = cli};
+    view->terminal =
+        cli->output == CAIRN_CLI_TABLE && !dumb && isatty(STDOUT_FILENO) &&
+        (cli->progress == CAIRN_CLI_PROGRESS_AUTO || cli->progress == CAIRN_CLI_PROGRESS_BAR);
+}
+
+static bool is_json(const struct watch_view *view) {
+    return view->cli->output == CAIRN_CLI_JSON || view->cli->output == CAIRN_CLI_JSONL;
+}
+
+/* run: "project/run", of progress alone; an event names its own. */
+static enum cairn_code print_object(const char *kind, const char *run, const json_t *value,
+                                    struct cairn_error *err) {
+    struct cairn_run_name name;
+    bool named = run && !cairn_run_name_parse(run, &name, NULL);
+    CAIRN_AUTO_JSON json_t *line =
+        json_pack("{s:s*, s:s*, s:O}", "project", named ? name.project : NULL, "run",
+                  named ? name.run : NULL, kind, value);
+    if (!line) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a line");
+    return cairn_cli_print_json(line, false, err);
+}
+
+/* The cursor goes back to where the picture began. */
+static void erase(struct watch_view *view) {
+    if (view->drawn) printf("\r\033[%dA\033[J", view->drawn);
+    view->drawn = 0;
+}
+
+/* A note on standard error, above the picture. */
+static void view_note(struct watch_view *view, const char *text) {
+    erase(view);
+    (void)fflush(stdout);
+    cairn_cli_note("cairn watch: %s", text);
+}
+
+/* ---- events ---- */
+
+/* Of --output name: what can be read from now on. */
+static void print_name(const struct cairn_msg_event_row *row) {
+    if (!strcmp(row->event, "checkpoint.committed"))
+        printf("%s/%s@%" PRIu64 "\n", row->project, row->run, row->step);
+}
+
+static enum cairn_code view_event(struct watch_view *view, const json_t *item,
+                                  struct cairn_error *err) {
+    struct cairn_msg_event_row row = {0};
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_row, item, &row, err));
+    if (is_json(view)) {
+        CAIRN_TRY(print_object("event", NULL, item, err));
+        return cairn_cli_flush(err);
+    }
+    erase(view);
+    if (view->cli->output == CAIRN_CLI_NAME) {
+        print_name(&row);
+        return cairn_cli_flush(err);
+    }
+    char line[1400], of[300] = "", step[40] = "";
+    const char *who = row.actor && row.actor[0] ? row.actor : row.address ? row.address : "";
+    if (row.project && row.project[0])
+        snprintf(of, sizeof of, " %s%s%s", row.project, row.run && row.run[0] ? "/" : "",
+                 row.run ? row.run : "");
+    if (row.version && row.version[0]) snprintf(step, sizeof step, " step=%" PRIu64, row.step);
+    snprintf(line, sizeof line, "%s%s%s event=%s%s%s%s%s%s%s%s", row.at, of, step, row.event,
+             row.code && row.code[0] ? " code=" : "", row.code ? row.code : "",
+             row.reason && row.reason[0] ? " reason=\"" : "", row.reason ? row.reason : "",
+             row.reason && row.reason[0] ? "\"" : "", who[0] ? " by=" : "", who);
+    cairn_cli_clean(line);
+    puts(line);
+    return cairn_cli_flush(err);
+}
+
+/* ---- lines ---- */
+
+static unsigned percent(uint64_t done, uint64_t total) {
+    unsigned part = total ? (unsigned)((double)done / (double)total * 100) : 0;
+    return part > 99 ? 99 : part; /* all of it is the commit's word */
+}
+
+static void drop_blanks(char *text) {
+    char *to = text;
+    for (const char *at = text; *at; at++)
+        if (*at != ' ') *to++ = *at;
+    *to = '\0';
+}
+
+/* In a line of a log each value is one word. */
+static void rate_text(const struct watched_save *save, bool log, char *ret, size_t capacity) {
+    char rate[24], eta[24];
+    *ret = '\0';
+    if (!save->rate_bytes) return;
+    uint64_t left = save->bytes_total > save->bytes_done ? save->bytes_total - save->bytes_done : 0;
+    cairn_cli_size(save->rate_bytes, rate);
+    cairn_duration_text((uint64_t)((double)left / (double)save->rate_bytes * 1000), eta);
+    if (log) drop_blanks(rate);
+    snprintf(ret, capacity, log ? " rate=%s/s eta=%s" : "%s/s  ETA %s", rate, eta);
+}
+
+static size_t told_at(struct watch_view *view, const char *version) {
+    for (size_t i = 0; i < CAIRN_CLI_WATCHED_SAVES; i++)
+        if (!strcmp(view->told[i].version, version)) return i;
+    size_t at = view->told_next++ % CAIRN_CLI_WATCHED_SAVES;
+    memset(&view->told[at], 0, sizeof view->told[at]);
+    (void)cairn_text_copy(view->told[at].version, sizeof view->told[at].version, version);
+    return at;
+}
+
+static void print_errors(struct watch_view *view, size_t at, const char *now,
+                         const struct watched_save *save) {
+    char errors[sizeof view->told[at].errors] = "";
+    size_t size = 0;
+    for (size_t i = 0; i < save->node_count && size + 1 < sizeof errors; i++)
+        if (save->nodes[i].error[0] && save->nodes[i].waited_for)
+            size +=
+                (size_t)snprintf(errors + size, sizeof errors - size, "%s\n", save->nodes[i].error);
+    bool same = !strcmp(errors, view->told[at].errors);
+    memcpy(view->told[at].errors, errors, sizeof errors);
+    for (size_t i = 0; !same && i < save->node_count; i++) {
+        const struct watched_node *node = &save->nodes[i];
+        char line[800];
+        if (!node->error[0] || !node->waited_for) continue;
+        snprintf(line, sizeof line, "%s %s step=%" PRIu64 " node=%s error=\"%s\"", now, save->run,
+                 save->step, node->name, node->error);
+        cairn_cli_clean(line);
+        puts(line);
+    }
+}
+
+static void print_line(struct watch_view *view, const struct watched_save *save) {
+    char now[32], said[sizeof view->told[0].said], rate[80], line[1000], parts[64] = "";
+    size_t at = told_at(view, save->version);
+    uint64_t mono_ms = cairn_mono_ms();
+    cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), false, now);
+    rate_text(save, true, rate, sizeof rate);
+    if (save->parts_total)
+        snprintf(parts, sizeof parts, " parts=%" PRIu64 "/%" PRIu64, save->parts_done,
+                 save->parts_total);
+    snprintf(said, sizeof said,
+             "bytes=%" PRIu64 "/%" PRIu64 " ranks=%" PRIu64 "/%" PRIu64 " shards=%" PRIu64
+             "/%" PRIu64 "%s nodes=%zu",
+             save->bytes_done, save->bytes_total, save->ranks_sealed, save->world_size,
+             save->shards_done, save->shards, parts, save->waited_count);
+    bool same = !strcmp(said, view->told[at].said);
+    if (!same || mono_ms - view->told[at].shown_ms >= UNCHANGED_EVERY_MS) {
+        snprintf(line, sizeof line,
+                 "%s %s step=%" PRIu64 " attempt=%" PRIu64 " state=open pct=%u %s%s%s%s%s%s", now,
+                 save->run, save->step, save->attempt, percent(save->bytes_done, save->bytes_total),
+                 said, rate, same ? " unchanged=yes" : "", save->commit[0] ? " commit=\"" : "",
+                 save->commit, save->commit[0] ? "\"" : "");
+        cairn_cli_clean(line);
+        puts(line);
+        memcpy(view->told[at].said, said, sizeof said);
+        view->told[at].shown_ms = mono_ms;
+    }
+    print_errors(view, at, now, save);
+}
+
+/* ---- the picture ---- */
+
+static void print_bar(uint64_t done, uint64_t total, int cells) {
+    int full = total ? (int)((double)done / (double)total * cells) : 0;
+    cairn_cli_bar(stdout, cells, full > cells ? cells : full);
+}
+
+static void draw_node(const struct watched_node *node) {
+    char done[24] = "?", total[24] = "?", silent[24], error[sizeof node->error];
+    bool known = node->bytes_total != CAIRN_MESSAGE_NONE;
+    if (known) cairn_cli_size(node->bytes_done, done);
+    if (known) cairn_cli_size(node->bytes_total, total);
+    memcpy(error, node->error, sizeof error);
+    cairn_cli_clean(error);
+    printf("  %-16.16s ", node->name);
+    enum cairn_cli_tone tone = !node->waited_for ? CAIRN_CLI_TONE_GOOD
+                               : error[0]        ? CAIRN_CLI_TONE_BAD
+                                                 : CAIRN_CLI_TONE_BUSY;
+    fputs(cairn_cli_tone(tone), stdout);
+    print_bar(known ? node->bytes_done : 0, known ? node->bytes_total : 1, BAR_CELLS);
+    printf("%s %s/%s", cairn_cli_tone_end(tone), done, total);
+    if (!node->waited_for) printf("  done");
+    if (node->left) printf("  left");
+    if (node->waited_for && node->silent_ms != CAIRN_MESSAGE_NONE && node->silent_ms >= 10000) {
+        cairn_duration_text(node->silent_ms, silent);
+        printf("  silent for %s", silent);
+    }
+    if (node->waited_for && error[0])
+        printf("  %s%s%s", cairn_cli_tone(CAIRN_CLI_TONE_BAD), error,
+               cairn_cli_tone_end(CAIRN_CLI_TONE_BAD));
+    puts("");
+}
+
+static void draw_save(struct watch_view *view, const struct watched_save *save, int rows) {
+    char done[24], total[24], rate[80];
+    cairn_cli_size(save->bytes_done, done);
+    cairn_cli_size(save->bytes_total, total);
+    rate_text(save, false, rate, sizeof rate);
+    printf("%s step %" PRIu64 " attempt %" PRIu64 "  ", save->run, save->step, save->attempt);
+    print_bar(save->bytes_done, save->bytes_total, BAR_CELLS);
+    printf(" %2u%%  %s/%s  %s  ranks %" PRIu64 "/%" PRIu64 "%s%s\n",
+           percent(save->bytes_done, save->bytes_total), done, total, rate, save->ranks_sealed,
+           save->world_size, save->commit[0] ? "  the commit waits: " : "", save->commit);
+    view->drawn++;
+    /* The slow ones first, where not all have room. */
+    for (int waited = 1; waited >= 0; waited--)
+        for (size_t i = 0; i < save->node_count && view->drawn < rows; i++) {
+            if (save->nodes[i].waited_for != (waited == 1)) continue;
+            draw_node(&save->nodes[i]);
+            view->drawn++;
+        }
+}
+
+static int terminal_rows(void) {
+    struct winsize size = {0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || size.ws_row < 4) return 20;
+    return size.ws_row - 2;
+}
+
+/* The terminal cuts lines instead of breaking them, so that their number is known. */
+static void draw(struct watch_view *view, const struct watched *watched) {
+    int rows = terminal_rows();
+    erase(view);
+    fputs("\033[?7l", stdout);
+    for (size_t i = 0; i < watched->save_count && view->drawn < rows; i++)
+        draw_save(view, &watched->saves[i], rows);
+    fputs("\033[?7h", stdout);
+}
+
+static enum cairn_code view_saves(struct watch_view *view, const struct watched *watched,
+                                  struct cairn_error *err) {
+    if (view->cli->output == CAIRN_CLI_NAME || view->cli->progress == CAIRN_CLI_PROGRESS_NONE)
+        return CAIRN_OK;
+    if (view->terminal) {
+        draw(view, watched);
+        return cairn_cli_flush(err);
+    }
+    for (size_t i = 0; i < watched->save_count; i++) {
+        if (is_json(view))
+            CAIRN_TRY(print_object("progress", watched->saves[i].run, watched->saves[i].why, err));
+        else
+            print_line(view, &watched->saves[i]);
+    }
+    return cairn_cli_flush(err);
+}
 
 #define TERMINAL_EVERY_MS 1000
 #define LINE_EVERY_MS 5000
 #define AGAIN_MS 500 /* while no server answers, and until the run is there */
 #define PAGE 1000
 
-static const struct cairn_cli_flag flags[] = {
+static const struct cairn_cli_flag watch_flags[] = {
     {"until", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(until), 0, "EVENT",
      "End with it: committed, aborted, any event's name, or idle: nothing is being saved."},
     {"every", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(every_ms), 0, "TIME",
@@ -24,13 +509,13 @@ static const struct cairn_cli_flag flags[] = {
 
 struct watch {
     struct cairn_cli *cli;
-    struct cairn_cli_scope scope;
+    struct scope scope;
     struct cairn_cli_ref ref; /* of the run, where there is one */
-    struct cairn_cli_watch_view view;
-    struct cairn_cli_watched watched;
+    struct watch_view view;
+    struct watched watched;
     uint64_t deadline, every_ms, looked_ms, since;
     bool since_known, answered, away, seen; /* seen: what --until waits for */
-    struct cairn_error ended; /* its code: the version came to another end */
+    struct cairn_error ended;               /* its code: the version came to another end */
 };
 
 /* ---- what is meant ---- */
@@ -59,7 +544,7 @@ static enum cairn_code check_until(const char *word, struct cairn_error *err) {
 
 /* An alias or `latest` is what it means now. */
 static enum cairn_code resolve(struct watch *watch, const char *version, struct cairn_error *err) {
-    struct cairn_cli_scope *scope = &watch->scope;
+    struct scope *scope = &watch->scope;
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_version_row row = {0};
     scope->step_given = cairn_parse_u64(cairn_view_of(version), &scope->step, NULL) == CAIRN_OK;
@@ -76,7 +561,7 @@ static enum cairn_code resolve(struct watch *watch, const char *version, struct 
 
 static enum cairn_code read_scope(struct watch *watch, struct cairn_error *err) {
     const char *text = watch->cli->argument_count ? watch->cli->arguments[0] : "";
-    struct cairn_cli_scope *scope = &watch->scope;
+    struct scope *scope = &watch->scope;
     if (!*text) return CAIRN_OK;
     if (!strchr(text, '/')) { /* a project: the same characters as a run's name */
         char run[2 * CAIRN_NAME_BYTES_MAX + 4];
@@ -103,15 +588,15 @@ static bool is_of_version(const struct watch *watch) {
 /* ---- events ---- */
 
 /* The one version that is watched has an end of its own. */
-static void judge(struct watch *watch, const struct cairn_msg_event_row *row) {
+static void judge_event(struct watch *watch, const struct cairn_msg_event_row *row) {
     const char *until = watch->cli->until;
     if (until ? is_event(until, row->event)
               : is_of_version(watch) && is_event("committed", row->event)) {
         watch->seen = true;
         return;
     }
-    if (!is_of_version(watch) || (!is_event("aborted", row->event) &&
-                                  !is_event("gone", row->event)))
+    if (!is_of_version(watch) ||
+        (!is_event("aborted", row->event) && !is_event("gone", row->event)))
         return;
     (void)cairn_fail(&watch->ended, CAIRN_ABORTED, "%s: %s%s%s", watch->cli->arguments[0],
                      row->event, row->reason && row->reason[0] ? ": " : "",
@@ -120,16 +605,14 @@ static void judge(struct watch *watch, const struct cairn_msg_event_row *row) {
 
 static enum cairn_code take_events(struct watch *watch, const json_t *items,
                                    struct cairn_error *err) {
-    size_t index = 0;
     json_t *item = NULL;
-    json_array_foreach(items, index, item) {
+    for (size_t i = 0; (item = json_array_get(items, i)); i++) {
         struct cairn_msg_event_row row = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_row, item, &row, err));
-        if (!cairn_cli_scope_has(&watch->scope, row.project, row.run, row.version, row.step))
-            continue;
-        CAIRN_TRY(cairn_cli_watch_view_event(&watch->view, item, err));
+        if (!scope_has(&watch->scope, row.project, row.run, row.version, row.step)) continue;
+        CAIRN_TRY(view_event(&watch->view, item, err));
         watch->looked_ms = 0; /* how far saves are has changed, too */
-        judge(watch, &row);
+        judge_event(watch, &row);
         if (watch->seen || watch->ended.code) return CAIRN_OK;
     }
     return CAIRN_OK;
@@ -183,10 +666,10 @@ static enum cairn_code look_at_end(struct watch *watch, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-static enum cairn_code look(struct watch *watch, struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_watched_look(watch->cli, &watch->scope, &watch->watched, err));
+static enum cairn_code look_at_saves(struct watch *watch, struct cairn_error *err) {
+    CAIRN_TRY(look_at_open_saves(watch->cli, &watch->scope, &watch->watched, err));
     watch->looked_ms = cairn_mono_ms();
-    CAIRN_TRY(cairn_cli_watch_view_saves(&watch->view, &watch->watched, err));
+    CAIRN_TRY(view_saves(&watch->view, &watch->watched, err));
     const char *until = watch->cli->until;
     watch->seen |= until && !strcmp(until, "idle") && !watch->watched.save_count;
     return CAIRN_OK;
@@ -201,7 +684,7 @@ static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
     if (watch->seen || watch->ended.code) return CAIRN_OK;
     if (first) CAIRN_TRY(look_at_end(watch, err));
     if (!first && cairn_mono_ms() - watch->looked_ms < watch->every_ms) return CAIRN_OK;
-    return look(watch, err);
+    return look_at_saves(watch, err);
 }
 
 /* A server that is away is waited for, and what it tells then goes on behind the last event; from
@@ -214,7 +697,7 @@ static enum cairn_code judge_failure(struct watch *watch, enum cairn_code code,
     bool away = cairn_cli_failure_passes(watch->answered, code, why);
     if (!expired && !away) return code;
     snprintf(text, sizeof text, "%s%s", expired ? "some events are lost: " : "", why->message);
-    if (!watch->away) cairn_cli_watch_view_note(&watch->view, text);
+    if (!watch->away) view_note(&watch->view, text);
     watch->away = !expired;
     watch->since_known &= !expired;
     (void)poll(NULL, 0, (int)cairn_min_u64(left_ms, AGAIN_MS));
@@ -225,14 +708,12 @@ static enum cairn_code follow(struct watch *watch, struct cairn_error *err) {
     while (!watch->seen && !watch->ended.code) {
         struct cairn_error why = {0};
         enum cairn_code code = one_round(watch, &why);
-        if (!code && watch->away) cairn_cli_watch_view_note(&watch->view, "it answers again");
+        if (!code && watch->away) view_note(&watch->view, "it answers again");
         if (!code) {
             watch->answered = true;
             watch->away = false;
-        } else if (judge_failure(watch, code, &why)) {
-            if (err) *err = why;
-            return code;
-        }
+        } else if (judge_failure(watch, code, &why))
+            return cairn_cli_pass_on(&why, code, err);
         if (watch->seen || watch->ended.code ||
             cairn_deadline_left_ms(&cairn_clock_real, watch->deadline))
             continue;
@@ -245,19 +726,17 @@ static enum cairn_code follow(struct watch *watch, struct cairn_error *err) {
     return watch->ended.code;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_watch(struct cairn_cli *cli, struct cairn_error *err) {
     struct watch watch = {.cli = cli};
     CAIRN_TRY(check_until(cli->until, err));
-    watch.deadline = cli->timeout_ms ? cairn_deadline_in(&cairn_clock_real, cli->timeout_ms)
-                                     : UINT64_MAX;
-    cli->timeout_ms = 0; /* of the whole watch, not of each request */
+    watch.deadline = cairn_cli_begin_wait(cli, 0);
     CAIRN_TRY(read_scope(&watch, err));
-    cairn_cli_watch_view_init(&watch.view, cli);
+    init_view(&watch.view, cli);
     watch.every_ms = cli->every_ms         ? cli->every_ms
                      : watch.view.terminal ? TERMINAL_EVERY_MS
                                            : LINE_EVERY_MS;
     enum cairn_code code = follow(&watch, err);
-    cairn_cli_watched_release(&watch.watched);
+    release_watched(&watch.watched);
     return code;
 }
 
@@ -268,8 +747,7 @@ const struct cairn_cli_verb cairn_cli_verb_watch = {
     .examples = "  cairn watch llm/7b@1400\n"
                 "  cairn watch llm/7b --until committed --timeout 10min\n"
                 "  cairn watch llm --json\n",
-    .flags = flags,
-    .flag_count = CAIRN_COUNT(flags),
-    .arguments_max = 1,
-    .run = run,
+    CAIRN_CLI_FLAGS(watch_flags),
+    CAIRN_CLI_ARGUMENTS(0, 1),
+    .run = run_watch,
 };

@@ -10,7 +10,7 @@
  *              needed.
  * Limits:  none of its own.
  * Threads: one.
- * Next:    server/db/copy.h; cli/verbs/catalog.c.
+ * Next:    server/db/copy.h; cli/verbs/upkeep.c.
  */
 #pragma once
 

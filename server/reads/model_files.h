@@ -11,7 +11,7 @@
  *          3   every element begins in its file at a multiple of its own size.
  * Limits:  CAIRN_MODEL_FILES_MAX files. Elements of less than a byte are CAIRN_UNSUPPORTED.
  * Threads: stateless; what was made is immutable.
- * Next:    server/reads/hf.c, server/reads/source.h; cli/export_plan.h.
+ * Next:    server/reads/hf.c, server/reads/source.h; cli/convert/inside.h.
  */
 #pragma once
 

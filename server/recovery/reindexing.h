@@ -13,7 +13,7 @@
  *              damaged, 5 where something was not answered.
  * Limits:  none of its own.
  * Threads: one.
- * Next:    server/recovery/reindex.h; cli/verbs/reindex.c.
+ * Next:    server/recovery/reindex.h; cli/verbs/upkeep.c.
  */
 #pragma once
 

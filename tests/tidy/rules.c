@@ -168,7 +168,13 @@ static const struct {
     {"store/open", 4},
     {"store/s3/start", 5},
 
-    {"cli/verbs/", 1},
+    {"cli/verbs/", 5},
+    {"cli/shell/", 1},
+    {"cli/bucket/", 2},
+    {"cli/tree/", 3},
+    {"cli/convert/", 4},
+    {"cli/main", 6},
+    {"cli/man", 6},
 
     {"client/device/", 0},
     {"client/stage_cuda/", 1},
@@ -224,6 +230,7 @@ static const struct {
     {"server/intake/verdicts.h", 8}, /* versions: into the trash, one by one */
     {"server/retention/remove_run.h", 8}, /* versions, operations: a whole run goes */
 };
+
 
 
 

@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* history: opening what --store names, and replaying what a store says of one run. */
+#include "cli/bucket/bucket.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/digest.h"
+#include "api/records.h"
+#include "cli/shell/output.h"
+#include "common/buf.h"
+#include "common/text.h"
+#include "store/open.h"
+#include "store/s3/start.h"
+
+/* ---- which version a reference means ---- */
+
+enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char *url, bool writes,
+                                         struct cairn_store **ret, struct cairn_error *err) {
+    struct cairn_store_s3_environment said;
+    CAIRN_TRY(cairn_store_s3_environment_load(&said, err));
+    uint32_t deadline_ms = (uint32_t)cairn_min_u64(cli->timeout_ms, UINT32_MAX);
+    if (deadline_ms) said.choice.options.deadline_ms = deadline_ms;
+    struct cairn_store_options options = {
+        .url = url, .read_only = !writes, .s3 = &said.choice.options};
+    enum cairn_code code = cairn_store_open(&options, ret, err);
+    cairn_store_s3_environment_release(&said);
+    return code;
+}
+
+/* A later release may mean other versions by `latest`, or none, where this one sees some. */
+static enum cairn_code check_number(struct cairn_store *store, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    struct cairn_store_record record;
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, &why);
+    bool newer = code == CAIRN_UNSUPPORTED;
+    bool away = code == CAIRN_TIMEOUT || code == CAIRN_UNAVAILABLE;
+    if (!newer && !away) return CAIRN_OK; /* what is damaged or missing is read around */
+    if (err) *err = why;
+    if (away) return code; /* what comes next would wait as long again */
+    return cairn_within(err, code, "the store was written by a newer release; read it with that");
+}
+
+enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_store **ret,
+                                     struct cairn_error *err) {
+    struct cairn_store *store = NULL;
+    CAIRN_TRY(cairn_cli_store_open_url(cli, cli->store, false, &store, err));
+    enum cairn_code code = check_number(store, err);
+    if (code)
+        cairn_store_free(store);
+    else
+        *ret = store;
+    return code;
+}
+
+enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(worker, &head, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "the store has no .cairn/store.json: is it mounted, and its path right?");
+    return code;
+}
+
+#define ITEMS_MAX 1000000
+
+struct version {
+    struct cairn_version_id id;
+    uint64_t step, superseded_by; /* by a mark: the newest attempt that one names */
+    uint64_t shard_bytes;
+    bool has_record, has_manifest, has_content, trashed, superseded;
+    bool loaded, damaged; /* its committed.json was read; it is no record */
+    bool newer;           /* a newer release wrote it, so nothing else is known of it */
+    bool order_known;
+    uint64_t changed_by; /* the newest attempt that superseded or revived it */
+    struct cairn_record record;
+};
+struct attempt {
+    uint64_t number;
+    bool has_record, has_copy, readable;
+    struct cairn_attempt_record record;
+};
+struct history {
+    struct cairn_store_worker *worker;
+    const struct cairn_run_name *name;
+    struct version *versions; /* by id */
+    size_t version_count, version_capacity;
+    struct attempt *attempts; /* by number */
+    size_t attempt_count, attempt_capacity;
+    uint64_t lost_count, lost_newest; /* attempts without a readable record */
+    struct cairn_error newer;         /* of the first attempt whose record a newer release wrote */
+    bool by_order;                    /* asked for the newest; not for a version by its id */
+    bool damaged_too;                 /* a damaged version is an answer, not an error */
+};
+
+static void release(struct history *history) {
+    for (size_t i = 0; i < history->attempt_count; i++)
+        cairn_attempt_record_release(&history->attempts[i].record);
+    free(history->attempts);
+    free(history->versions);
+}
+
+static enum cairn_code load(struct cairn_store_worker *worker, const char *key, size_t limit,
+                            struct cairn_buf *ret, struct cairn_error *err) {
+    ret->limit = limit;
+    enum cairn_code code = cairn_store_get_small(worker, key, ret, err);
+    if (code == CAIRN_TOO_LARGE) return cairn_fail(err, CAIRN_CORRUPT, "%s is far too large", key);
+    return code == CAIRN_OK ? code : cairn_within(err, code, "%s", key);
+}
+
+/* ---- the listing ---- */
+
+/* Keys come in their order, so all of one version follow each other; so do record and copy. */
+static enum cairn_code take_version(struct history *history, const struct cairn_key_parts *parts,
+                                    const struct cairn_store_entry *entry,
+                                    struct cairn_error *err) {
+    struct version *last =
+        history->version_count ? &history->versions[history->version_count - 1] : NULL;
+    if (!last || strcmp(last->id.text, parts->id.text)) {
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(history->versions, history->version_count,
+                                   history->version_capacity, ITEMS_MAX, "versions of a run", err));
+        last = &history->versions[history->version_count++];
+        *last = (struct version){.id = parts->id, .step = parts->step};
+    }
+    last->has_record |= parts->kind == CAIRN_KEY_COMMITTED;
+    last->has_manifest |= parts->kind == CAIRN_KEY_MANIFEST;
+    last->trashed |= parts->kind == CAIRN_KEY_TRASHED;
+    last->has_content |= parts->kind == CAIRN_KEY_CONTENT;
+    if (parts->kind == CAIRN_KEY_CONTENT && strstr(entry->key, "/data/"))
+        last->shard_bytes += entry->size_bytes;
+    if (parts->kind == CAIRN_KEY_SUPERSEDED)
+        last->superseded_by = cairn_max_u64(last->superseded_by, parts->number);
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_attempt(struct history *history, const struct cairn_key_parts *parts,
+                                    struct cairn_error *err) {
+    struct attempt *last =
+        history->attempt_count ? &history->attempts[history->attempt_count - 1] : NULL;
+    if (!last || last->number != parts->number) {
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(history->attempts, history->attempt_count,
+                                   history->attempt_capacity, ITEMS_MAX, "attempts of a run", err));
+        last = &history->attempts[history->attempt_count++];
+        *last = (struct attempt){.number = parts->number};
+    }
+    last->has_record |= parts->kind == CAIRN_KEY_ATTEMPT;
+    last->has_copy |= parts->kind == CAIRN_KEY_ATTEMPT_COPY;
+    return CAIRN_OK;
+}
+
+static enum cairn_code list(struct history *history, struct cairn_error *err) {
+    CAIRN_AUTO(buf) prefix = {0};
+    CAIRN_AUTO_HEAP char *page = NULL;
+    CAIRN_TRY(cairn_buf_printf(&prefix, err, "%s/%s/", history->name->project, history->name->run));
+    do {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request request = {
+            .op = CAIRN_STORE_LIST, .key = prefix.data, .page = page, .listing = &listing};
+        CAIRN_TRY(cairn_store_perform(history->worker, &request, err));
+        for (size_t i = 0; i < listing.count; i++) {
+            struct cairn_key_parts parts;
+            cairn_key_read(listing.entries[i].key + prefix.size, &parts);
+            if (parts.kind >= CAIRN_KEY_COMMITTED)
+                CAIRN_TRY(take_version(history, &parts, &listing.entries[i], err));
+            else if (parts.kind != CAIRN_KEY_OTHER)
+                CAIRN_TRY(take_attempt(history, &parts, err));
+        }
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+    } while (page);
+    return CAIRN_OK;
+}
+
+/* ---- attempts ---- */
+
+/* CAIRN_NOT_FOUND and CAIRN_CORRUPT: there is no such record under this key. */
+static enum cairn_code read_attempt(struct history *history, struct attempt *attempt,
+                                    const struct cairn_key *key, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(load(history->worker, key->text, CAIRN_MANIFEST_BYTES_MAX, &text, err));
+    enum cairn_code code = cairn_attempt_record_prove(cairn_buf_view(&text), history->name,
+                                                      attempt->number, &attempt->record, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "%s", key->text);
+    attempt->readable = true;
+    return CAIRN_OK;
+}
+
+static bool is_lost(enum cairn_code code) {
+    return code == CAIRN_NOT_FOUND || code == CAIRN_CORRUPT;
+}
+
+static enum cairn_code load_attempts(struct history *history, struct cairn_error *err) {
+    for (size_t i = 0; i < history->attempt_count; i++) {
+        struct attempt *attempt = &history->attempts[i];
+        struct cairn_error why = {0};
+        struct cairn_key key, copy;
+        cairn_key_attempt(history->name, attempt->number, &key);
+        cairn_key_attempt_copy(history->name, attempt->number, &copy);
+        enum cairn_code code = CAIRN_NOT_FOUND;
+        if (attempt->has_record) code = read_attempt(history, attempt, &key, &why);
+        if (is_lost(code) && attempt->has_copy) {
+            code = read_attempt(history, attempt, &copy, &why);
+            if (code == CAIRN_OK)
+                fprintf(stderr, "note: %s is missing or damaged; its copy was read\n", key.text);
+        }
+        if (code == CAIRN_UNSUPPORTED && !history->newer.code) history->newer = why;
+        if (code == CAIRN_OK || code == CAIRN_UNSUPPORTED || is_lost(code)) continue;
+        return cairn_cli_pass_on(&why, code, err);
+    }
+    return CAIRN_OK;
+}
+
+static struct attempt *find_attempt(const struct history *history, uint64_t number) {
+    size_t low = 0, high = history->attempt_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (history->attempts[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool found = low < history->attempt_count && history->attempts[low].number == number;
+    return found ? &history->attempts[low] : NULL;
+}
+
+/* ---- versions ---- */
+
+static int by_id(const void *a, const void *b) {
+    return strcmp(((const struct version *)a)->id.text, ((const struct version *)b)->id.text);
+}
+
+static struct version *find_version(const struct history *history,
+                                    const struct cairn_version_id *id) {
+    struct version wanted = {.id = *id};
+    if (!history->version_count) return NULL;
+    return bsearch(&wanted, history->versions, history->version_count, sizeof wanted, by_id);
+}
+
+static void set_superseded(const struct history *history, const struct cairn_version_id *id,
+                           bool superseded, uint64_t by) {
+    struct version *version = find_version(history, id);
+    if (!version) return;
+    version->superseded = superseded;
+    version->changed_by = by;
+}
+
+/* Attempts in the order of their numbers: each supersedes, and revives what it resumes from; then
+ * come the marks of what its own saves superseded. */
+static void replay(struct history *history) {
+    for (size_t i = 0; i < history->attempt_count; i++) {
+        const struct cairn_attempt_record *record = &history->attempts[i].record;
+        for (size_t j = 0; j < record->superseded_count; j++)
+            set_superseded(history, &record->superseded[j], true, record->attempt);
+        if (record->has_resume)
+            set_superseded(history, &record->resume_version, false, record->attempt);
+    }
+    for (size_t i = 0; i < history->version_count; i++) {
+        struct version *version = &history->versions[i];
+        if (version->superseded_by && version->superseded_by >= version->changed_by)
+            version->superseded = true;
+    }
+}
+
+/* What the version's id was made of, as its manifest says; the id proves it. */
+static bool origin_of(const struct history *history, const struct version *version,
+                      struct cairn_version_origin *ret) {
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_AUTO(manifest) manifest = {0};
+    struct cairn_error unused = {0};
+    struct cairn_version_place place = {*history->name, version->step, version->id};
+    struct cairn_key key;
+    cairn_key_manifest(&place, &key);
+    if (load(history->worker, key.text, CAIRN_MANIFEST_BYTES_MAX, &text, &unused) ||
+        cairn_manifest_prove(cairn_buf_view(&text), &place, &manifest, &unused))
+        return false;
+    *ret = manifest.origin;
+    return true;
+}
+
+/* A committed.json has no checksum, but its numbers must hash to the id, with the nonce of the
+ * attempt's record or, where that is lost, of the manifest. */
+static bool order_proven(const struct history *history, const struct version *version) {
+    const struct attempt *attempt = find_attempt(history, version->record.attempt);
+    struct cairn_version_origin origin = {.name = *history->name,
+                                          .attempt = version->record.attempt,
+                                          .step = version->step,
+                                          .n = version->record.n};
+    struct cairn_version_id id;
+    if (!attempt || !attempt->readable)
+        return origin_of(history, version, &origin) && origin.attempt == version->record.attempt &&
+               origin.n == version->record.n;
+    cairn_text_copy(origin.nonce, sizeof origin.nonce, attempt->record.nonce);
+    cairn_version_id_make(&origin, &id);
+    return strcmp(id.text, version->id.text) == 0;
+}
+
+/* The manifest repeats the numbers of a record that is damaged. */
+static void order_from_manifest(const struct history *history, struct version *version) {
+    struct cairn_version_origin origin;
+    if (!origin_of(history, version, &origin)) return;
+    version->record = (struct cairn_record){
+        .id = version->id, .attempt = origin.attempt, .step = origin.step, .n = origin.n};
+    version->order_known = true;
+}
+
+/* CAIRN_CORRUPT: the object under the record's key is no record of this version. */
+static enum cairn_code read_record(const struct history *history, struct version *version,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_version_place place = {*history->name, version->step, version->id};
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    CAIRN_TRY(load(history->worker, key.text, CAIRN_MIB, &text, err));
+    enum cairn_code code = cairn_record_prove(cairn_buf_view(&text), &place, &version->record, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "%s", key.text);
+    if (history->by_order && !order_proven(history, version))
+        return cairn_fail(err, CAIRN_CORRUPT, "%s is of another version", key.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code load_version(const struct history *history, struct version *version,
+                                    struct cairn_error *err) {
+    struct cairn_error why = {0};
+    version->loaded = true;
+    enum cairn_code code = read_record(history, version, &why);
+    version->order_known = code == CAIRN_OK;
+    version->damaged = code == CAIRN_CORRUPT;
+    version->newer = code == CAIRN_UNSUPPORTED;
+    if (code == CAIRN_NOT_FOUND) version->has_record = false; /* it is being deleted */
+    if (code == CAIRN_CORRUPT) order_from_manifest(history, version);
+    if (code == CAIRN_OK || version->newer || is_lost(code)) return CAIRN_OK;
+    return cairn_cli_pass_on(&why, code, err);
+}
+
+/* ---- the choice ---- */
+
+/* A record whose manifest and content are gone is what a deletion left. */
+static bool is_committed(const struct version *version) {
+    return version->has_record && (version->has_manifest || version->has_content);
+}
+
+/* Q25. Of a damaged record the line is not known: it may be its attempt's own. */
+static uint64_t line_of(const struct cairn_record *record) {
+    return record->line ? record->line : record->attempt;
+}
+
+static bool newer(const struct version *a, const struct version *b) {
+    if (a->order_known != b->order_known) return !a->order_known; /* it may be the newest */
+    uint64_t of_a = line_of(&a->record), of_b = line_of(&b->record);
+    if (of_a != of_b) return of_a > of_b;
+    if (a->step != b->step) return a->step > b->step;
+    if (a->record.attempt != b->record.attempt) return a->record.attempt > b->record.attempt;
+    return a->record.n > b->record.n;
+}
+
+static enum cairn_code choose(struct history *history, bool by_step, uint64_t step,
+                              struct version **ret, struct cairn_error *err) {
+    for (size_t i = 0; i < history->version_count; i++) {
+        struct version *version = &history->versions[i];
+        if (!is_committed(version) || (by_step && version->step != step)) continue;
+        CAIRN_TRY(load_version(history, version, err));
+        if (!version->has_record || version->superseded || version->trashed) continue;
+        if (!*ret || newer(version, *ret)) *ret = version;
+    }
+    return CAIRN_OK;
+}
+
+/* The numbers of attempts begin with 1 and have no gap, so those without a readable record are
+ * counted from the newest number that anything names. */
+static void count_lost(struct history *history) {
+    uint64_t newest = 0, readable = 0;
+    for (size_t i = 0; i < history->version_count; i++) {
+        const struct version *version = &history->versions[i];
+        newest = cairn_max_u64(newest, version->superseded_by);
+        if (version->order_known) newest = cairn_max_u64(newest, version->record.attempt);
+    }
+    for (size_t i = 0; i < history->attempt_count; i++) {
+        newest = cairn_max_u64(newest, history->attempts[i].number);
+        readable += history->attempts[i].readable;
+    }
+    history->lost_count = newest - cairn_min_u64(readable, newest);
+    for (history->lost_newest = history->lost_count ? newest : 0; history->lost_newest;
+         history->lost_newest--) {
+        const struct attempt *attempt = find_attempt(history, history->lost_newest);
+        if (!attempt || !attempt->readable) break;
+    }
+}
+
+/* An attempt supersedes and revives versions of older attempts only. */
+static void note_lost_attempts(const struct history *history, const struct version *chosen) {
+    if (!history->lost_count || history->newer.code) return;
+    bool certain = chosen && chosen->order_known && chosen->record.attempt >= history->lost_newest;
+    fprintf(stderr, "%s: %s/%s lacks the records of %s, the newest of them %llu; ",
+            certain ? "note" : "warning", history->name->project, history->name->run,
+            cairn_cli_counted(history->lost_count, "attempt", "attempts").text,
+            (unsigned long long)history->lost_newest);
+    if (certain)
+        fputs("that changes nothing here\n", stderr);
+    else if (chosen)
+        fprintf(stderr,
+                "what it superseded is not known, so step %llu (%s) may not count any more: name "
+                "the version to be sure\n",
+                (unsigned long long)chosen->step, chosen->id.text);
+    else
+        fputs("what it revived is not known: name a version to get it all the same\n", stderr);
+}
+
+static enum cairn_code fail_not_found(struct history *history, const char *asked,
+                                      struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_store_check(history->worker, err));
+    if (!*asked)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "the store has no run %s/%s",
+                          history->name->project, history->name->run);
+    return cairn_fail(err, CAIRN_NOT_FOUND, "no committed version %s in the store (%zu %s)", asked,
+                      history->version_count, history->version_count == 1 ? "other" : "others");
+}
+
+/* The place of the version; where its documents are damaged, the error that names them. */
+static enum cairn_code give_place(struct history *history, struct version *version,
+                                  struct cairn_version_place *ret, struct cairn_error *err) {
+    *ret = (struct cairn_version_place){*history->name, version->step, version->id};
+    if (history->damaged_too) return CAIRN_OK;
+    struct cairn_error why = {0};
+    enum cairn_code code = read_record(history, version, &why);
+    if (code == CAIRN_CORRUPT && version->damaged && !version->order_known)
+        return cairn_fail(err, code, "%s; it may be the newest: name another version to get that",
+                          why.message);
+    if (code == CAIRN_UNSUPPORTED && version->newer)
+        return cairn_fail(err, code, "%s; it may be the newest, name another version to get that",
+                          why.message);
+    if (code && err) *err = why;
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_within(err, CAIRN_NOT_COMMITTED, "%s is being deleted", version->id.text);
+    CAIRN_TRY(code);
+    if (!version->has_manifest)
+        return cairn_fail(err, CAIRN_CORRUPT, "step %llu (%s): manifest.json is missing",
+                          (unsigned long long)version->step, version->id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code by_name(struct history *history, const char *text,
+                               struct cairn_version_place *ret, struct cairn_error *err) {
+    struct cairn_version_id id;
+    cairn_text_copy(id.text, sizeof id.text, text);
+    struct version *version = find_version(history, &id);
+    bool wanted = version && (is_committed(version) || history->damaged_too);
+    if (wanted) return give_place(history, version, ret, err);
+    if (version && version->has_manifest)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s has no committed.json", text);
+    return fail_not_found(history, text, err);
+}
+
+static enum cairn_code list_sorted(struct history *history, struct cairn_error *err) {
+    CAIRN_TRY(list(history, err));
+    if (history->version_count)
+        qsort(history->versions, history->version_count, sizeof *history->versions, by_id);
+    return CAIRN_OK;
+}
+
+static enum cairn_code find(struct history *history, const char *text,
+                            struct cairn_version_place *ret, struct cairn_error *err) {
+    uint64_t step = 0;
+    struct version *chosen = NULL;
+    CAIRN_TRY(list_sorted(history, err));
+    if (cairn_version_id_valid(cairn_view_of(text))) return by_name(history, text, ret, err);
+    bool by_step = cairn_parse_u64(cairn_view_of(text), &step, NULL) == CAIRN_OK;
+    if (!by_step && *text && strcmp(text, "latest") != 0)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "what \"%s\" means is in the server's catalog, and this is its store: "
+                          "name a step, an id or latest",
+                          text);
+    history->by_order = true;
+    CAIRN_TRY(load_attempts(history, err));
+    replay(history);
+    CAIRN_TRY(choose(history, by_step, step, &chosen, err));
+    count_lost(history);
+    note_lost_attempts(history, chosen);
+    if (history->newer.code && !history->damaged_too) { /* what it superseded is not known */
+        if (err) *err = history->newer;
+        return history->newer.code;
+    }
+    return chosen ? give_place(history, chosen, ret, err) : fail_not_found(history, text, err);
+}
+
+enum cairn_code cairn_cli_history_find(struct cairn_store_worker *worker,
+                                       const struct cairn_cli_ref *ref, bool damaged_too,
+                                       struct cairn_version_place *ret, struct cairn_error *err) {
+    struct history history = {.worker = worker, .name = &ref->name, .damaged_too = damaged_too};
+    enum cairn_code code = find(&history, ref->version, ret, err);
+    release(&history);
+    return code;
+}
+
+/* ---- all of them ---- */
+
+static int newest_first(const void *a, const void *b) {
+    const struct cairn_cli_history_item *x = a, *y = b;
+    if (x->record.attempt != y->record.attempt)
+        return x->record.attempt > y->record.attempt ? -1 : 1;
+    if (x->place.step != y->place.step) return x->place.step > y->place.step ? -1 : 1;
+    return x->record.n > y->record.n ? -1 : x->record.n < y->record.n;
+}
+
+static void fill(const struct history *history, const struct version *latest,
+                 struct cairn_cli_history_item *items, size_t *ret_count) {
+    for (size_t i = 0; i < history->version_count; i++) {
+        const struct version *version = &history->versions[i];
+        if (!is_committed(version)) continue;
+        items[(*ret_count)++] =
+            (struct cairn_cli_history_item){.place = {*history->name, version->step, version->id},
+                                            .record = version->record,
+                                            .bytes = version->shard_bytes,
+                                            .latest = version == latest,
+                                            .superseded = version->superseded,
+                                            .trashed = version->trashed,
+                                            .damaged = version->damaged,
+                                            .newer = version->newer};
+    }
+}
+
+static enum cairn_code list_all(struct history *history, struct cairn_cli_history_item **ret,
+                                size_t *ret_count, uint64_t *ret_attempt, struct cairn_error *err) {
+    struct version *latest = NULL;
+    history->by_order = true;
+    CAIRN_TRY(list_sorted(history, err));
+    if (!history->version_count && !history->attempt_count) return fail_not_found(history, "", err);
+    CAIRN_TRY(load_attempts(history, err));
+    replay(history);
+    CAIRN_TRY(choose(history, false, 0, &latest, err));
+    count_lost(history);
+    note_lost_attempts(history, latest);
+    if (history->newer.code) {
+        fprintf(stderr, "warning: what counts of %s/%s is not known: %s\n", history->name->project,
+                history->name->run, history->newer.message);
+        latest = NULL;
+    }
+    struct cairn_cli_history_item *items = calloc(history->version_count + 1, sizeof *items);
+    if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of versions");
+    *ret_count = 0;
+    fill(history, latest, items, ret_count);
+    if (*ret_count) qsort(items, *ret_count, sizeof *items, newest_first);
+    *ret = items;
+    *ret_attempt =
+        history->attempt_count ? history->attempts[history->attempt_count - 1].number : 0;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_history_list(struct cairn_store_worker *worker,
+                                       const struct cairn_run_name *name,
+                                       struct cairn_cli_history_item **ret, size_t *ret_count,
+                                       uint64_t *ret_attempt, struct cairn_error *err) {
+    struct history history = {.worker = worker, .name = name};
+    enum cairn_code code = list_all(&history, ret, ret_count, ret_attempt, err);
+    release(&history);
+    return code;
+}

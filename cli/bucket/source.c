@@ -1,0 +1,659 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* source: a committed version opened, its blocks read and checked, one by one or by several
+ * threads, from the server or the store. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "api/keys.h"
+#include "api/read_lease.h"
+#include "cli/bucket/bucket.h"
+#include "cli/shell/output.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/memory.h"
+#include "common/process.h"
+#include "common/text.h"
+#include "common/trace.h"
+#include "store/whole.h"
+
+/* ---- a line on standard error while a store is waited for ---- */
+
+/* A store that does not answer is retried for minutes before the command fails: after 5 s, and then
+ * every 30 s, one line names what is waited for and for how long. A thread of its own from start to
+ * stop; without memory for one it prints nothing. */
+
+struct wait_notice {
+    const char *kind, *name; /* "store", "s3://bucket/prefix" */
+    uint64_t started_ms;
+    pthread_t thread;
+    bool running;
+    struct cairn_lock lock;
+    struct cairn_condition stopped;
+    struct {
+        bool stop;
+    } locked;
+};
+
+/* ---- the lease of a version that is read through the server ---- */
+
+/* Q29: leased before a byte of the version is asked for, renewed three times in the life of the
+ * lease, and given back at the end; after an end in the middle (Ctrl-C) the lease ends by itself.
+ * Without a lease the command goes on, and says so once: the server may be of an older release.
+ * CAIRN_DELETED, CAIRN_ABORTED: it is too late. */
+
+#define TTL_S 300
+#define AGAIN_MS 5000
+
+struct cairn_cli_held {
+    struct cairn_read_lease lease;
+    struct cairn_rest *rest;
+    struct cairn_thread thread;
+    bool noted;
+};
+
+static void note_once(struct cairn_cli_held *held, const struct cairn_error *why) {
+    if (!held->noted)
+        cairn_cli_note("note: %s is not leased, so it may be deleted while it is read: %s",
+                       held->lease.version.text, why->message);
+    held->noted = true;
+}
+
+static void renew(struct cairn_thread *thread, void *owner) {
+    struct cairn_cli_held *held = owner;
+    uint64_t wait_ms = held->lease.id[0] ? cairn_read_lease_every_ms(&held->lease) : AGAIN_MS;
+    while (cairn_thread_wait(thread, cairn_mono_ms() + wait_ms)) {
+        struct cairn_error why = {0};
+        enum cairn_code code = cairn_read_lease_keep(&held->lease, held->rest, &why);
+        if (code) note_once(held, &why);
+        wait_ms = code ? AGAIN_MS : cairn_read_lease_every_ms(&held->lease);
+    }
+}
+
+/* Of this command alone, so that what is given back is nobody else's. */
+static void name_it(struct cairn_cli_held *held) {
+    char host[65] = "", uuid[CAIRN_UUID_TEXT_BYTES];
+    if (gethostname(host, sizeof host - 1)) host[0] = '\0';
+    cairn_uuid_random(uuid);
+    snprintf(held->lease.job, sizeof held->lease.job, "cairn on %s, pid %d, %s", host,
+             (int)getpid(), uuid);
+}
+
+static enum cairn_code begin(struct cairn_cli_held *held, const struct cairn_cli *cli,
+                             struct cairn_error *err) {
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_cli_connect(cli, &held->rest, err));
+    enum cairn_code code = cairn_read_lease_keep(&held->lease, held->rest, &why);
+    if (code == CAIRN_DELETED || code == CAIRN_ABORTED) return cairn_cli_pass_on(&why, code, err);
+    if (code) note_once(held, &why);
+    held->thread = (struct cairn_thread){.name = "cairn-lease", .run = renew, .owner = held};
+    return cairn_thread_start(&held->thread, err);
+}
+
+static void end_lease(struct cairn_cli_held *held) {
+    if (!held) return;
+    if (held->thread.started) cairn_thread_stop(&held->thread);
+    /* Where that fails it ends by itself. */
+    if (held->rest) (void)!cairn_read_lease_give(&held->lease, held->rest, NULL);
+    if (held->rest) cairn_rest_free(held->rest);
+    free(held);
+}
+
+static enum cairn_code begin_lease(const struct cairn_cli *cli,
+                                   const struct cairn_version_place *place,
+                                   struct cairn_cli_held **ret, struct cairn_error *err) {
+    struct cairn_cli_held *held = calloc(1, sizeof *held);
+    if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a lease");
+    held->lease =
+        (struct cairn_read_lease){.name = place->name, .version = place->id, .ttl_s = TTL_S};
+    name_it(held);
+    enum cairn_code code = begin(held, cli, err);
+    if (code)
+        end_lease(held);
+    else
+        *ret = held;
+    return code;
+}
+
+#define FIRST_MS 5000
+#define EVERY_MS 30000
+
+static void *watch(void *argument) {
+    struct wait_notice *notice = argument;
+    uint64_t next_ms = notice->started_ms + FIRST_MS;
+    CAIRN_HOLD(&notice->lock);
+    while (!notice->locked.stop) {
+        if (cairn_condition_wait(&notice->stopped, &notice->lock, next_ms)) continue;
+        fprintf(stderr, "waiting for the %s %s, %llu s so far; --timeout TIME gives up sooner\n",
+                notice->kind, notice->name,
+                (unsigned long long)(cairn_mono_ms() - notice->started_ms) / 1000);
+        next_ms += EVERY_MS;
+    }
+    return NULL;
+}
+
+/* kind and name must last until _stop. */
+static void start_notice(struct wait_notice *notice, const char *kind, const char *name) {
+    *notice = (struct wait_notice){.kind = kind, .name = name, .started_ms = cairn_mono_ms()};
+    cairn_lock_init(&notice->lock, CAIRN_LOCK_client_session);
+    cairn_condition_init(&notice->stopped);
+    notice->running = !pthread_create(&notice->thread, NULL, watch, notice);
+}
+
+static void stop_notice(struct wait_notice *notice) {
+    cairn_lock_take(&notice->lock);
+    notice->locked.stop = true;
+    cairn_condition_signal(&notice->stopped);
+    cairn_lock_give(&notice->lock);
+    if (notice->running) pthread_join(notice->thread, NULL);
+    cairn_condition_release(&notice->stopped);
+    cairn_lock_release(&notice->lock);
+}
+
+/* The server reads and checks this much of a shard before it sends the first byte of it, so damage
+ * in a shorter range is named in its answer. */
+#define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
+
+struct cairn_cli_reader {
+    const struct cairn_cli_source *source;
+    struct cairn_rest *rest;
+    struct cairn_store_worker *worker;
+    struct cairn_buf path;
+};
+
+/* ---- which version ---- */
+
+static enum cairn_code find_by_server(struct cairn_cli_source *source,
+                                      const struct cairn_cli_ref *ref, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_version_row version = {0};
+    struct cairn_version_place *place = &source->version.place;
+    CAIRN_TRY(cairn_cli_call(source->cli, ref, (struct cairn_cli_call){0}, &json, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+    if (!cairn_version_id_valid(cairn_view_of(version.version)))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
+    if (!version.manifest_sha256)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", version.version,
+                          place->name.project, place->name.run, version.state);
+    /* Every later request names the id: "latest" may move meanwhile. */
+    place->step = version.step;
+    cairn_text_copy(place->id.text, sizeof place->id.text, version.version);
+    source->version.has_digest = true;
+    return cairn_hex_decode(cairn_view_of(version.manifest_sha256), source->version.manifest_sha256,
+                            32, err);
+}
+
+static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                            bool damaged_too, struct cairn_cli_source *ret,
+                            struct cairn_error *err) {
+    struct cairn_cli_ref wanted = *ref;
+    if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
+    *ret = (struct cairn_cli_source){.cli = cli, .version = {.place = {.name = ref->name}}};
+    if (!cli->store) return find_by_server(ret, &wanted, err);
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_cli_store_open(cli, &ret->store, err));
+    CAIRN_TRY(cairn_store_worker_new(ret->store, &worker, err));
+    return cairn_cli_history_find(worker, &wanted, damaged_too, &ret->version.place, err);
+}
+
+/* ---- its documents ---- */
+
+static void note_document_retry(const char *key, const struct cairn_error *why) {
+    cairn_cli_note("note: %s: %s; it was read once more, and was right", key, why->message);
+}
+
+/* The server has proven them; they are proven again here, since a proxy may stand between. */
+static enum cairn_code get_from_server(void *owner, enum cairn_document document, const char *key,
+                                       bool again, struct cairn_buf *ret, struct cairn_error *err) {
+    static const char *const tails[CAIRN_DOCUMENT_COUNT] = {[CAIRN_DOCUMENT_MANIFEST] = "/manifest",
+                                                            [CAIRN_DOCUMENT_CHECKSUMS] =
+                                                                "/checksums",
+                                                            [CAIRN_DOCUMENT_LAYOUT] = "/layout"};
+    const struct cairn_cli_source *source = owner;
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    struct cairn_cli_ref ref = {.name = source->version.place.name};
+    (void)key, (void)again; /* each has a connection of its own */
+    CAIRN_ASSERT(tails[document]);
+    cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
+    CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
+    CAIRN_TRY(cairn_cli_path(&ref, tails[document], &path, err));
+    enum cairn_code code =
+        cairn_rest_bytes(rest, "GET", path.data, NULL, CAIRN_VIEW(""), NULL, ret, err);
+    return code == CAIRN_NOT_FOUND ? cairn_within(err, CAIRN_DELETED, "deleted meanwhile") : code;
+}
+
+static enum cairn_code load_documents(struct cairn_cli_source *source, unsigned wanted,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    struct cairn_document_source from = {
+        .get = get_from_server, .tell_again = note_document_retry, .owner = source};
+    if (source->store) {
+        CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
+        from = cairn_store_documents(worker, note_document_retry);
+    }
+    return cairn_committed_load(&source->version, &from, wanted, err);
+}
+
+enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
+    struct cairn_committed *version = &source->version;
+    unsigned wanted = 0;
+    if (!version->has_digest && !version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(RECORD);
+    if (!version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(MANIFEST);
+    if (!version->checksums.size) wanted |= CAIRN_DOCUMENT_BIT(CHECKSUMS);
+    CAIRN_TRY(load_documents(source, wanted, err));
+    if (!source->store) return CAIRN_OK;
+    return cairn_store_tags_new(version->manifest.shard_count, &source->tags, err);
+}
+
+enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
+                                             struct cairn_error *err) {
+    return load_documents(source, CAIRN_DOCUMENT_BIT(LAYOUT), err);
+}
+
+/* ---- opening ---- */
+
+static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                 bool damaged_too, struct cairn_cli_source *ret,
+                                 struct cairn_error *err) {
+    struct wait_notice notice;
+    if (cli->store) start_notice(&notice, "store", cli->store);
+    enum cairn_code code = find(cli, ref, damaged_too, ret, err);
+    if (code == CAIRN_OK && !cli->store)
+        code = begin_lease(cli, &ret->version.place, &ret->held, err);
+    if (code == CAIRN_OK && !damaged_too) code = cairn_cli_source_load(ret, err);
+    if (cli->store) stop_notice(&notice);
+    if (code == CAIRN_OK) return code;
+    cairn_cli_source_release(ret);
+    return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run,
+                        ref->version[0] ? ref->version : "latest");
+}
+
+enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+    return open_once(cli, ref, true, ret, err);
+}
+
+enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = open_once(cli, ref, false, ret, &why);
+    /* Bytes that were read wrong may have chosen the wrong version (S17); with a store only. */
+    if (code == CAIRN_CORRUPT && cli->store) {
+        const struct cairn_error first = why;
+        why = (struct cairn_error){0};
+        code = open_once(cli, ref, false, ret, &why);
+        if (!code) cairn_cli_note("note: %s; it was read once more, and was right", first.message);
+    }
+    return cairn_cli_pass_on(&why, code, err);
+}
+
+void cairn_cli_source_release(struct cairn_cli_source *source) {
+    end_lease(source->held);
+    cairn_committed_release(&source->version);
+    cairn_store_tags_free(source->tags);
+    cairn_store_free(source->store);
+    *source = (struct cairn_cli_source){0};
+}
+
+enum cairn_code cairn_cli_source_use(
+    const struct cairn_cli *cli,
+    enum cairn_code (*open)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                            struct cairn_cli_source *ret, struct cairn_error *err),
+    enum cairn_code (*work)(struct cairn_cli_source *source, struct cairn_error *err),
+    struct cairn_error *err) {
+    struct cairn_cli_ref ref;
+    struct cairn_cli_source source;
+    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+    CAIRN_TRY(open(cli, &ref, &source, err));
+    enum cairn_code code = work(&source, err);
+    cairn_cli_source_release(&source);
+    return code;
+}
+
+/* ---- reading ---- */
+
+enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,
+                                     struct cairn_cli_reader **ret, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(cli_reader) reader = calloc(1, sizeof *reader);
+    if (!reader) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a reader");
+    reader->source = source;
+    if (source->store)
+        CAIRN_TRY(cairn_store_worker_new(source->store, &reader->worker, err));
+    else
+        CAIRN_TRY(cairn_cli_connect(source->cli, &reader->rest, err));
+    *ret = CAIRN_TAKE(reader);
+    return CAIRN_OK;
+}
+
+void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
+    if (!reader) return;
+    if (reader->rest) cairn_rest_free(reader->rest);
+    if (reader->worker) cairn_store_worker_free(reader->worker);
+    cairn_buf_release(&reader->path);
+    free(reader);
+}
+
+/* Slashes as they are: proxies refuse %2F, decode it, or encode its % once more. */
+static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *name,
+                                  struct cairn_error *err) {
+    struct cairn_cli_ref ref = {.name = reader->source->version.place.name};
+    cairn_text_copy(ref.version, sizeof ref.version, reader->source->version.manifest.id.text);
+    CAIRN_TRY(cairn_cli_path(&ref, "/shards/", &reader->path, err));
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(name), true, &reader->path, err));
+    return cairn_buf_append_text(&reader->path, "/data", err);
+}
+
+static enum cairn_code named(const struct cairn_cli_source *source,
+                             const struct cairn_manifest_shard *shard, enum cairn_code code,
+                             struct cairn_error *err) {
+    if (code == CAIRN_OK) return CAIRN_OK;
+    return cairn_within(err, code, "run %s/%s step %llu shard %s",
+                        source->version.place.name.project, source->version.place.name.run,
+                        (unsigned long long)source->version.place.step, shard->name);
+}
+
+/* Whole blocks that are being read. */
+struct piece {
+    struct cairn_cli_reader *reader;
+    const struct cairn_manifest_shard *shard;
+    uint64_t offset;
+    void *into;
+    size_t size;
+};
+
+static const void *checksums_of(const struct piece *piece) {
+    uint64_t block = piece->shard->first_block + piece->offset / CAIRN_BLOCK_BYTES;
+    return piece->reader->source->version.checksums.data + 4 * block;
+}
+
+static void tell_again(void *owner, const struct cairn_error *why) {
+    const struct piece *piece = owner;
+    struct cairn_error cause = *why;
+    (void)named(piece->reader->source, piece->shard, why->code, &cause);
+    cairn_cli_note("note: %s; reading it once more", cause.message);
+}
+
+static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *err) {
+    const struct cairn_cli_source *source = piece->reader->source;
+    struct cairn_key key;
+    cairn_key_shard(&source->version.place, cairn_view_of(piece->shard->name), &key);
+    struct cairn_store_range range = {.request = {.key = key.text,
+                                                  .offset = piece->offset,
+                                                  .length = piece->size,
+                                                  .into = piece->into},
+                                      .tags = source->tags,
+                                      .object =
+                                          (size_t)(piece->shard - source->version.manifest.shards),
+                                      .object_bytes = piece->shard->size_bytes,
+                                      .checksums = checksums_of(piece)};
+    return cairn_store_range_read(&range, piece->reader->worker, tell_again, piece, err);
+}
+
+static enum cairn_code request_range(struct piece *piece, struct cairn_error *err) {
+    struct cairn_cli_reader *reader = piece->reader;
+    CAIRN_TRY(shard_path(reader, piece->shard->name, err));
+    CAIRN_TRY(cairn_rest_range(reader->rest, reader->path.data, piece->offset, piece->into,
+                               piece->size, err));
+    struct cairn_view bytes = {piece->into, piece->size};
+    return cairn_store_blocks_check(checksums_of(piece), piece->offset, bytes, err);
+}
+
+/* The server reads damaged blocks twice before it answers with an error. A difference that
+ * only this process sees arose on the way, so the range is read once more, over
+ * another connection. */
+static enum cairn_code request_range_twice(struct piece *piece, struct cairn_error *err) {
+    struct cairn_cli_reader *reader = piece->reader;
+    enum cairn_code code = request_range(piece, err);
+    if (code != CAIRN_CORRUPT || err->http_status >= 400) return code;
+    struct cairn_rest *other = NULL;
+    const struct cairn_error first = *err;
+    CAIRN_TRY(cairn_cli_connect(reader->source->cli, &other, err));
+    cairn_rest_free(reader->rest);
+    reader->rest = other;
+    code = request_range(piece, err);
+    if (!code) tell_again(piece, &first);
+    return code;
+}
+
+/* Damage that the server finds after it has begun to answer breaks the connection; before that, its
+ * answer names the damage. So a range whose answer broke is requested once more in short ones. */
+static enum cairn_code read_from_server(struct piece *piece, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = request_range_twice(piece, &why);
+    bool cut = code == CAIRN_UNAVAILABLE && why.http_status < 400;
+    if (cut && piece->size > SERVER_CHUNK_BYTES) {
+        code = CAIRN_OK;
+        for (size_t at = 0; code == CAIRN_OK && at < piece->size; at += SERVER_CHUNK_BYTES) {
+            size_t size = cairn_min_u64(SERVER_CHUNK_BYTES, piece->size - at);
+            struct piece part = {piece->reader, piece->shard, piece->offset + at,
+                                 (uint8_t *)piece->into + at, size};
+            code = request_range_twice(&part, &why);
+        }
+    }
+    return cairn_cli_pass_on(&why, code, err);
+}
+
+enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
+                               const struct cairn_manifest_shard *shard, uint64_t offset,
+                               void *into, size_t size, struct cairn_error *err) {
+    CAIRN_ASSERT(offset % CAIRN_BLOCK_BYTES == 0);
+    CAIRN_ASSERT(offset + size <= shard->size_bytes);
+    struct piece piece = {reader, shard, offset, into, size};
+    enum cairn_code code =
+        reader->worker ? read_from_store(&piece, err) : read_from_server(&piece, err);
+    return named(reader->source, shard, code, err);
+}
+
+static enum cairn_code stat_in_store(struct cairn_cli_reader *reader,
+                                     const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
+                                     struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_shard(&reader->source->version.place, cairn_view_of(shard->name), &key);
+    struct cairn_store_request request = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(reader->worker, &request, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_within(err, CAIRN_CORRUPT, "the stored object is missing");
+    if (code == CAIRN_OK) *ret_bytes = request.object_bytes;
+    return code;
+}
+
+/* Length of the stored object, without reading it (HEAD). */
+static enum cairn_code stat_shard(struct cairn_cli_reader *reader,
+                                  const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
+                                  struct cairn_error *err) {
+    if (reader->worker)
+        return named(reader->source, shard, stat_in_store(reader, shard, ret_bytes, err), err);
+    /* Through the server the last block proves both presence and length. */
+    *ret_bytes = shard->size_bytes;
+    if (!shard->size_bytes) return CAIRN_OK;
+    uint64_t offset = (shard->size_bytes - 1) / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+    CAIRN_AUTO_HEAP void *block = malloc(CAIRN_BLOCK_BYTES);
+    if (!block) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for one block");
+    return cairn_cli_read(reader, shard, offset, block, (size_t)(shard->size_bytes - offset), err);
+}
+
+/* ---- fetch ---- */
+
+/* Threads take the next piece of the next shard until none is left. */
+
+/* Enough that while some write their piece (8 MiB each), others wait for the store. */
+#define WORKERS_DEFAULT 8
+#define WORKERS_MAX 64
+
+struct job {
+    struct cairn_cli_fetch *fetch;
+    struct cairn_lock lock;
+    struct {
+        size_t shard;          /* position in fetch->shards */
+        uint64_t offset;       /* next piece of it */
+        bool *bad;             /* one per position: named once */
+        bool stop;             /* an error that is not about one shard's bytes */
+        uint64_t taken, ended; /* pieces: equal when every thread has ended */
+        enum cairn_code code;
+        struct cairn_error error;
+    } locked;
+};
+struct task {
+    size_t position;
+    const struct cairn_manifest_shard *shard;
+    uint64_t offset;
+    size_t size;
+};
+
+static bool next_piece(struct job *job, struct task *ret) {
+    const struct cairn_cli_fetch *fetch = job->fetch;
+    CAIRN_HOLD(&job->lock);
+    for (; !job->locked.stop && job->locked.shard < fetch->shard_count;
+         job->locked.shard++, job->locked.offset = 0) {
+        size_t position = job->locked.shard;
+        const struct cairn_manifest_shard *shard =
+            &fetch->source->version.manifest.shards[fetch->shards[position]];
+        uint64_t offset = job->locked.offset;
+        bool first = offset == 0;
+        bool over = fetch->stat_only || !shard->size_bytes ? !first : offset >= shard->size_bytes;
+        if (over || job->locked.bad[position]) continue;
+        uint64_t size = cairn_min_u64(CAIRN_CLI_PIECE_BYTES, shard->size_bytes - offset);
+        *ret = (struct task){position, shard, offset, (size_t)size};
+        job->locked.offset += size ? size : 1;
+        if (fetch->stat_only) job->locked.offset = UINT64_MAX;
+        job->locked.taken++;
+        return true;
+    }
+    return false;
+}
+
+static void note_failure(struct job *job, const struct task *piece, enum cairn_code code,
+                         const struct cairn_error *why) {
+    CAIRN_HOLD(&job->lock);
+    if (job->locked.code == CAIRN_OK || job->locked.code == CAIRN_CORRUPT) {
+        if (job->locked.code == CAIRN_OK || code != CAIRN_CORRUPT) {
+            job->locked.code = code;
+            job->locked.error = *why;
+        }
+    }
+    if (code != CAIRN_CORRUPT || !piece) job->locked.stop = true;
+    if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
+        job->locked.bad[piece->position] = true;
+        job->fetch->bad_shards++;
+        cairn_cli_note("bad: %s", why->message);
+        if (job->fetch->bad)
+            job->fetch->bad(job->fetch->owner, job->fetch->shards[piece->position], why->message);
+    }
+}
+
+static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *reader,
+                                   const struct task *piece, void *memory,
+                                   struct cairn_error *err) {
+    struct cairn_cli_fetch *fetch = job->fetch;
+    bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
+    if (fetch->have && piece->size &&
+        fetch->have(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
+                    piece->size)) {
+        cairn_cli_meter_add(&fetch->meter, piece->size, last);
+        return CAIRN_OK;
+    }
+    if (fetch->stat_only) {
+        uint64_t found = 0;
+        CAIRN_TRY(stat_shard(reader, piece->shard, &found, err));
+        if (found != piece->shard->size_bytes)
+            return cairn_fail(
+                err, CAIRN_CORRUPT,
+                "run %s/%s step %llu shard %s: the object has %llu bytes, expected %llu",
+                fetch->source->version.place.name.project, fetch->source->version.place.name.run,
+                (unsigned long long)fetch->source->version.place.step, piece->shard->name,
+                (unsigned long long)found, (unsigned long long)piece->shard->size_bytes);
+    } else if (piece->size) {
+        CAIRN_TRY(cairn_cli_read(reader, piece->shard, piece->offset, memory, piece->size, err));
+    } else {
+        uint64_t found = 0;
+        CAIRN_TRY(stat_shard(reader, piece->shard, &found, err));
+    }
+    if (fetch->sink)
+        CAIRN_TRY(fetch->sink(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
+                              piece->size, err));
+    cairn_cli_meter_add(&fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
+                        last);
+    return CAIRN_OK;
+}
+
+static void count_end(struct job *job) {
+    CAIRN_HOLD(&job->lock);
+    job->locked.ended++;
+}
+
+static void *work(void *argument) {
+    struct job *job = argument;
+    struct cairn_error err = {0};
+    CAIRN_AUTO_PTR(cli_reader) reader = NULL;
+    enum cairn_code code = cairn_cli_reader_new(job->fetch->source, &reader, &err);
+    void *memory = cairn_pages_map(CAIRN_CLI_PIECE_BYTES);
+    if (code == CAIRN_OK && !memory)
+        code = cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for one piece");
+    if (code != CAIRN_OK) note_failure(job, NULL, code, &err);
+    struct task piece;
+    while (code == CAIRN_OK && next_piece(job, &piece)) {
+        enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
+        if (result != CAIRN_OK) note_failure(job, &piece, result, &err);
+        count_end(job);
+    }
+    cairn_pages_unmap(memory, CAIRN_CLI_PIECE_BYTES);
+    return NULL;
+}
+
+/* ---- the whole ---- */
+
+enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
+                                       bool (*wants)(const void *owner, uint32_t index,
+                                                     const struct cairn_manifest_shard *shard),
+                                       const void *owner, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &fetch->source->version.manifest;
+    fetch->shards = calloc(manifest->shard_count + 1, sizeof *fetch->shards);
+    if (!fetch->shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        if (!wants(owner, i, &manifest->shards[i])) continue;
+        fetch->shards[fetch->shard_count++] = i;
+        fetch->total_bytes += manifest->shards[i].size_bytes;
+    }
+    return CAIRN_OK;
+}
+
+void cairn_cli_fetch_release(struct cairn_cli_fetch *fetch) {
+    free(fetch->shards);
+    fetch->shards = NULL;
+}
+
+static uint32_t workers_of(const struct cairn_cli_fetch *fetch) {
+    uint64_t workers = fetch->source->cli->workers;
+    if (fetch->one_worker) return 1;
+    return workers ? (uint32_t)cairn_min_u64(workers, WORKERS_MAX) : WORKERS_DEFAULT;
+}
+
+enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+    const struct cairn_version_place *place = &fetch->source->version.place;
+    struct job job = {.fetch = fetch};
+    pthread_t threads[WORKERS_MAX];
+    uint32_t workers = workers_of(fetch), started = 0;
+    char title[320];
+    CAIRN_AUTO_HEAP bool *bad = calloc(fetch->shard_count + 1, sizeof *bad);
+    if (!bad) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
+    job.locked.bad = bad;
+    fetch->bad_shards = 0;
+    snprintf(title, sizeof title, "%s %s/%s@%llu", fetch->verb, place->name.project,
+             place->name.run, (unsigned long long)place->step);
+    cairn_cli_meter_init(&fetch->meter, fetch->source->cli, title, fetch->total_bytes,
+                         fetch->shard_count);
+    cairn_lock_init(&job.lock, CAIRN_LOCK_client_session);
+    while (started < workers && !pthread_create(&threads[started], NULL, work, &job)) started++;
+    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    cairn_lock_release(&job.lock);
+    CAIRN_ASSERT(job.locked.ended == job.locked.taken);
+    CAIRN_ASSERT(!started || job.locked.stop || job.locked.shard == fetch->shard_count);
+    CAIRN_ASSERT(fetch->bad_shards <= fetch->shard_count);
+    if (!started) job.locked.code = CAIRN_NO_MEMORY;
+    cairn_cli_meter_end(&fetch->meter, job.locked.code == CAIRN_OK);
+    if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
+    if (job.locked.code != CAIRN_OK && err) *err = job.locked.error;
+    return job.locked.code;
+}

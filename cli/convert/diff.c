@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cairn diff: which shards and tensors of two checkpoints differ, by what is known of them; or
+ * which elements, and by how much.
+ *
+ * Promise: 1   by what is known: every shard and every tensor of either side is the same, different
+ *              (by which fields) or in one alone. Shards are the same where size, checksum, rank
+ *              and kind of content are; tensors where type, shape, kind and whose alias they are.
+ *              A version that is not committed is CAIRN_NOT_COMMITTED: its list is not whole.
+ *          2   by values: every name of either side is in the result: in one alone, of another
+ *              shape or type, or compared element by element. Of one element type an element
+ *              differs where its bytes do; of two float types where its value does.
+ *          3   memory is workers * 4 windows of at most 8 MiB.
+ * Limits:  1,000,000 shards and as many tensors a side, in memory.
+ */
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/dtype.h"
+#include "cli/convert/inside.h"
+#include "cli/shell/output.h"
+#include "common/memory.h"
+#include "common/text.h"
+#include "formats/assembly.h"
+#include "formats/convert.h"
+
+enum verdict {
+    CAIRN_CLI_SAME,
+    CAIRN_CLI_DIFFERS,
+    CAIRN_CLI_OTHER_SHAPE,
+    CAIRN_CLI_OTHER_TYPE, /* and their values cannot be compared */
+    CAIRN_CLI_ONLY_A,
+    CAIRN_CLI_ONLY_B
+};
+struct pair {
+    const struct cairn_assembly_tensor *a, *b; /* NULL: not on that side */
+    enum verdict verdict;
+    uint64_t elements, differing;
+    bool measured;  /* largest is known: the elements are numbers */
+    double largest; /* difference of two elements; NaN counts as differing alone */
+};
+struct comparison {
+    const struct cairn_cli *cli;
+    const struct cairn_assembly *a, *b;
+    const char *only; /* a pattern of names, or NULL */
+    /* By _run; owned, by name. */
+    struct pair *pairs;
+    size_t count;
+};
+
+/* ---- by values: names of both sides merged, then windows of pairs by several threads ---- */
+
+#define WINDOW_ELEMENTS (UINT64_C(1) << 20)
+#define ELEMENT_BYTES_MAX 16
+#define WINDOW_BYTES (WINDOW_ELEMENTS * ELEMENT_BYTES_MAX)
+
+struct job {
+    struct comparison *compare;
+    struct cairn_cli_meter meter;
+    struct cairn_cli_workers workers;
+    struct { /* by the lock of the workers */
+        size_t pair;
+        uint64_t element; /* of the pair, the next window */
+    } locked;
+};
+/* What one worker has in hand. */
+struct hand {
+    char *a, *b;   /* bytes as they are stored */
+    float *x, *y;  /* the same as fp32 */
+    uint64_t size; /* elements */
+};
+
+static const struct cairn_assembly_tensor *bytes_of(const struct cairn_assembly *assembly,
+                                                    const struct cairn_assembly_tensor *tensor) {
+    return tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS ? tensor
+                                                       : &assembly->tensors[tensor->alias_of];
+}
+
+/* Elements of less than a byte are compared by bytes. */
+static uint64_t width_of(unsigned dtype) {
+    unsigned bits = cairn_dtype_bits(dtype);
+    return bits < 8 ? 1 : bits / 8;
+}
+
+/* ---- names ---- */
+
+static int by_name(const void *a, const void *b) {
+    const struct cairn_assembly_tensor *x = *(const struct cairn_assembly_tensor *const *)a;
+    const struct cairn_assembly_tensor *y = *(const struct cairn_assembly_tensor *const *)b;
+    return strcmp(x->name, y->name);
+}
+
+static enum cairn_code sort_names(const struct cairn_assembly *assembly, const char *only,
+                                  const struct cairn_assembly_tensor ***ret, size_t *ret_count,
+                                  struct cairn_error *err) {
+    const struct cairn_assembly_tensor **sorted =
+        calloc(assembly->tensor_count + 1, sizeof *sorted);
+    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names of tensors");
+    *ret = sorted;
+    *ret_count = 0;
+    for (size_t i = 0; i < assembly->tensor_count; i++)
+        if (!only || fnmatch(only, assembly->tensors[i].name, 0) == 0)
+            sorted[(*ret_count)++] = &assembly->tensors[i];
+    if (*ret_count) qsort(sorted, *ret_count, sizeof *sorted, by_name);
+    return CAIRN_OK;
+}
+
+static bool same_shape(const struct cairn_assembly_tensor *a,
+                       const struct cairn_assembly_tensor *b) {
+    return a->dimension_count == b->dimension_count &&
+           memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) == 0;
+}
+
+static void judge(struct pair *pair) {
+    if (!pair->a || !pair->b)
+        pair->verdict = pair->a ? CAIRN_CLI_ONLY_A : CAIRN_CLI_ONLY_B;
+    else if (!same_shape(pair->a, pair->b))
+        pair->verdict = CAIRN_CLI_OTHER_SHAPE;
+    else if (pair->a->dtype != pair->b->dtype &&
+             !(cairn_convertible(pair->a->dtype, CAIRN_DTYPE_F32) &&
+               cairn_convertible(pair->b->dtype, CAIRN_DTYPE_F32)))
+        pair->verdict = CAIRN_CLI_OTHER_TYPE;
+    else
+        pair->elements = pair->a->size_bytes / width_of(pair->a->dtype);
+}
+
+static enum cairn_code merge_names(struct comparison *compare, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP const struct cairn_assembly_tensor **a = NULL, **b = NULL;
+    size_t a_count = 0, b_count = 0;
+    CAIRN_TRY(sort_names(compare->a, compare->only, &a, &a_count, err));
+    CAIRN_TRY(sort_names(compare->b, compare->only, &b, &b_count, err));
+    compare->pairs = calloc(a_count + b_count + 1, sizeof *compare->pairs);
+    if (!compare->pairs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors");
+    for (size_t i = 0, j = 0; i < a_count || j < b_count;) {
+        struct pair *pair = &compare->pairs[compare->count++];
+        int order = i == a_count ? 1 : j == b_count ? -1 : strcmp(a[i]->name, b[j]->name);
+        if (order <= 0) pair->a = a[i++];
+        if (order >= 0) pair->b = b[j++];
+        judge(pair);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- one window ---- */
+
+/* An integer's value; false: the type is none. */
+static bool integer_at(unsigned dtype, const void *bytes, uint64_t i, double *ret) {
+    switch (dtype) {
+    case CAIRN_DTYPE_BOOL:
+    case CAIRN_DTYPE_U8:
+        *ret = ((const uint8_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_I8:
+        *ret = ((const int8_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_U16:
+        *ret = ((const uint16_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_I16:
+        *ret = ((const int16_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_U32:
+        *ret = ((const uint32_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_I32:
+        *ret = ((const int32_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_U64:
+        *ret = (double)((const uint64_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_I64:
+        *ret = (double)((const int64_t *)bytes)[i];
+        return true;
+    case CAIRN_DTYPE_F64:
+        *ret = ((const double *)bytes)[i];
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void note_distance(struct pair *sum, double x, double y) {
+    double distance = fabs(x - y);
+    sum->measured = true;
+    if (distance > sum->largest) sum->largest = distance;
+}
+
+/* Of one type: an element differs where its bytes do. */
+static void compare_alike(const struct hand *hand, unsigned dtype, struct pair *sum) {
+    uint64_t width = width_of(dtype);
+    if (memcmp(hand->a, hand->b, (size_t)(hand->size * width)) == 0) return;
+    bool floats = dtype != CAIRN_DTYPE_F64 && cairn_convertible(dtype, CAIRN_DTYPE_F32);
+    if (floats) {
+        cairn_convert(dtype, hand->a, CAIRN_DTYPE_F32, hand->x, (size_t)hand->size);
+        cairn_convert(dtype, hand->b, CAIRN_DTYPE_F32, hand->y, (size_t)hand->size);
+    }
+    for (uint64_t i = 0; i < hand->size; i++) {
+        double x, y;
+        if (memcmp(hand->a + i * width, hand->b + i * width, (size_t)width) == 0) continue;
+        sum->differing++;
+        if (floats)
+            note_distance(sum, (double)hand->x[i], (double)hand->y[i]);
+        else if (integer_at(dtype, hand->a, i, &x) && integer_at(dtype, hand->b, i, &y))
+            note_distance(sum, x, y);
+    }
+}
+
+static void compare_values(const struct hand *hand, unsigned a, unsigned b, struct pair *sum) {
+    cairn_convert(a, hand->a, CAIRN_DTYPE_F32, hand->x, (size_t)hand->size);
+    cairn_convert(b, hand->b, CAIRN_DTYPE_F32, hand->y, (size_t)hand->size);
+    for (uint64_t i = 0; i < hand->size; i++) {
+        float x = hand->x[i], y = hand->y[i];
+        if (x == y || (isnan(x) && isnan(y))) continue;
+        sum->differing++;
+        note_distance(sum, (double)x, (double)y);
+    }
+}
+
+static enum cairn_code compare_window(struct job *job, const struct pair *pair, uint64_t element,
+                                      struct hand *hand, struct pair *sum,
+                                      struct cairn_error *err) {
+    const struct comparison *compare = job->compare;
+    uint64_t a = width_of(pair->a->dtype), b = width_of(pair->b->dtype);
+    hand->size = cairn_min_u64(WINDOW_ELEMENTS, pair->elements - element);
+    enum cairn_code code = cairn_assembly_read(compare->a, bytes_of(compare->a, pair->a),
+                                               element * a, hand->a, hand->size * a, err);
+    if (code == CAIRN_OK)
+        code = cairn_assembly_read(compare->b, bytes_of(compare->b, pair->b), element * b, hand->b,
+                                   hand->size * b, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "%s", cairn_short(pair->a->name).text);
+    if (pair->a->dtype == pair->b->dtype)
+        compare_alike(hand, pair->a->dtype, sum);
+    else
+        compare_values(hand, pair->a->dtype, pair->b->dtype, sum);
+    return CAIRN_OK;
+}
+
+/* ---- workers ---- */
+
+static bool next_window(struct job *job, struct pair **ret, uint64_t *ret_element) {
+    CAIRN_HOLD(&job->workers.lock);
+    while (job->workers.locked.code == CAIRN_OK && job->locked.pair < job->compare->count) {
+        *ret = &job->compare->pairs[job->locked.pair];
+        *ret_element = job->locked.element;
+        job->locked.element += WINDOW_ELEMENTS;
+        if (*ret_element < (*ret)->elements) {
+            cairn_cli_workers_take_locked(&job->workers);
+            return true;
+        }
+        job->locked.pair++;
+        job->locked.element = 0;
+    }
+    return false;
+}
+
+static void note_sum(struct job *job, struct pair *pair, const struct pair *sum) {
+    CAIRN_HOLD(&job->workers.lock);
+    pair->differing += sum->differing;
+    pair->measured |= sum->measured;
+    if (sum->largest > pair->largest) pair->largest = sum->largest;
+    if (pair->differing) pair->verdict = CAIRN_CLI_DIFFERS;
+}
+
+static void *work(void *argument) {
+    struct job *job = argument;
+    struct cairn_error err = {0};
+    struct pair *pair;
+    uint64_t element;
+    struct hand hand = {.a = cairn_pages_map(WINDOW_BYTES),
+                        .b = cairn_pages_map(WINDOW_BYTES),
+                        .x = cairn_pages_map(WINDOW_ELEMENTS * sizeof(float)),
+                        .y = cairn_pages_map(WINDOW_ELEMENTS * sizeof(float))};
+    enum cairn_code code = hand.a && hand.b && hand.x && hand.y
+                               ? CAIRN_OK
+                               : cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for a window");
+    while (code == CAIRN_OK && next_window(job, &pair, &element)) {
+        struct pair sum = {0};
+        code = compare_window(job, pair, element, &hand, &sum, &err);
+        if (code != CAIRN_OK) break;
+        note_sum(job, pair, &sum);
+        cairn_cli_workers_done(&job->workers);
+        cairn_cli_meter_add(&job->meter, hand.size * width_of(pair->a->dtype),
+                            element + hand.size == pair->elements);
+    }
+    if (code != CAIRN_OK) cairn_cli_workers_failed(&job->workers, code, &err);
+    cairn_pages_unmap(hand.a, WINDOW_BYTES);
+    cairn_pages_unmap(hand.b, WINDOW_BYTES);
+    cairn_pages_unmap(hand.x, WINDOW_ELEMENTS * sizeof(float));
+    cairn_pages_unmap(hand.y, WINDOW_ELEMENTS * sizeof(float));
+    return NULL;
+}
+
+static enum cairn_code compare_all(struct job *job, struct cairn_error *err) {
+    struct comparison *compare = job->compare;
+    uint64_t bytes = 0, items = 0;
+    for (size_t i = 0; i < compare->count; i++) {
+        if (compare->pairs[i].elements) bytes += compare->pairs[i].a->size_bytes;
+        items += compare->pairs[i].elements != 0;
+    }
+    cairn_cli_meter_init(&job->meter, compare->cli, "diff", bytes, items);
+    enum cairn_code code =
+        cairn_cli_workers_run(&job->workers, compare->cli->workers, work, job, err);
+    CAIRN_ASSERT(code || job->locked.pair == compare->count);
+    if (code == CAIRN_OK) code = cairn_assembly_settle(compare->a, err);
+    if (code == CAIRN_OK) code = cairn_assembly_settle(compare->b, err);
+    cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
+    return code;
+}
+
+static enum cairn_code compare_tensors(struct comparison *compare, struct cairn_error *err) {
+    struct job job = {.compare = compare};
+    CAIRN_TRY(merge_names(compare, err));
+    return compare_all(&job, err);
+}
+
+static void release_pairs(struct comparison *job) {
+    free(job->pairs);
+    job->pairs = NULL;
+    job->count = 0;
+}
+
+/* ---- by what is known: two lists by name, field by field ---- */
+
+#define LIST_MAX 1000000
+#define FIELDS_MAX 4
+
+struct side {
+    struct cairn_cli_stored stored;
+    struct cairn_msg_version_row version; /* of stored.version */
+};
+
+/* What of a list's items is compared. */
+static const struct list {
+    const char *one, *many;
+    const char *fields[FIELDS_MAX];
+} shard_list = {"shard", "shards", {"bytes", "crc32c", "rank", "content"}},
+  tensor_list = {"tensor", "tensors", {"dtype", "shape", "kind", "alias_of"}};
+
+/* ---- loading ---- */
+
+static enum cairn_code load_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                 const char *tail, json_t **ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    bool more = false;
+    *ret = json_array();
+    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, LIST_MAX, *ret, &more, err));
+    if (!more) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d %s", ref->version, LIST_MAX,
+                      tail + 1);
+}
+
+static enum cairn_code load_side(const struct cairn_cli *cli, const struct cairn_cli_ref *named,
+                                 struct side *ret, struct cairn_error *err) {
+    struct cairn_cli_ref ref = *named;
+    if (cli->store)
+        CAIRN_TRY(cairn_cli_stored_version(cli, &ref, &ret->stored, err));
+    else
+        CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &ret->stored.version, err));
+    CAIRN_TRY(
+        cairn_cli_reply_read(CAIRN_MESSAGE_version_row, ret->stored.version, &ret->version, err));
+    if (strcmp(ret->version.state, "committed") != 0)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s: its list of shards is not whole",
+                          ret->version.version, ret->version.state);
+    if (cli->store) return CAIRN_OK;
+    /* By its id: a step may mean another version by now. */
+    cairn_text_copy(ref.version, sizeof ref.version, ret->version.version);
+    CAIRN_TRY(load_list(cli, &ref, "/shards", &ret->stored.shards, err));
+    if (ret->version.layout) CAIRN_TRY(load_list(cli, &ref, "/tensors", &ret->stored.tensors, err));
+    return CAIRN_OK;
+}
+
+/* ---- comparing ---- */
+
+static const char *name_of(const json_t *item) {
+    const char *name = json_string_value(json_object_get(item, "name"));
+    return name ? name : "";
+}
+
+/* Null and absent are the same. */
+static bool same_field(const json_t *a, const json_t *b, const char *field) {
+    const json_t *x = json_object_get(a, field), *y = json_object_get(b, field);
+    bool none_x = !x || json_is_null(x), none_y = !y || json_is_null(y);
+    return none_x || none_y ? none_x == none_y : json_equal(x, y);
+}
+
+static json_t *picked(const json_t *item, const struct list *list) {
+    json_t *row = item ? json_object() : json_null();
+    for (size_t i = 0; item && i < FIELDS_MAX; i++) {
+        json_t *value = json_object_get(item, list->fields[i]);
+        json_object_set_new(row, list->fields[i], value ? json_incref(value) : json_null());
+    }
+    return row;
+}
+
+static void add_row(const struct list *list, const json_t *a, const json_t *b, json_t *rows) {
+    json_t *fields = json_array();
+    for (size_t i = 0; a && b && i < FIELDS_MAX; i++)
+        if (!same_field(a, b, list->fields[i]))
+            json_array_append_new(fields, json_string(list->fields[i]));
+    if (a && b && !json_array_size(fields)) {
+        json_decref(fields);
+        return;
+    }
+    const char *verdict = a && b ? "differs" : a ? "only in A" : "only in B";
+    json_array_append_new(rows, json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", name_of(a ? a : b),
+                                          "verdict", verdict, "fields", fields, "a",
+                                          picked(a, list), "b", picked(b, list)));
+}
+
+/* {"same": 3, "differ": [...]} of two lists; NULL is an empty one. */
+static json_t *compare_lists(const struct list *list, const json_t *a, const json_t *b) {
+    CAIRN_AUTO_JSON json_t *of_a = json_object(), *of_b = json_object();
+    json_t *rows = json_array(), *item = NULL;
+    size_t both = 0, only = 0;
+    for (size_t index = 0; (item = json_array_get(b, index)); index++)
+        json_object_set(of_b, name_of(item), item);
+    for (size_t index = 0; (item = json_array_get(a, index)); index++) {
+        const json_t *other = json_object_get(of_b, name_of(item));
+        json_object_set(of_a, name_of(item), item);
+        add_row(list, item, other, rows);
+        if (other) both++;
+    }
+    only = json_array_size(rows);
+    for (size_t index = 0; (item = json_array_get(b, index)); index++)
+        if (!json_object_get(of_a, name_of(item))) add_row(list, NULL, item, rows);
+    /* Of the rows before those of B alone, the ones with both sides differ. */
+    size_t differ = 0;
+    for (size_t i = 0; i < only; i++)
+        if (!json_is_null(json_object_get(json_array_get(rows, i), "b"))) differ++;
+    return json_pack("{s:I, s:o}", "same", (json_int_t)(both - differ), "differ", rows);
+}
+
+/* ---- printing ---- */
+
+static void value_text(const json_t *value, char *ret, size_t capacity) {
+    CAIRN_AUTO(buf) shown = {0};
+    if (json_is_string(value))
+        snprintf(ret, capacity, "%s", json_string_value(value));
+    else if (!value || json_is_null(value) || cairn_json_show(value, &shown, NULL))
+        snprintf(ret, capacity, "none");
+    else
+        snprintf(ret, capacity, "%s", shown.data);
+}
+
+static void print_row(const struct list *list, const json_t *row) {
+    char line[2200], x[160], y[160];
+    const json_t *field = NULL, *a = json_object_get(row, "a"), *b = json_object_get(row, "b");
+    const char *verdict = json_string_value(json_object_get(row, "verdict"));
+    size_t used = (size_t)snprintf(line, sizeof line, "%s %s: ", list->one, name_of(row));
+    if (json_is_null(a) || json_is_null(b)) {
+        const json_t *size = json_object_get(json_is_null(a) ? b : a, "bytes");
+        char text[24] = "";
+        if (size) cairn_cli_size((uint64_t)json_integer_value(size), text);
+        snprintf(line + used, sizeof line - used, "%s%s%s%s", verdict, size ? " (" : "", text,
+                 size ? ")" : "");
+    }
+    for (size_t index = 0; (field = json_array_get(json_object_get(row, "fields"), index));
+         index++) {
+        const char *name = json_string_value(field);
+        value_text(json_object_get(a, name), x, sizeof x);
+        value_text(json_object_get(b, name), y, sizeof y);
+        used = strlen(line);
+        snprintf(line + used, sizeof line - used, "%s%s %s and %s", index ? ", " : "", name, x, y);
+    }
+    cairn_cli_clean(line);
+    puts(line);
+}
+
+static void print_list(const struct list *list, const json_t *told) {
+    const json_t *row = NULL, *rows = json_object_get(told, "differ");
+    for (size_t i = 0; (row = json_array_get(rows, i)); i++) print_row(list, row);
+}
+
+static void print_sum(const struct list *list, const json_t *told, const char *before) {
+    uint64_t same = (uint64_t)json_integer_value(json_object_get(told, "same"));
+    printf("%s%s the same, %zu not", before, cairn_cli_counted(same, list->one, list->many).text,
+           json_array_size(json_object_get(told, "differ")));
+}
+
+static void print_side(const char *which, const struct side *side) {
+    char size[24];
+    cairn_cli_size(side->version.bytes, size);
+    printf("%s  %s/%s@%llu %s: %s in %s of %s\n", which, side->version.project, side->version.run,
+           (unsigned long long)side->version.step, side->version.version, size,
+           cairn_cli_counted(side->version.shards, "shard", "shards").text,
+           cairn_cli_counted(side->version.world_size, "rank", "ranks").text);
+}
+
+static enum cairn_code report_lists(const struct cairn_cli *cli, const struct side sides[2],
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shards =
+        compare_lists(&shard_list, sides[0].stored.shards, sides[1].stored.shards);
+    CAIRN_AUTO_JSON json_t *tensors =
+        compare_lists(&tensor_list, sides[0].stored.tensors, sides[1].stored.tensors);
+    bool equal = !json_array_size(json_object_get(shards, "differ")) &&
+                 !json_array_size(json_object_get(tensors, "differ"));
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:s, s:b, s:O, s:O}", "a", sides[0].version.version, "b",
+                  sides[1].version.version, "equal", equal, "shards", shards, "tensors", tensors);
+    if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a comparison");
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_reply(cli, answer, err);
+    print_side("A", &sides[0]);
+    print_side("B", &sides[1]);
+    print_list(&shard_list, shards);
+    print_list(&tensor_list, tensors);
+    print_sum(&shard_list, shards, "");
+    print_sum(&tensor_list, tensors, "; ");
+    puts("");
+    return cairn_cli_flush(err);
+}
+
+/* Prints the difference of the first two arguments, in the form of --output. */
+static enum cairn_code diff_lists(const struct cairn_cli *cli, const struct cairn_cli_ref refs[2],
+                                  struct cairn_error *err) {
+    struct side sides[2] = {{.version = {0}}};
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < 2 && code == CAIRN_OK; i++) {
+        code = load_side(cli, &refs[i], &sides[i], err);
+        if (code != CAIRN_OK) code = cairn_within(err, code, "%s", cli->arguments[i]);
+    }
+    if (code == CAIRN_OK) code = report_lists(cli, sides, err);
+    cairn_cli_stored_release(&sides[0].stored);
+    cairn_cli_stored_release(&sides[1].stored);
+    return code;
+}
+
+static const struct cairn_cli_flag diff_flags[] = {
+    {"tensors", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(tensors), 0, NULL,
+     "Read both and compare their tensors element by element."},
+    {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
+     "Only tensors whose names are like this, e.g. 'model.layers.*'."},
+    {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
+     "How DeepSpeed's tensor parallel ranks cut parameters, on each side that is a folder of it: "
+     "GLOB=RULE,...; RULE is the dimension, 0:ROWS, halves or replicated."},
+    {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
+     "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
+    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+     "Read stored versions from the store itself, without a server."},
+    {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
+     "Threads that read and compare; default 4."},
+};
+
+static const char *const verdicts[] = {
+    [CAIRN_CLI_SAME] = "same",         [CAIRN_CLI_DIFFERS] = "differs",
+    [CAIRN_CLI_OTHER_SHAPE] = "shape", [CAIRN_CLI_OTHER_TYPE] = "dtype",
+    [CAIRN_CLI_ONLY_A] = "only in A",  [CAIRN_CLI_ONLY_B] = "only in B",
+};
+
+static void type_text(const struct cairn_assembly_tensor *tensor, char *ret, size_t capacity) {
+    size_t used = (size_t)snprintf(ret, capacity, "%s", cairn_dtype_text(tensor->dtype));
+    for (unsigned d = 0; d < tensor->dimension_count && used < capacity; d++)
+        used += (size_t)snprintf(ret + used, capacity - used, "%s%llu", d ? "x" : " ",
+                                 (unsigned long long)tensor->shape[d]);
+}
+
+static void print_pair(const struct pair *pair) {
+    char name[CAIRN_TENSOR_NAME_BYTES_MAX + 1], a[192] = "", b[192] = "";
+    snprintf(name, sizeof name, "%s", (pair->a ? pair->a : pair->b)->name);
+    cairn_cli_clean(name);
+    if (pair->a) type_text(pair->a, a, sizeof a);
+    if (pair->b) type_text(pair->b, b, sizeof b);
+    if (pair->verdict != CAIRN_CLI_DIFFERS) {
+        printf("%s: %s: %s%s%s\n", name, verdicts[pair->verdict], a, *a && *b ? " and " : "", b);
+        return;
+    }
+    printf("%s: %llu of %llu elements differ", name, (unsigned long long)pair->differing,
+           (unsigned long long)pair->elements);
+    if (pair->measured) printf(", at most by %s", cairn_real(pair->largest).text);
+    printf(strcmp(a, b) ? " (%s and %s)\n" : " (%s)\n", a, b);
+}
+
+static json_t *pair_json(const struct pair *pair) {
+    const struct cairn_assembly_tensor *sides[2] = {pair->a, pair->b};
+    json_t *row = json_pack("{s:s, s:s}", "name", (pair->a ? pair->a : pair->b)->name, "verdict",
+                            verdicts[pair->verdict]);
+    for (int s = 0; s < 2; s++) {
+        json_t *side = NULL;
+        if (sides[s]) {
+            json_t *shape = json_array();
+            for (unsigned d = 0; d < sides[s]->dimension_count; d++)
+                json_array_append_new(shape, json_integer((json_int_t)sides[s]->shape[d]));
+            side =
+                json_pack("{s:s, s:o}", "dtype", cairn_dtype_text(sides[s]->dtype), "shape", shape);
+        }
+        json_object_set_new(row, s ? "b" : "a", side ? side : json_null());
+    }
+    bool differs = pair->verdict == CAIRN_CLI_DIFFERS;
+    json_object_set_new(row, "elements", json_integer((json_int_t)pair->elements));
+    json_object_set_new(row, "differing", json_integer((json_int_t)pair->differing));
+    json_object_set_new(row, "largest",
+                        differs && pair->measured ? json_real(pair->largest) : json_null());
+    return row;
+}
+
+static enum cairn_code report_tensors(const struct cairn_cli *cli, const struct comparison *job,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *rows = json_array();
+    size_t same = 0;
+    for (size_t i = 0; i < job->count; i++) {
+        if (job->pairs[i].verdict == CAIRN_CLI_SAME)
+            same++;
+        else if (cli->output == CAIRN_CLI_TABLE)
+            print_pair(&job->pairs[i]);
+        else
+            json_array_append_new(rows, pair_json(&job->pairs[i]));
+    }
+    if (cli->output == CAIRN_CLI_TABLE) {
+        printf("%s the same, %zu not\n", cairn_cli_counted(same, "tensor is", "tensors are").text,
+               job->count - same);
+        return cairn_cli_flush(err);
+    }
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:s, s:b, s:I, s:O}", "a", cli->arguments[0], "b", cli->arguments[1],
+                  "equal", same == job->count, "same", (json_int_t)same, "differ", rows);
+    if (!answer) return cairn_fail(err, CAIRN_INVALID, "a path is not UTF-8");
+    return cairn_cli_print_reply(cli, answer, err);
+}
+
+/* With rules one side at least must be what they are about; the other may be what came of it. */
+static enum cairn_code check_rules(const struct cairn_cli *cli, const struct cairn_cli_weights *a,
+                                   const struct cairn_cli_weights *b, struct cairn_error *err) {
+    if (!cli->tp_rules || cairn_cli_weights_takes_rules(a) || cairn_cli_weights_takes_rules(b))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "--tp-rule is for DeepSpeed's files, and these are %s and %s", a->format,
+                      b->format);
+}
+
+static enum cairn_code diff_tensors(struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_weights a, b;
+    cli->tp_rules_of_any = true;
+    CAIRN_TRY(cairn_cli_interrupt_says("\ncairn diff: interrupted\n", err));
+    CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], true, &a, err));
+    enum cairn_code code = cairn_cli_weights_open(cli, cli->arguments[1], true, &b, err);
+    if (code == CAIRN_OK) {
+        struct comparison job = {.cli = cli, .a = &a.assembly, .b = &b.assembly, .only = cli->only};
+        code = check_rules(cli, &a, &b, err);
+        if (code == CAIRN_OK) code = compare_tensors(&job, err);
+        if (code == CAIRN_OK) code = report_tensors(cli, &job, err);
+        release_pairs(&job);
+        cairn_cli_weights_release(&b);
+    }
+    cairn_cli_weights_release(&a);
+    return code;
+}
+
+/* What is known of two stored checkpoints needs no byte of them; files are read. */
+static enum cairn_code run_diff(struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_ref sides[2];
+    bool stored = cairn_cli_weights_is_stored(cli, cli->arguments[0], &sides[0]) &&
+                  cairn_cli_weights_is_stored(cli, cli->arguments[1], &sides[1]);
+    bool values = cli->tensors || cli->only || cli->tp_rules || cli->workers;
+    if (values || !stored) return diff_tensors(cli, err);
+    return diff_lists(cli, sides, err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_diff = {
+    .name = "diff",
+    .synopsis = "cairn diff [flags] A B",
+    .purpose = "Which shards and tensors of two checkpoints differ, and by how much.",
+    .examples = "  cairn diff llm/7b@1000 llm/7b@1200     (shapes, checksums; reads no bytes)\n"
+                "  cairn diff --tensors llm/7b@1000 llm/7b@1200\n"
+                "  cairn diff --tensors model.pt model.safetensors --only 'encoder.*'\n",
+    CAIRN_CLI_FLAGS(diff_flags),
+    CAIRN_CLI_ARGUMENTS(2, 2),
+    .takes_paths = true,
+    .run = run_diff,
+};

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export_folder: the files of an export in a folder.
+ *
+ * Promise: 1   a file is written under a name that ends in .part, and gets its own by link() when
+ *              all of them are on the disk: one that looks whole and is not never has its name.
+ *          2   the log `.cairn-export` names source and files by digests. One of another source, or
+ *              of other arguments, is CAIRN_CONFLICT with the way out, and nothing is changed. A
+ *              log that is cut or of another form counts as none.
+ *          3   a window is noted in the log after it was written, with its CRC32C; what is there
+ *              still is compared before it is believed.
+ * Limits:  one export into a folder at a time, by a lock of the log.
+ * Threads: has_window and note_window from any, of different windows; the others one owner.
+ */
+#include "cli/convert/inside.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/shell/output.h"
+#include "common/crc.h"
+#include "common/file.h"
+
+/* ---- the folder ---- */
+
+#define NAME CAIRN_CLI_EXPORT_LOG
+#define LOCK_TRIES_MAX 100 /* each is lost to another export that began and ended meanwhile */
+
+struct head {
+    char form[16];
+    struct cairn_cli_export_identity identity;
+    uint64_t window_count;
+};
+static const char form[16] = "cairn-export 1\n";
+
+/* Zeros where nothing was noted. */
+struct window_note {
+    uint32_t crc32c, inverse;
+};
+struct export_log {
+    int fd;                      /* -1: not open */
+    bool resumed;                /* an earlier export left it */
+    struct window_note *windows; /* as the earlier export noted them */
+};
+
+static off_t place_of(uint64_t window) {
+    return (off_t)(sizeof(struct head) + window * sizeof(struct window_note));
+}
+
+/* Fewer bytes at the file's end; the rest stays zeros. */
+static bool read_all(int fd, void *into, size_t size, off_t offset, size_t *ret_size) {
+    for (*ret_size = 0; *ret_size < size;) {
+        ssize_t got =
+            pread(fd, (char *)into + *ret_size, size - *ret_size, offset + (off_t)*ret_size);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return false;
+        if (got == 0) return true;
+        *ret_size += (size_t)got;
+    }
+    return true;
+}
+
+static enum cairn_code write_all(int fd, const void *from, size_t size, off_t offset,
+                                 struct cairn_error *err) {
+    while (size) {
+        ssize_t put = pwrite(fd, from, size, offset);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return cairn_fail_errno(err, NAME);
+        from = (const char *)from + put;
+        size -= (size_t)put;
+        offset += put;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_export_identity_check(const struct cairn_cli_export_identity *found,
+                                                const struct cairn_cli_export_identity *wanted,
+                                                const char *place, const char *way_out,
+                                                struct cairn_error *err) {
+    const char *what = NULL;
+    if (memcmp(found->source, wanted->source, sizeof found->source) != 0)
+        what = "from another source";
+    else if (memcmp(found->plan, wanted->plan, sizeof found->plan) != 0)
+        what = "with other arguments";
+    if (!what) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%s holds an export %s that was interrupted: give its command again to go "
+                      "on, name another folder, or remove %s/" NAME " and %s",
+                      place, what, place, way_out);
+}
+
+static enum cairn_code load(struct export_log *log, const struct head *wanted, const char *folder,
+                            struct cairn_error *err) {
+    struct head found = {0};
+    size_t size, bytes = (size_t)wanted->window_count * sizeof *log->windows;
+    if (!read_all(log->fd, &found, sizeof found, 0, &size)) return cairn_fail_errno(err, NAME);
+    if (size == sizeof found && memcmp(found.form, form, sizeof form) == 0) {
+        log->resumed = true;
+        CAIRN_TRY(cairn_cli_export_identity_check(&found.identity, &wanted->identity, folder,
+                                                  "the files that end in .part", err));
+        if (found.window_count != wanted->window_count)
+            return cairn_fail(err, CAIRN_CORRUPT, "%s/" NAME ": its windows are not the plan's",
+                              folder);
+        log->windows = calloc(wanted->window_count + 1, sizeof *log->windows);
+        if (!log->windows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " NAME);
+        if (!read_all(log->fd, log->windows, bytes, place_of(0), &size))
+            return cairn_fail_errno(err, NAME);
+        return CAIRN_OK;
+    }
+    if (ftruncate(log->fd, 0) != 0) return cairn_fail_errno(err, NAME);
+    return write_all(log->fd, wanted, sizeof *wanted, 0, err);
+}
+
+/* CAIRN_NOT_FOUND: the export that held it has ended meanwhile, and removed it. */
+static enum cairn_code open_once(int folder_fd, const char *folder, struct export_log *log,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = openat(folder_fd, NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat status;
+    if (fd < 0) return cairn_fail_errno(err, "%s/" NAME, folder);
+    CAIRN_TRY(cairn_file_lock_entry(folder_fd, NAME, fd, err));
+    /* It is cut and written below: with a second name it would be another file's end. */
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_nlink != 1)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s/" NAME " is no regular file of one name: remove it", folder);
+    log->fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+/* log->fd is set only with the lock: without it nothing of another export's is removed. */
+static enum cairn_code open_locked(int folder_fd, const char *folder, struct export_log *log,
+                                   struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    for (int tries = 0; tries < LOCK_TRIES_MAX && code == CAIRN_NOT_FOUND; tries++)
+        code = open_once(folder_fd, folder, log, &why);
+    if (code == CAIRN_CONFLICT || code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_CONFLICT, "another cairn export writes to %s", folder);
+    return cairn_cli_pass_on(&why, code, err);
+}
+
+/* remove: nothing is left to go on with. */
+static void close_log(struct export_log *log, int folder_fd, bool remove) {
+    if (log->fd < 0) return;
+    if (remove) (void)unlinkat(folder_fd, NAME, 0);
+    close(log->fd);
+    free(log->windows);
+    *log = (struct export_log){.fd = -1};
+}
+
+static enum cairn_code open_log(int folder_fd, const char *folder,
+                                const struct cairn_cli_export_identity *identity,
+                                uint64_t window_count, struct export_log *ret,
+                                struct cairn_error *err) {
+    struct head wanted = {.identity = *identity, .window_count = window_count};
+    memcpy(wanted.form, form, sizeof form);
+    struct export_log log = {.fd = -1};
+    enum cairn_code code = open_locked(folder_fd, folder, &log, err);
+    if (code == CAIRN_OK) code = load(&log, &wanted, folder, err);
+    if (code != CAIRN_OK) {
+        bool own = code != CAIRN_CONFLICT && !log.resumed;
+        close_log(&log, folder_fd, own);
+        return code;
+    }
+    *ret = log;
+    return CAIRN_OK;
+}
+
+/* Was this window written before? Then these are the bytes that were found in its place. */
+static bool is_noted(const struct export_log *log, uint64_t window) {
+    return log->resumed && log->windows[window].inverse == ~log->windows[window].crc32c;
+}
+
+static bool has_window(const struct export_log *log, uint64_t window, const void *data,
+                       size_t size) {
+    return is_noted(log, window) && cairn_crc32c(0, data, size) == log->windows[window].crc32c;
+}
+
+static enum cairn_code note_window(const struct export_log *log, uint64_t window, const void *data,
+                                   size_t size, struct cairn_error *err) {
+    uint32_t crc = cairn_crc32c(0, data, size);
+    const struct window_note noted = {crc, ~crc};
+    return write_all(log->fd, &noted, sizeof noted, place_of(window), err);
+}
+
+#define PART "%s.part"
+
+struct folder {
+    struct cairn_cli_export_sink sink;
+    int fd;
+    struct export_log log;
+};
+
+static struct folder *folder_of(struct cairn_cli_export_sink *sink) {
+    return (struct folder *)(void *)sink;
+}
+
+static bool is_there(const struct folder *folder, const char *name) {
+    return faccessat(folder->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static enum cairn_code already(const struct folder *folder, const char *name,
+                               struct cairn_error *err) {
+    return cairn_cli_export_already(folder->sink.place, name, err);
+}
+
+/* ---- opening ---- */
+
+/* Names that are there are those of an earlier export that was ended while it gave them, or in the
+ * way; then it had written every file. */
+static enum cairn_code check_names(struct folder *folder, struct cairn_error *err) {
+    struct cairn_cli_export_plan *plan = folder->sink.plan;
+    const char *index = cairn_cli_export_naming(plan->export)->index;
+    bool all = true;
+    for (size_t i = 0; i < plan->count; i++) {
+        struct cairn_cli_export_shard *shard = &plan->shards[i];
+        shard->in_place = is_there(folder, shard->name);
+        all &= shard->in_place;
+        if (shard->in_place && !folder->log.resumed && !plan->export->same)
+            return already(folder, shard->name, err);
+    }
+    bool has_index = is_there(folder, index);
+    /* An export that was whole: nothing of it is written, and each byte is compared. */
+    folder->sink.compares =
+        !folder->log.resumed && all && has_index == cairn_cli_export_has_index(plan);
+    for (size_t i = 0; !folder->log.resumed && !folder->sink.compares && i < plan->count; i++)
+        if (plan->shards[i].in_place) return already(folder, plan->shards[i].name, err);
+    bool in_the_way = has_index && !(all && (folder->log.resumed || folder->sink.compares));
+    return in_the_way ? already(folder, index, err) : CAIRN_OK;
+}
+
+static enum cairn_code open_in_place(const struct folder *folder,
+                                     struct cairn_cli_export_shard *shard,
+                                     struct cairn_error *err) {
+    uint64_t bytes;
+    CAIRN_TRY(cairn_file_open_read(folder->fd, shard->name, &shard->file, err));
+    CAIRN_TRY(cairn_file_size(&shard->file, &bytes, err));
+    return bytes == shard->bytes ? CAIRN_OK : already(folder, shard->name, err);
+}
+
+static enum cairn_code open_shard(const struct folder *folder, struct cairn_cli_export_shard *shard,
+                                  struct cairn_error *err) {
+    struct cairn_error why = {0};
+    char part[96];
+    snprintf(part, sizeof part, PART, shard->name);
+    if (shard->in_place) return open_in_place(folder, shard, err);
+    if (!folder->log.resumed) unlinkat(folder->fd, part, 0); /* of an export without a log */
+    enum cairn_code code = cairn_file_open_write(folder->fd, part, &shard->file, &why);
+    struct stat status;
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_file_create(folder->fd, part, shard->bytes, &shard->file, err);
+    if (code == CAIRN_OK && (fstat(shard->file.fd, &status) || status.st_nlink != 1))
+        code = cairn_fail(&why, CAIRN_CONFLICT,
+                          "%s/%s has a second name, whose bytes would be overwritten: remove it",
+                          folder->sink.place, part);
+    if (code == CAIRN_OK && ftruncate(shard->file.fd, (off_t)shard->bytes) != 0)
+        code = cairn_fail_errno(&why, "%s", part);
+    return cairn_cli_pass_on(&why, code, err);
+}
+
+static enum cairn_code open_files(struct folder *folder,
+                                  const struct cairn_cli_export_identity *identity,
+                                  struct cairn_error *err) {
+    struct cairn_cli_export_plan *plan = folder->sink.plan;
+    const char *place = folder->sink.place;
+    if (mkdir(place, 0777) != 0 && errno != EEXIST) return cairn_fail_errno(err, "%s", place);
+    folder->fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->fd < 0) return cairn_fail_errno(err, "%s", place);
+    CAIRN_TRY(open_log(folder->fd, place, identity, plan->window_count, &folder->log, err));
+    folder->sink.resumed = folder->log.resumed;
+    folder->sink.kept = true;
+    CAIRN_TRY(check_names(folder, err));
+    for (size_t i = 0; i < plan->count; i++) CAIRN_TRY(open_shard(folder, &plan->shards[i], err));
+    return CAIRN_OK;
+}
+
+/* ---- windows ---- */
+
+/* By an earlier export, and it is there still. */
+static bool there(struct cairn_cli_export_sink *sink, void *hand,
+                  const struct cairn_cli_export_span *span, void *memory) {
+    struct folder *folder = folder_of(sink);
+    uint64_t number = cairn_cli_export_window_of(span);
+    (void)hand;
+    return is_noted(&folder->log, number) &&
+           cairn_file_read_at(&span->shard->file, memory, span->size, span->begin, NULL) ==
+               CAIRN_OK &&
+           has_window(&folder->log, number, memory, span->size);
+}
+
+static enum cairn_code compare_span(const struct folder *folder,
+                                    const struct cairn_cli_export_span *span, const void *memory,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *found = malloc(span->size);
+    if (!found) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a window");
+    CAIRN_TRY(cairn_file_read_at(&span->shard->file, found, span->size, span->begin, err));
+    return memcmp(found, memory, span->size) ? already(folder, span->shard->name, err) : CAIRN_OK;
+}
+
+static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand,
+                                  const struct cairn_cli_export_span *span, const void *memory,
+                                  struct cairn_error *err) {
+    struct folder *folder = folder_of(sink);
+    (void)hand;
+    if (span->shard->in_place) return compare_span(folder, span, memory, err);
+    CAIRN_TRY(cairn_file_write_at(&span->shard->file, memory, span->size, span->begin, err));
+    return note_window(&folder->log, cairn_cli_export_window_of(span), memory, span->size, err);
+}
+
+/* ---- names ---- */
+
+/* By the export that goes on here, or by somebody else. */
+static enum cairn_code compare_index(const struct folder *folder, const char *name,
+                                     const struct cairn_buf *text, struct cairn_error *err) {
+    CAIRN_AUTO(file) file = {0};
+    uint64_t size;
+    CAIRN_TRY(cairn_file_open_read(folder->fd, name, &file, err)); /* a regular one, no link */
+    CAIRN_TRY(cairn_file_size(&file, &size, err));
+    if (size != text->size) return already(folder, name, err);
+    CAIRN_AUTO_HEAP char *found = malloc(text->size + 1);
+    if (!found) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %s", name);
+    CAIRN_TRY(cairn_file_read_at(&file, found, text->size, 0, err));
+    return memcmp(found, text->data, text->size) ? already(folder, name, err) : CAIRN_OK;
+}
+
+static enum cairn_code write_index(const struct folder *folder, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
+    const char *name = cairn_cli_export_naming(folder->sink.plan->export)->index;
+    struct cairn_file file = {.fd = -1, .direct_fd = -1};
+    char part[96];
+    snprintf(part, sizeof part, PART, name);
+    unlinkat(folder->fd, part, 0); /* of an export that was ended */
+    CAIRN_TRY(cairn_cli_export_plan_index(folder->sink.plan, &text, err));
+    if (is_there(folder, name)) return compare_index(folder, name, &text, err);
+    CAIRN_TRY(cairn_file_create(folder->fd, part, text.size, &file, err));
+    enum cairn_code code = cairn_file_write_at(&file, text.data, text.size, 0, err);
+    if (code == CAIRN_OK) code = cairn_file_sync(&file, err);
+    cairn_file_release(&file);
+    if (code == CAIRN_OK) code = cairn_file_publish(folder->fd, part, name, err);
+    if (code != CAIRN_OK) unlinkat(folder->fd, part, 0);
+    return code;
+}
+
+static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_error *err) {
+    struct folder *folder = folder_of(sink);
+    struct cairn_cli_export_plan *plan = sink->plan;
+    for (size_t i = 0; i < plan->count; i++)
+        if (!plan->shards[i].in_place) CAIRN_TRY(cairn_file_sync(&plan->shards[i].file, err));
+    for (size_t i = 0; i < plan->count; i++) {
+        char part[96];
+        snprintf(part, sizeof part, PART, plan->shards[i].name);
+        if (plan->shards[i].in_place) {
+            (void)unlinkat(folder->fd, part, 0); /* its second name, just after the first */
+            continue;
+        }
+        CAIRN_TRY(cairn_file_publish(folder->fd, part, plan->shards[i].name, err));
+        plan->shards[i].published = true;
+    }
+    return cairn_cli_export_has_index(plan) ? write_index(folder, err) : CAIRN_OK;
+}
+
+/* ---- its end ---- */
+
+static void close_folder(struct cairn_cli_export_sink *sink, bool published, bool keep) {
+    struct folder *folder = folder_of(sink);
+    bool failed = !published && !keep;
+    for (size_t i = 0; failed && i < sink->plan->count; i++) {
+        struct cairn_cli_export_shard *shard = &sink->plan->shards[i];
+        char part[96];
+        snprintf(part, sizeof part, PART, shard->name);
+        if (shard->file.open && !shard->in_place) unlinkat(folder->fd, part, 0);
+        if (shard->published) unlinkat(folder->fd, shard->name, 0);
+    }
+    /* The lock goes last: an export that begins then finds none of these files, and loses none. */
+    close_log(&folder->log, folder->fd, !keep);
+    if (folder->fd >= 0) close(folder->fd);
+    free(folder);
+}
+
+static const struct cairn_cli_export_sink_vtable vtable = {
+    .fills = true, .there = there, .write = write_span, .publish = publish, .close = close_folder};
+
+enum cairn_code cairn_cli_export_folder_open(struct cairn_cli_export_plan *plan,
+                                             const struct cairn_cli_export_identity *identity,
+                                             struct cairn_cli_export_sink **ret,
+                                             struct cairn_error *err) {
+    struct folder *folder = calloc(1, sizeof *folder);
+    if (!folder) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a folder");
+    *folder =
+        (struct folder){.sink = {.vtable = &vtable, .plan = plan, .place = plan->export->folder},
+                        .fd = -1,
+                        .log.fd = -1};
+    *ret = &folder->sink;
+    return open_files(folder, identity, err);
+}

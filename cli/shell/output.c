@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output: JSON and YAML for programs, with --fields some of it; notes, sizes and cleaned text for
+ * people. */
+#include "cli/shell/output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/statvfs.h>
+
+#include "common/text.h"
+
+static struct {
+    const char *fields;
+    bool yaml, si_sizes, plain_sizes;
+} forms;
+
+void cairn_cli_print_as(const struct cairn_cli *cli) {
+    forms.fields = cli->fields;
+    forms.yaml = cli->yaml;
+    forms.si_sizes = cli->si_sizes;
+    forms.plain_sizes = cli->plain_sizes;
+}
+
+bool cairn_cli_wants_json(const struct cairn_cli *cli) {
+    return cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL;
+}
+
+enum cairn_code cairn_cli_flush(struct cairn_error *err) {
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+/* ---- text ---- */
+
+void cairn_cli_size(uint64_t bytes, char ret_text[24]) {
+    if (forms.plain_sizes)
+        snprintf(ret_text, 24, "%" PRIu64, bytes);
+    else if (forms.si_sizes)
+        cairn_size_text_si(bytes, ret_text);
+    else
+        cairn_size_text(bytes, ret_text);
+}
+
+struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many) {
+    struct cairn_cli_count ret;
+    snprintf(ret.text, sizeof ret.text, "%llu %s", (unsigned long long)count,
+             count == 1 ? one : many);
+    return ret;
+}
+
+/* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
+static bool turns_direction(const unsigned char *at) {
+    if (at[0] != 0xe2) return false;
+    if (at[1] == 0x80) return at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae);
+    return at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9;
+}
+
+static bool is_c1(const unsigned char *at) { /* U+0080 to U+009F */
+    return at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
+}
+
+void cairn_cli_clean(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        bool two = is_c1(at);
+        bool three = turns_direction(at);
+        if (*at < 0x20 || *at == 0x7f || two || three) *at = '?';
+        if (two || three) at[1] = '?';
+        if (three) at[2] = '?';
+    }
+}
+
+void cairn_cli_note(const char *format, ...) {
+    char text[1200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cairn_cli_clean(text);
+    fprintf(stderr, "%s\n", text);
+}
+
+bool cairn_cli_says_yes(void) {
+    char answer[8] = "";
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
+                                   struct cairn_error *err) {
+    struct statvfs room = {0};
+    char needed[24], is_free[24];
+    if (!err || err->code != CAIRN_NO_SPACE) return CAIRN_NO_SPACE;
+    if (err->os_errno == EFBIG)
+        return cairn_fail(err, CAIRN_NO_SPACE,
+                          "%s: files may not be that large here: raise the limit (ulimit -f); %s",
+                          err->message, left);
+    (void)statvfs(folder, &room);
+    if (room.f_files && !room.f_favail)
+        return cairn_fail(err, CAIRN_NO_SPACE,
+                          "%s: make room, or name a folder on another disk; %s", err->message,
+                          left);
+    cairn_cli_size(needed_bytes, needed);
+    cairn_cli_size((uint64_t)room.f_bavail * room.f_frsize, is_free);
+    return cairn_fail(err, CAIRN_NO_SPACE,
+                      "%s: %s are needed and %s free in %s: make room, or name a folder on another "
+                      "disk; %s",
+                      err->message, needed, is_free, folder, left);
+}
+
+/* ---- --fields: members by name, along dots ---- */
+
+#define NAMES_MAX 64
+
+struct fields {
+    struct cairn_view names[NAMES_MAX];
+    bool found[NAMES_MAX];
+    size_t count;
+};
+
+static enum cairn_code parse(const char *text, struct fields *ret, struct cairn_error *err) {
+    *ret = (struct fields){0};
+    for (const char *at = text;; at++) {
+        size_t size = strcspn(at, ",");
+        if (!size)
+            return cairn_fail(err, CAIRN_INVALID, "--fields %s: an empty name",
+                              cairn_short(text).text);
+        if (ret->count == NAMES_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "--fields: more than %d names", NAMES_MAX);
+        ret->names[ret->count++] = (struct cairn_view){at, size};
+        at += size;
+        if (!*at) return CAIRN_OK;
+    }
+}
+
+/* A name may hold dots itself, as labels do: the longest part that is a member is taken. */
+static json_t *find(const json_t *object, struct cairn_view name) {
+    json_t *whole = json_object_getn(object, name.data, name.size);
+    if (whole) return whole;
+    for (size_t size = name.size; size-- > 0;) {
+        const char *text = name.data;
+        if (text[size] != '.') continue;
+        const json_t *inner = json_object_getn(object, text, size);
+        json_t *value =
+            json_is_object(inner)
+                ? find(inner, (struct cairn_view){text + size + 1, name.size - size - 1})
+                : NULL;
+        if (value) return value;
+    }
+    return NULL;
+}
+
+static enum cairn_code choose(struct fields *fields, const json_t *item, json_t **ret,
+                              struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *chosen = json_object();
+    for (size_t i = 0; chosen && i < fields->count; i++) {
+        json_t *value = find(item, fields->names[i]);
+        fields->found[i] |= value != NULL;
+        if (json_object_setn_new(chosen, fields->names[i].data, fields->names[i].size,
+                                 value ? json_incref(value) : json_null()) != 0)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for fields");
+    }
+    *ret = json_incref(chosen);
+    return chosen ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for fields");
+}
+
+static enum cairn_code check_found(const struct fields *fields, const json_t *sample, bool all,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) known = {.limit = 4096};
+    const char *key;
+    json_t *value;
+    json_object_foreach(
+        (json_t *)(uintptr_t)sample, key,
+        value) if (cairn_buf_printf(&known, NULL, "%s%s", known.size ? ", " : "", key)) break;
+    for (size_t i = 0; !all && i < fields->count; i++)
+        if (fields->found[i]) return CAIRN_OK;
+    for (size_t i = 0; i < fields->count; i++)
+        if (!fields->found[i])
+            return cairn_fail(err, CAIRN_INVALID, "--fields: there is no %.*s; there are %.600s",
+                              (int)cairn_min_u64(fields->names[i].size, 100),
+                              (const char *)fields->names[i].data,
+                              known.size ? known.data : "none");
+    return CAIRN_OK;
+}
+
+/* names: with commas; a dot leads into a member that is an object. all: each has to be there. */
+static enum cairn_code choose_fields(const json_t *json, const char *names, bool all, json_t **ret,
+                                     struct cairn_error *err) {
+    struct fields fields;
+    CAIRN_TRY(parse(names, &fields, err));
+    if (!json_is_array(json)) {
+        CAIRN_TRY(choose(&fields, json, ret, err));
+        return check_found(&fields, json, all, err);
+    }
+    CAIRN_AUTO_JSON json_t *list = json_array();
+    for (size_t i = 0; list && i < json_array_size(json); i++) {
+        json_t *chosen = NULL;
+        CAIRN_TRY(choose(&fields, json_array_get(json, i), &chosen, err));
+        if (json_array_append_new(list, chosen) != 0)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for fields");
+    }
+    if (!list) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for fields");
+    if (json_array_size(json)) CAIRN_TRY(check_found(&fields, json_array_get(json, 0), all, err));
+    *ret = json_incref(list);
+    return CAIRN_OK;
+}
+
+/* ---- YAML: blocks of keys and dashes; a value that is no block stands behind its key ---- */
+
+#define STEP 2
+
+/* Letters first, and then what means nothing to YAML. */
+static bool is_plain(const char *text) {
+    static const char *const taken[] = {"true", "false", "yes", "no",  "on",  "off",
+                                        "null", "y",     "n",   "nan", "inf", "infinity"};
+    bool letter = (*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z');
+    size_t size = strlen(text);
+    for (size_t i = 0; i < CAIRN_COUNT(taken); i++)
+        if (strcasecmp(text, taken[i]) == 0) return false;
+    return letter && size == strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                          "0123456789_./@-");
+}
+
+/* YAML 1.1 takes for text what has an exponent, but no point, or no sign in front of it. */
+static enum cairn_code put_real(double value, struct cairn_buf *ret, struct cairn_error *err) {
+    struct cairn_real real = cairn_real(value);
+    const char *point = strchr(real.text, '.') ? "" : ".0", *power = strchr(real.text, 'e');
+    if (!power) return cairn_buf_printf(ret, err, "%s%s", real.text, point);
+    return cairn_buf_printf(ret, err, "%.*s%se%s%s", (int)(power - real.text), real.text, point,
+                            power[1] == '-' ? "" : "+", power + 1);
+}
+
+/* What is quoted for JSON is for YAML, too. */
+static enum cairn_code put_scalar(const json_t *json, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    if (json_is_string(json) && is_plain(json_string_value(json)))
+        return cairn_buf_append_text(ret, json_string_value(json), err);
+    if (json_is_real(json)) return put_real(json_real_value(json), ret, err);
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
+    CAIRN_TRY(cairn_json_dump(json, &text, err));
+    return cairn_buf_append(ret, text.data, text.size, err);
+}
+
+static bool is_block(const json_t *json) {
+    return (json_is_object(json) && json_object_size(json)) ||
+           (json_is_array(json) && json_array_size(json));
+}
+
+static enum cairn_code put_block(const json_t *json, unsigned depth, bool begun,
+                                 struct cairn_buf *ret, struct cairn_error *err);
+
+/* Behind a key. */
+static enum cairn_code put_value(const json_t *json, unsigned depth, struct cairn_buf *ret,
+                                 struct cairn_error *err) {
+    if (is_block(json)) {
+        CAIRN_TRY(cairn_buf_append(ret, "\n", 1, err));
+        return put_block(json, depth, false, ret, err);
+    }
+    CAIRN_TRY(cairn_buf_append(ret, " ", 1, err));
+    CAIRN_TRY(put_scalar(json, ret, err));
+    return cairn_buf_append(ret, "\n", 1, err);
+}
+
+static enum cairn_code put_indent(unsigned depth, struct cairn_buf *ret, struct cairn_error *err) {
+    return cairn_buf_printf(ret, err, "%*s", (int)depth, "");
+}
+
+static enum cairn_code put_key(const char *key, struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *text = json_string(key);
+    if (!text) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a key");
+    CAIRN_TRY(put_scalar(text, ret, err));
+    return cairn_buf_append(ret, ":", 1, err);
+}
+
+static enum cairn_code put_items(const json_t *json, unsigned depth, bool begun,
+                                 struct cairn_buf *ret, struct cairn_error *err) {
+    for (size_t i = 0; i < json_array_size(json); i++) {
+        const json_t *item = json_array_get(json, i);
+        if (i || !begun) CAIRN_TRY(put_indent(depth, ret, err));
+        CAIRN_TRY(cairn_buf_append(ret, "-", 1, err));
+        if (is_block(item)) {
+            CAIRN_TRY(cairn_buf_append(ret, " ", 1, err));
+            CAIRN_TRY(put_block(item, depth + STEP, true, ret, err));
+        } else {
+            CAIRN_TRY(put_value(item, depth, ret, err));
+        }
+    }
+    return CAIRN_OK;
+}
+
+/* begun: its first line has its indent already. */
+static enum cairn_code put_block(const json_t *json, unsigned depth, bool begun,
+                                 struct cairn_buf *ret, struct cairn_error *err) {
+    const char *key;
+    json_t *value;
+    if (json_is_array(json)) return put_items(json, depth, begun, ret, err);
+    json_object_foreach((json_t *)(uintptr_t)json, key, value) {
+        if (!begun) CAIRN_TRY(put_indent(depth, ret, err));
+        begun = false;
+        CAIRN_TRY(put_key(key, ret, err));
+        CAIRN_TRY(put_value(value, depth + STEP, ret, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code put_yaml(const json_t *json, struct cairn_buf *ret,
+                                struct cairn_error *err) {
+    if (is_block(json)) return put_block(json, 0, false, ret, err);
+    CAIRN_TRY(put_scalar(json, ret, err));
+    return cairn_buf_append(ret, "\n", 1, err);
+}
+
+/* ---- JSON ---- */
+
+/* The same JSON, with escapes for what a terminal obeys; jansson escapes what is below U+0020. */
+static enum cairn_code escape_json(const struct cairn_buf *json, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    const unsigned char *text = (const unsigned char *)json->data;
+    for (size_t at = 0; at < json->size;) {
+        size_t run = at;
+        while (run < json->size && text[run] != 0x7f && !is_c1(text + run) &&
+               !turns_direction(text + run))
+            run++;
+        CAIRN_TRY(cairn_buf_append(ret, text + at, run - at, err));
+        at = run;
+        if (at == json->size) break;
+        unsigned point = text[at] == 0x7f ? 0x7f
+                         : is_c1(text + at)
+                             ? text[at + 1]
+                             : 0x2000u | (text[at + 1] & 0x3fu) << 6 | (text[at + 2] & 0x3fu);
+        CAIRN_TRY(cairn_buf_printf(ret, err, "\\u%04x", point));
+        at += text[at] == 0x7f ? 1 : is_c1(text + at) ? 2 : 3;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_value(const json_t *json, bool pretty, struct cairn_error *err) {
+    CAIRN_AUTO(buf) raw = {.limit = CAIRN_GIB}, text = {.limit = 2 * CAIRN_GIB};
+    if (forms.yaml)
+        CAIRN_TRY(put_yaml(json, &raw, err));
+    else
+        CAIRN_TRY(pretty ? cairn_json_dump_pretty(json, &raw, err)
+                         : cairn_json_show(json, &raw, err));
+    CAIRN_TRY(escape_json(&raw, &text, err));
+    if (!forms.yaml) CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
+    if (fwrite(text.data, 1, text.size, stdout) != text.size)
+        return cairn_fail_errno(err, "standard output");
+    return cairn_cli_flush(err);
+}
+
+enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *chosen = NULL;
+    if (!forms.fields) return print_value(json, pretty, err);
+    CAIRN_TRY(choose_fields(json, forms.fields, pretty, &chosen, err));
+    return print_value(chosen, pretty, err);
+}
+
+enum cairn_code cairn_cli_print_reply(const struct cairn_cli *cli, const json_t *json,
+                                      struct cairn_error *err) {
+    return cairn_cli_print_json(json, cli->output == CAIRN_CLI_JSON, err);
+}
+
+/* The names are held against all of them. */
+enum cairn_code cairn_cli_print_lines(const json_t *items, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *chosen = NULL;
+    if (forms.fields) CAIRN_TRY(choose_fields(items, forms.fields, true, &chosen, err));
+    if (chosen) items = chosen;
+    for (size_t i = 0; i < json_array_size(items); i++)
+        CAIRN_TRY(print_value(json_array_get(items, i), false, err));
+    return CAIRN_OK;
+}

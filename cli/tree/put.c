@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cairn put: a directory becomes a checkpoint, every file as it is; the tensors of its safetensors
+ * files are described, so that they can be read by name.
+ *
+ * Promise: 1   a file that is named .safetensors and is none is kept as raw bytes, with a note.
+ *          2   a name that stands in two files is listed as "file:name" in both.
+ *          3   in a folder with an index (formats/model_choice.h) the tensors are those that it
+ *              names, each in the file that it names; other files there are kept as raw bytes.
+ *          4   pieces of torch's distributed checkpointing are one tensor where the files of their
+ *              folder make it whole, else raw bytes, with a note.
+ *          5   what is not described is in left_out.
+ */
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "api/dtype.h"
+#include "cli/shell/output.h"
+#include "cli/tree/tree.h"
+#include "common/buf.h"
+#include "common/file.h"
+#include "common/text.h"
+#include "formats/input.h"
+#include "formats/model_choice.h"
+#include "formats/safetensors_assembly.h"
+
+#define SUFFIX ".safetensors"
+
+struct header {
+    size_t file; /* index in the tree */
+    struct cairn_safetensors content;
+    json_t *sharding; /* what it says of pieces; NULL: nothing */
+    size_t index;     /* number of its folder's index + 1; 0: there is none */
+};
+/* A folder's index. */
+struct index {
+    size_t folder_bytes, file; /* of the tree: a file of the folder and how long its path is */
+    struct cairn_model_choice choice;
+    const char **names; /* of the folder's files; numbers of the choice */
+    size_t count, first;
+};
+/* Of one folder; a part's file is its index in the tree. */
+struct pieces {
+    size_t folder_bytes, file;
+    struct cairn_safetensors_parts parts;
+};
+struct name {
+    struct cairn_view text;
+    size_t header, entry;
+    bool twice;
+};
+struct work {
+    struct cairn_save *save;
+    const struct cairn_cli_tree *tree;
+    struct cairn_cli_described *described;
+    struct header *headers;
+    size_t header_count;
+    struct index *indexes;
+    size_t index_count, index_capacity;
+    struct pieces *pieces;
+    size_t piece_count, piece_capacity;
+    struct name *names; /* of whole tensors */
+    size_t name_count;
+    bool *known; /* by file of the tree: a tensor lies in it */
+};
+
+static void release(struct work *work) {
+    for (size_t i = 0; i < work->header_count; i++) {
+        cairn_safetensors_release(&work->headers[i].content);
+        json_decref(work->headers[i].sharding);
+    }
+    for (size_t i = 0; i < work->index_count; i++) {
+        cairn_model_choice_release(&work->indexes[i].choice);
+        free(work->indexes[i].names);
+    }
+    for (size_t i = 0; i < work->piece_count; i++)
+        cairn_safetensors_parts_release(&work->pieces[i].parts);
+    free(work->headers);
+    free(work->indexes);
+    free(work->pieces);
+    free(work->names);
+    free(work->known);
+}
+
+static const char *name_of(const struct work *work, size_t file) {
+    return work->tree->files[file].name;
+}
+static size_t folder_bytes(const char *name) {
+    const char *slash = strrchr(name, '/');
+    return slash ? (size_t)(slash - name) + 1 : 0;
+}
+static bool in_folder(const struct work *work, size_t file, size_t other, size_t bytes) {
+    const char *name = name_of(work, file);
+    return folder_bytes(name) == bytes && strncmp(name, name_of(work, other), bytes) == 0;
+}
+
+/* Its bytes are kept, and it has no name of its own in the version. */
+static enum cairn_code leave_out(const struct work *work, const char *name, const char *why,
+                                 struct cairn_error *err) {
+    json_t *row = json_pack("{s:s, s:s}", "name", name, "why", why);
+    return json_array_append_new(work->described->left_out, row) == 0
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what is left out");
+}
+
+/* ---- indexes ---- */
+
+/* What cairn_model_choose opens: files of one folder of the tree. */
+struct opened {
+    const struct work *work;
+    const struct index *index;
+    struct cairn_file file;
+    struct cairn_input input;
+};
+static enum cairn_code open_index(void *context, const char *name, const struct cairn_input **ret,
+                                  struct cairn_error *err) {
+    struct opened *opened = context;
+    size_t at = opened->index->first;
+    int fd;
+    while (name_of(opened->work, at) + opened->index->folder_bytes != name) at++;
+    CAIRN_TRY(cairn_cli_tree_file(opened->work->tree, at, &fd, err));
+    cairn_file_release(&opened->file);
+    opened->file = (struct cairn_file){.fd = fd, .direct_fd = -1, .open = true};
+    *ret = &opened->input;
+    return cairn_input_of_file(&opened->file, &opened->input, err);
+}
+
+/* What is not as an index says is kept all the same, with a note, and counts without it. */
+static enum cairn_code read_index(struct work *work, struct index *index, const char *name,
+                                  struct cairn_error *err) {
+    struct opened opened = {.work = work, .index = index};
+    const struct cairn_zero_folder folder = {
+        .context = &opened, .names = index->names, .count = index->count, .open = open_index};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_model_choose(&folder, NULL, &index->choice, &why);
+    cairn_file_release(&opened.file);
+    if (code == CAIRN_NO_MEMORY || code == CAIRN_IO) return cairn_cli_pass_on(&why, code, err);
+    if (code) cairn_cli_note("note: %s: %s; it counts for nothing", name, why.message);
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_index(struct work *work, size_t file, struct cairn_error *err) {
+    size_t bytes = folder_bytes(name_of(work, file));
+    for (size_t i = 0; i < work->index_count; i++)
+        if (in_folder(work, file, work->indexes[i].file, work->indexes[i].folder_bytes))
+            return CAIRN_OK;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(work->indexes, work->index_count, work->index_capacity,
+                               work->tree->count, "indexes of a tree", err));
+    struct index *index = &work->indexes[work->index_count++];
+    *index = (struct index){.folder_bytes = bytes, .file = file, .first = SIZE_MAX};
+    index->names = calloc(work->tree->count + 1, sizeof *index->names);
+    if (!index->names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    for (size_t i = 0; i < work->tree->count; i++) {
+        if (!in_folder(work, i, file, bytes)) continue;
+        if (!index->count) index->first = i;
+        index->names[index->count++] = name_of(work, i) + bytes;
+    }
+    return read_index(work, index, name_of(work, file), err);
+}
+
+/* The index of the file's folder, where safetensors files are what it is about; else NULL. */
+static const struct index *index_of(const struct work *work, size_t file) {
+    for (size_t i = 0; i < work->index_count; i++) {
+        const struct index *index = &work->indexes[i];
+        if (index->choice.map && index->choice.format &&
+            strcmp(index->choice.format, "hf-safetensors") == 0 &&
+            in_folder(work, file, index->file, index->folder_bytes))
+            return index;
+    }
+    return NULL;
+}
+
+static bool is_taken(const struct index *index, const char *name) {
+    size_t i = 0;
+    while (i < index->count && strcmp(index->names[i], name + index->folder_bytes) != 0) i++;
+    return i < index->count && index->choice.taken[i];
+}
+
+/* ---- headers ---- */
+
+static bool is_candidate(const struct cairn_cli_file *file) {
+    size_t bytes = strlen(file->name), end = strlen(SUFFIX);
+    return bytes > end && !strcmp(file->name + bytes - end, SUFFIX) && file->bytes >= 8;
+}
+
+static enum cairn_code read_header(const struct work *work, struct header *header,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = -1;
+    CAIRN_AUTO(buf) head = {0};
+    struct cairn_input input;
+    CAIRN_TRY(cairn_cli_tree_file(work->tree, header->file, &fd, err));
+    struct cairn_file file = {.fd = fd, .direct_fd = -1, .open = true};
+    CAIRN_TRY(cairn_input_of_file(&file, &input, err));
+    CAIRN_TRY(cairn_safetensors_load(&input, &head, &header->content, err));
+    enum cairn_code code = cairn_safetensors_sharding(&header->content, &header->sharding, err);
+    if (code) cairn_safetensors_release(&header->content);
+    return code;
+}
+
+static enum cairn_code read_file(struct work *work, size_t file, struct cairn_error *err) {
+    struct header *header = &work->headers[work->header_count];
+    const struct index *index = index_of(work, file);
+    const char *name = name_of(work, file);
+    struct cairn_error why = {0};
+    *header = (struct header){.file = file};
+    if (index && !is_taken(index, name)) {
+        CAIRN_AUTO(buf) text = {0};
+        CAIRN_TRY(cairn_buf_printf(&text, err, "a file beside the model: %s does not name it",
+                                   index->choice.index));
+        cairn_cli_note("note: %s is kept as plain bytes: %s", name, text.data);
+        return leave_out(work, name, text.data, err);
+    }
+    header->index = index ? (size_t)(index - work->indexes) + 1 : 0;
+    enum cairn_code code = read_header(work, header, &why);
+    if (code == CAIRN_OK) {
+        work->header_count++;
+        return CAIRN_OK;
+    }
+    if (code == CAIRN_INVALID || code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE ||
+        code == CAIRN_CORRUPT) {
+        cairn_cli_note("note: %s is kept as plain bytes: %s", name, why.message);
+        return leave_out(work, name, why.message, err);
+    }
+    return cairn_cli_pass_on(&why, code, err);
+}
+
+static enum cairn_code read_headers(struct work *work, struct cairn_error *err) {
+    const struct cairn_cli_tree *tree = work->tree;
+    work->headers = calloc(tree->count + 1, sizeof *work->headers);
+    work->known = calloc(tree->count + 1, sizeof *work->known);
+    if (!work->headers || !work->known)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for headers");
+    for (size_t i = 0; i < tree->count; i++) {
+        const char *name = tree->files[i].name;
+        if (cairn_model_is_index(name + folder_bytes(name))) CAIRN_TRY(add_index(work, i, err));
+    }
+    for (size_t i = 0; i < tree->count; i++)
+        if (is_candidate(&tree->files[i])) CAIRN_TRY(read_file(work, i, err));
+    return CAIRN_OK;
+}
+
+/* ---- which tensors ---- */
+
+static enum cairn_code pieces_of(struct work *work, size_t file,
+                                 struct cairn_safetensors_parts **ret, struct cairn_error *err) {
+    for (size_t i = 0; i < work->piece_count; i++) {
+        *ret = &work->pieces[i].parts;
+        if (in_folder(work, file, work->pieces[i].file, work->pieces[i].folder_bytes))
+            return CAIRN_OK;
+    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(work->pieces, work->piece_count, work->piece_capacity,
+                               work->tree->count, "folders", err));
+    work->pieces[work->piece_count++] =
+        (struct pieces){.folder_bytes = folder_bytes(name_of(work, file)), .file = file};
+    *ret = &work->pieces[work->piece_count - 1].parts;
+    return CAIRN_OK;
+}
+
+/* The index gives a tensor one file; elsewhere it is not the model's. */
+static enum cairn_code check_named(const struct work *work, const struct header *header,
+                                   struct cairn_view tensor, bool *ret, struct cairn_error *err) {
+    *ret = true;
+    if (!header->index) return CAIRN_OK;
+    const struct index *index = &work->indexes[header->index - 1];
+    const char *file = name_of(work, header->file),
+               *own =
+                   json_string_value(json_object_getn(index->choice.map, tensor.data, tensor.size));
+    CAIRN_AUTO(buf) name = {0};
+    CAIRN_AUTO(buf) why = {0};
+    *ret = own && strcmp(own, file + index->folder_bytes) == 0;
+    if (*ret) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_append(&name, tensor.data, tensor.size, err));
+    CAIRN_TRY(cairn_buf_printf(&name, err, " of %s", file));
+    CAIRN_TRY(cairn_buf_printf(&why, err, own ? "%s takes it from %s" : "%s does not name it",
+                               index->choice.index, own));
+    cairn_cli_note("note: %s is kept as plain bytes: %s", name.data, why.data);
+    return leave_out(work, name.data, why.data, err);
+}
+
+static enum cairn_code sort_out(struct work *work, size_t number, struct cairn_error *err) {
+    const struct header *header = &work->headers[number];
+    struct cairn_safetensors_parts *parts = NULL;
+    if (header->sharding) CAIRN_TRY(pieces_of(work, header->file, &parts, err));
+    for (size_t e = 0; e < header->content.count; e++) {
+        const struct cairn_safetensors_entry *entry = &header->content.entries[e];
+        bool part = false, named = true;
+        if (parts)
+            CAIRN_TRY(cairn_safetensors_parts_add(parts, header->sharding, entry, header->file,
+                                                  &part, err));
+        if (!part) CAIRN_TRY(check_named(work, header, entry->name, &named, err));
+        if (!part && named)
+            work->names[work->name_count++] =
+                (struct name){.text = entry->name, .header = number, .entry = e};
+    }
+    return CAIRN_OK;
+}
+
+static int by_name_text(const void *a, const void *b) {
+    const struct cairn_view x = (*(const struct name *const *)a)->text,
+                            y = (*(const struct name *const *)b)->text;
+    int order = memcmp(x.data, y.data, x.size < y.size ? x.size : y.size);
+    return order ? order : (x.size > y.size) - (x.size < y.size);
+}
+
+/* Which names stand in more than one file. */
+static enum cairn_code mark_twice(struct work *work, struct cairn_error *err) {
+    size_t count = work->name_count;
+    CAIRN_AUTO_HEAP struct name **sorted = calloc(count + 1, sizeof *sorted);
+    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    for (size_t i = 0; i < count; i++) sorted[i] = &work->names[i];
+    qsort(sorted, count, sizeof *sorted, by_name_text);
+    for (size_t i = 1; i < count; i++)
+        if (!by_name_text(&sorted[i - 1], &sorted[i]))
+            sorted[i - 1]->twice = sorted[i]->twice = true;
+    return CAIRN_OK;
+}
+
+/* ---- describing ---- */
+
+static enum cairn_code describe_whole(struct work *work, const struct name *name,
+                                      struct cairn_error *err) {
+    const struct header *header = &work->headers[name->header];
+    const struct cairn_safetensors_entry *entry = &header->content.entries[name->entry];
+    const char *file = name_of(work, header->file);
+    CAIRN_AUTO(buf) text = {0};
+    if (name->twice) CAIRN_TRY(cairn_buf_printf(&text, err, "%s:", file));
+    CAIRN_TRY(cairn_buf_append(&text, name->text.data, name->text.size, err));
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = text.data,
+                                       .dtype = cairn_dtype_text(entry->dtype),
+                                       .dimension_count = entry->dimension_count,
+                                       .shape = entry->shape,
+                                       .kind = CAIRN_SHARDED,
+                                       .form = CAIRN_WHOLE,
+                                       .in_file = file,
+                                       .file_offset = entry->offset_bytes,
+                                       .source_bytes = entry->size_bytes};
+    work->known[header->file] = true;
+    work->described->tensors++;
+    return cairn_save_tensor(work->save, &piece, err);
+}
+
+/* Another tensor of that name, whole or in another folder. */
+static bool is_taken_name(const struct work *work, const struct pieces *own, const char *name) {
+    for (size_t i = 0; i < work->name_count; i++)
+        if (work->names[i].text.size == strlen(name) &&
+            memcmp(work->names[i].text.data, name, strlen(name)) == 0)
+            return true;
+    for (size_t i = 0; i < work->piece_count; i++)
+        for (size_t p = 0; &work->pieces[i] != own && p < work->pieces[i].parts.count; p++)
+            if (strcmp(work->pieces[i].parts.items[p].name, name) == 0) return true;
+    return false;
+}
+
+static enum cairn_code describe_group(struct work *work, const struct pieces *pieces, size_t first,
+                                      size_t count, const uint64_t *shape,
+                                      struct cairn_error *err) {
+    const struct cairn_safetensors_part *parts = &pieces->parts.items[first];
+    CAIRN_AUTO(buf) text = {0};
+    if (is_taken_name(work, pieces, parts->name))
+        CAIRN_TRY(cairn_buf_printf(&text, err, "%s:", name_of(work, parts->file)));
+    CAIRN_TRY(cairn_buf_append_text(&text, parts->name, err));
+    size_t filled = 0;
+    for (size_t i = 0; i < count; i++) filled += parts[i].size_bytes != 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct cairn_safetensors_part *part = &parts[i];
+        if (!part->size_bytes && (filled || i)) continue;
+        const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                                 .name = text.data,
+                                                 .dtype = cairn_dtype_text(part->dtype),
+                                                 .dimension_count = part->dimension_count,
+                                                 .shape = shape,
+                                                 .kind = CAIRN_SHARDED,
+                                                 .form = filled < 2 ? CAIRN_WHOLE : CAIRN_BOX,
+                                                 .start = part->box.start,
+                                                 .count = part->box.count,
+                                                 .in_file = name_of(work, part->file),
+                                                 .file_offset = part->offset_bytes,
+                                                 .source_bytes = part->size_bytes};
+        work->known[part->file] = true;
+        CAIRN_TRY(cairn_save_tensor(work->save, &piece, err));
+    }
+    work->described->tensors++;
+    return CAIRN_OK;
+}
+
+/* A piece is no tensor: where others are missing it stays bytes of its file. */
+static enum cairn_code describe_pieces(struct work *work, struct pieces *pieces,
+                                       struct cairn_error *err) {
+    size_t count;
+    cairn_safetensors_parts_sort(&pieces->parts);
+    for (size_t first = 0; first < pieces->parts.count; first += count) {
+        uint64_t shape[CAIRN_DIMENSIONS_MAX];
+        struct cairn_error why = {0};
+        enum cairn_code code =
+            cairn_safetensors_parts_group(&pieces->parts, first, &count, shape, &why);
+        if (code == CAIRN_OK) {
+            CAIRN_TRY(describe_group(work, pieces, first, count, shape, err));
+        } else if (code == CAIRN_CORRUPT || code == CAIRN_TOO_LARGE) {
+            cairn_cli_note("note: kept as plain bytes: %s", why.message);
+            CAIRN_TRY(leave_out(work, pieces->parts.items[first].name, why.message, err));
+        } else
+            return cairn_cli_pass_on(&why, code, err);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code describe_tensors(struct work *work, struct cairn_error *err) {
+    size_t count = 0;
+    CAIRN_TRY(read_headers(work, err));
+    for (size_t i = 0; i < work->header_count; i++) count += work->headers[i].content.count;
+    work->names = calloc(count + 1, sizeof *work->names);
+    if (!work->names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    for (size_t i = 0; i < work->header_count; i++) CAIRN_TRY(sort_out(work, i, err));
+    CAIRN_TRY(mark_twice(work, err));
+    for (size_t i = 0; i < work->name_count; i++)
+        CAIRN_TRY(describe_whole(work, &work->names[i], err));
+    for (size_t i = 0; i < work->piece_count; i++)
+        CAIRN_TRY(describe_pieces(work, &work->pieces[i], err));
+    for (size_t i = 0; i < work->tree->count; i++) work->described->files += work->known[i];
+    return CAIRN_OK;
+}
+
+/* Call cairn_save_tensor for each tensor of each file. */
+static enum cairn_code describe_tree_tensors(struct cairn_save *save,
+                                             const struct cairn_cli_tree *tree,
+                                             struct cairn_cli_described *ret,
+                                             struct cairn_error *err) {
+    struct work work = {.save = save, .tree = tree, .described = ret};
+    enum cairn_code code = describe_tensors(&work, err);
+    release(&work);
+    return code;
+}
+
+static const struct cairn_cli_flag put_flags[] = {
+    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+     "Where no uploader listens: bring one that sends to this store (default $CAIRN_STORE)."},
+    {"format", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(format), 0, "TAG",
+     "Format tag that readers can insist on."},
+    {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
+    {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
+     "If the step is there already, keep both versions instead of refusing."},
+    {"latest", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(latest), 0, NULL,
+     "It is latest from then on, also where its step is lower than that of latest."},
+    {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
+     "Keep what links out of the tree point to; otherwise they are refused."},
+    {"files-only", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(files_only), 0, NULL,
+     "Leave out modes, links and empty folders."},
+    {"exclude", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(exclude), 0, "PATTERN",
+     "Leave out what matches, as a line of .gitignore does; again for others. A file .cairnignore "
+     "at the root of PATH has such lines, too."},
+    {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
+     "Return when the node's uploader has the files open; it goes on. See cairn wait."},
+};
+
+static enum cairn_code describe_put(void *owner, struct cairn_save *save,
+                                    const struct cairn_cli_tree *tree,
+                                    struct cairn_cli_described *ret, struct cairn_error *err) {
+    (void)owner;
+    return describe_tree_tensors(save, tree, ret, err);
+}
+
+static enum cairn_code run_put(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *path = cli->arguments[0], *ref = cli->arguments[1];
+    const struct cairn_cli_save_tree job = {.cli = cli,
+                                            .verb = "put",
+                                            .path = path,
+                                            .folder_fd = -1,
+                                            .ref = ref,
+                                            .format = cli->format,
+                                            .describe = describe_put};
+    CAIRN_TRY(cairn_cli_save_tree_check("put", path, ref, err));
+    CAIRN_TRY(cairn_cli_save_tree_start(cli, "put", err));
+    return cairn_cli_save_tree_run(&job, err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_put = {
+    .name = "put",
+    .synopsis = "cairn put [flags] PATH project/run@step",
+    .purpose = "Keep a directory or a file as a checkpoint.",
+    .examples =
+        "  cairn put ./model llm/7b@1000\n"
+        "  cairn put ./model llm/7b@1000 --format hf-safetensors --labels '{\"team\":\"nlp\"}'\n"
+        "  cairn put ./model llm/7b@1000 --store /mnt/ckpt      (brings its own uploader)\n",
+    CAIRN_CLI_FLAGS(put_flags),
+    CAIRN_CLI_ARGUMENTS(2, 2),
+    .takes_paths = true,
+    .run = run_put,
+};

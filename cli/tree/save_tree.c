@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save_tree: a directory becomes a checkpoint: through the node's uploader, or one of its own. */
+#include "cli/tree/tree.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cairn/find.h>
+
+#include "api/meta.h"
+#include "cli/shell/daemons.h"
+#include "cli/shell/output.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/text.h"
+
+#define WAIT_STEP_MS 200
+#define POLL_MS 50
+#define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
+#define BUSY_EVERY_MS 500
+#define METER_FILES 64       /* that are handed over between two looks at how far it is */
+#define GIVE_UP_MS 15000     /* for an interrupted save, before the command ends without it */
+#define WAIT_STAGED_MS 30000 /* libcairn's default */
+#define COMMIT_NOTE_MS 5000
+#define COMMIT_NOTE_AGAIN_MS 30000
+#define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
+
+/* A signal gives the save up, so that the same command can be given again at once. Before the save
+ * has begun the thread of the signals ends the command, since the main thread may wait for long. */
+static struct {
+    const char *verb;
+    _Atomic int signal;
+    _Atomic bool begun;
+    struct cairn_cli_own_uploader own;
+    uint64_t deadline; /* of the whole command: --timeout is not begun anew by its steps */
+} saving;
+
+static uint64_t left_ms(void) {
+    return cairn_deadline_left_ms(&cairn_clock_real, saving.deadline);
+}
+
+static bool second_signal_waits(void) {
+    sigset_t waiting;
+    return !sigpending(&waiting) &&
+           (sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM));
+}
+
+static void take_signal(void *owner, int signal) {
+    (void)owner;
+    saving.signal = signal;
+    for (int i = 0; saving.begun && i < GIVE_UP_MS / POLL_MS && !second_signal_waits(); i++)
+        (void)poll(NULL, 0, POLL_MS);
+    fprintf(stderr, "\ncairn %s: interrupted; %s\n", saving.verb,
+            saving.begun ? "whether the save is given up cairn show tells" : "nothing was begun");
+    cairn_cli_own_uploader_stop(&saving.own);
+    cairn_cli_interrupt_exit(signal);
+}
+static struct cairn_cli_interrupt interrupt = {.take = take_signal};
+
+static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
+                                 struct cairn_cli_meter *meter, struct cairn_error *err) {
+    for (size_t i = 0; i < tree->count && !saving.signal; i++) {
+        struct cairn_save_status status;
+        if (i % METER_FILES == 0) {
+            cairn_save_status(save, &status);
+            cairn_cli_meter_set(meter, status.sent_bytes, NULL);
+        }
+        CAIRN_AUTO_FD fd = -1;
+        CAIRN_TRY(cairn_cli_tree_file(tree, i, &fd, err));
+        CAIRN_TRY(cairn_save_file(save, tree->files[i].name, fd, tree->files[i].bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+/* What delays it, each time that this has changed. */
+static void say_delay(struct cairn_session *session) {
+    struct cairn_error why = {0};
+    if (cairn_session_problem(session, &why) == CAIRN_UNAVAILABLE)
+        cairn_cli_note("note: %s; going on", why.message);
+}
+
+/* All of it is durable, and it is not committed for a while. */
+static void say_waits(uint64_t *next_ms, const struct cairn_error *why) {
+    uint64_t now_ms = cairn_mono_ms();
+    if (!*next_ms) *next_ms = now_ms + COMMIT_NOTE_MS;
+    if (now_ms < *next_ms) return;
+    cairn_cli_note("note: %s; going on", why->message);
+    *next_ms = now_ms + COMMIT_NOTE_AGAIN_MS;
+}
+
+static enum cairn_code wait_committed(struct cairn_session *session, struct cairn_save *save,
+                                      struct cairn_cli_meter *meter, struct cairn_error *err) {
+    struct cairn_error own = {0};
+    uint64_t note_ms = 0;
+    if (!err) err = &own;
+    for (;;) {
+        uint32_t step_ms = (uint32_t)cairn_min_u64(cairn_max_u64(left_ms(), 1), WAIT_STEP_MS);
+        enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, step_ms, err);
+        struct cairn_save_status status;
+        cairn_save_status(save, &status);
+        cairn_cli_meter_set(meter, status.sent_bytes,
+                            status.reached >= CAIRN_DURABLE ? "committing" : NULL);
+        if (code != CAIRN_TIMEOUT || saving.signal || !left_ms()) return code;
+        say_delay(session);
+        if (status.reached >= CAIRN_DURABLE) say_waits(&note_ms, err);
+    }
+}
+
+/* What the tree has besides its files' bytes: for meta, and, where it is long, for a shard. */
+struct description {
+    struct cairn_buf meta, shard;
+};
+
+static void description_release(struct description *description) {
+    cairn_buf_release(&description->meta);
+    cairn_buf_release(&description->shard);
+}
+
+static enum cairn_code describe_tree(const struct cairn_cli_tree *tree, struct description *ret,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_tree_meta_write(&tree->meta, &ret->meta, err));
+    if (ret->meta.size <= CAIRN_CLI_TREE_IN_META_BYTES) return CAIRN_OK;
+    ret->shard = ret->meta;
+    ret->meta = (struct cairn_buf){0};
+    return cairn_cli_tree_meta_name_shard(&ret->meta, err);
+}
+
+static enum cairn_code add_description(struct cairn_save *save,
+                                       const struct description *description,
+                                       struct cairn_error *err) {
+    const struct cairn_buf *bytes = &description->shard;
+    if (!bytes->size || saving.signal) return CAIRN_OK;
+    CAIRN_AUTO_FD fd = memfd_create("cairn-tree", MFD_CLOEXEC);
+    if (fd < 0) return cairn_fail_errno(err, "memory for modes and links");
+    const struct cairn_file file = {.fd = fd, .direct_fd = -1};
+    CAIRN_TRY(cairn_file_write_at(&file, bytes->data, bytes->size, 0, err));
+    return cairn_save_file(save, CAIRN_TREE_SHARD, fd, bytes->size, err);
+}
+
+static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cairn_save *save,
+                               struct cairn_error *err) {
+    struct cairn_error why = {0};
+    char reason[64];
+    snprintf(reason, sizeof reason, "cairn %s was interrupted", job->verb);
+    enum cairn_code code = cairn_save_fail(save, reason, &why);
+    if (code == CAIRN_ALREADY_COMMITTED)
+        return cairn_fail(err, CAIRN_INTERRUPTED, "interrupted; %s is committed all the same",
+                          job->ref);
+    if (code != CAIRN_OK) return cairn_fail(err, CAIRN_INTERRUPTED, "interrupted; %s", why.message);
+    return cairn_fail(err, CAIRN_INTERRUPTED,
+                      "interrupted; the save of %s was given up, and the same command begins it "
+                      "anew (--detach lets it go on)",
+                      job->ref);
+}
+
+/* Before an attempt is opened, which would end the one of a job that runs. */
+static enum cairn_code check_count(const struct cairn_cli_tree *tree, size_t count_max,
+                                   const char *path, struct cairn_error *err) {
+    if (tree->count <= count_max) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE,
+                      "%s holds %zu files, and a checkpoint has at most %zu: put its folders as "
+                      "checkpoints of their own, or one archive of it (tar -cf); nothing was begun",
+                      path, tree->count, count_max);
+}
+
+static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
+                                  struct cairn_session *session, const struct cairn_cli_tree *tree,
+                                  const struct description *description, uint64_t step,
+                                  struct cairn_save_status *ret_status,
+                                  struct cairn_cli_described *ret_described,
+                                  struct cairn_error *err) {
+    struct cairn_save_options options = {
+        .size = sizeof options,
+        .on_exists = job->cli->force ? CAIRN_EXISTS_NEW_VERSION : CAIRN_EXISTS_ERROR,
+        .format = job->format,
+        .labels_json = job->cli->labels,
+        .meta_json = description->meta.size ? description->meta.data : NULL};
+    struct cairn_save *save = NULL;
+    struct cairn_cli_meter meter;
+    char title[320];
+    snprintf(title, sizeof title, "%s %s", job->verb, job->ref);
+    CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
+    cairn_cli_meter_init(&meter, job->cli, title, tree->total_bytes, 0);
+    enum cairn_code code = add_files(save, tree, &meter, err);
+    if (code == CAIRN_OK) code = add_description(save, description, err);
+    if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_described, err);
+    if (code == CAIRN_OK && !saving.signal) code = cairn_save_stage(save, err);
+    bool staged = code == CAIRN_OK && !saving.signal;
+    if (staged && !job->cli->detach) code = wait_committed(session, save, &meter, err);
+    if (saving.signal && !(staged && (job->cli->detach || code == CAIRN_OK)))
+        code = give_up(job, save, err);
+    else if (!staged)
+        (void)cairn_save_fail(save, err ? err->message : "it failed", NULL);
+    cairn_save_status(save, ret_status);
+    cairn_cli_meter_end(&meter, code == CAIRN_OK);
+    cairn_save_free(save);
+    return code;
+}
+
+/* Each part that there is, with a comma between two. */
+CAIRN_PRINTF(3, 4)
+static void add_part(char *text, size_t capacity, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list args;
+    if (used) used += (size_t)snprintf(text + used, capacity - used, ", ");
+    va_start(args, format);
+    if (used < capacity) (void)vsnprintf(text + used, capacity - used, format, args);
+    va_end(args);
+}
+
+/* Times are never kept and are told of in docs/command.md alone: every file has one. */
+static void tell_unkept(const struct cairn_cli_tree *tree) {
+    const struct cairn_cli_unkept *unkept = &tree->unkept;
+    char text[400] = "";
+    if (unkept->attributes)
+        add_part(text, sizeof text, "extended attributes (%zu)", unkept->attributes);
+    if (unkept->access_lists) add_part(text, sizeof text, "ACLs (%zu)", unkept->access_lists);
+    if (unkept->owners) add_part(text, sizeof text, "other owners than you (%zu)", unkept->owners);
+    if (unkept->bits) add_part(text, sizeof text, "setuid, setgid, sticky (%zu)", unkept->bits);
+    if (unkept->links)
+        add_part(text, sizeof text, "hard links (%zu; each name is a file of its own)",
+                 unkept->links);
+    if (text[0])
+        cairn_cli_note("note: not kept, with how many files and folders have it: %s", text);
+    if (tree->excluded)
+        cairn_cli_note(
+            "note: excluded: %s",
+            cairn_cli_counted(tree->excluded, "file or folder", "files and folders").text);
+}
+
+struct latest {
+    bool known, is_it;
+    uint64_t step;
+};
+
+/* Is what was saved latest? An uploader of a release before cannot say. */
+static struct latest look_at_latest(const struct cairn_cli_save_tree *job,
+                                    struct cairn_session *session,
+                                    const struct cairn_save_status *status) {
+    struct cairn_find_options options = {.size = sizeof options, .ref = "latest"};
+    struct cairn_version_info *found = NULL;
+    struct latest latest = {0};
+    size_t count = 0;
+    if (job->cli->detach || cairn_find(session, &options, &found, &count, NULL)) return latest;
+    if (count)
+        latest = (struct latest){true, !strcmp(found->version, status->version), found->step};
+    cairn_find_free(found);
+    return latest;
+}
+
+static enum cairn_code report(const struct cairn_cli_save_tree *job,
+                              const struct cairn_cli_tree *tree,
+                              const struct cairn_save_status *status,
+                              const struct cairn_cli_described *described,
+                              const struct latest *latest, struct cairn_error *err) {
+    const struct cairn_cli *cli = job->cli;
+    if (latest->known && !latest->is_it)
+        fprintf(stderr, "note: step %llu stays latest; with --latest an older step becomes it\n",
+                (unsigned long long)latest->step);
+    if (cli->output == CAIRN_CLI_NAME) {
+        puts(status->version);
+    } else if (cli->output == CAIRN_CLI_TABLE && cli->detach) {
+        printf("handed over %s as %s: the uploader goes on, the files must stay as they are; "
+               "cairn wait %s\n",
+               job->ref, status->version, job->ref);
+    } else if (cli->output == CAIRN_CLI_TABLE) {
+        char size[24];
+        cairn_cli_size(tree->total_bytes, size);
+        printf("committed %s as %s: %s, %s, ", job->ref, status->version,
+               cairn_cli_counted(tree->count, "file", "files").text, size);
+        if (described->tensors && described->files < tree->count)
+            printf("%s; %s of opaque content\n",
+                   cairn_cli_counted(described->tensors, "tensor", "tensors").text,
+                   cairn_cli_counted(tree->count - described->files, "file", "files").text);
+        else if (described->tensors)
+            puts(cairn_cli_counted(described->tensors, "tensor", "tensors").text);
+        else
+            puts("opaque content (no safetensors file, so no tensor is known by name)");
+    } else {
+        CAIRN_AUTO_JSON json_t *answer =
+            json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:O}", "version", status->version, "step",
+                      (json_int_t)status->step, "latest",
+                      latest->known ? json_boolean(latest->is_it) : json_null(), "files",
+                      (json_int_t)tree->count, "bytes", (json_int_t)tree->total_bytes, "tensors",
+                      (json_int_t)described->tensors, "left_out", described->left_out);
+        return cairn_cli_print_json(answer, true, err);
+    }
+    return CAIRN_OK;
+}
+
+/* The server counts a killed put as a writer of its run until its uploader reports the end, so a
+ * run that is busy is tried again for 25 s. */
+static enum cairn_code open_when_free(struct cairn_open_options *options,
+                                      struct cairn_session **ret, struct cairn_error *err) {
+    uint64_t free_by_ms = cairn_min_u64(left_ms(), BUSY_MS);
+    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, free_by_ms);
+    bool limited = options->timeout_ms != 0;
+    struct cairn_error busy = {0};
+    for (bool noted = false;; noted = true) {
+        struct cairn_resume resume;
+        uint64_t most_ms = cairn_max_u64(left_ms(), 1);
+        if (limited) {
+            options->timeout_ms = (uint32_t)cairn_min_u64(most_ms, UINT32_MAX);
+            options->wait_staged_ms = (uint32_t)cairn_min_u64(most_ms, WAIT_STAGED_MS);
+        }
+        enum cairn_code code = cairn_open(options, ret, &resume, err);
+        if (code == CAIRN_RUN_BUSY) busy = *err;
+        if (code == CAIRN_TIMEOUT && busy.code) { /* of the last try; what it waited for is why */
+            *err = busy;
+            return CAIRN_RUN_BUSY;
+        }
+        if (code != CAIRN_RUN_BUSY || saving.signal ||
+            !cairn_deadline_left_ms(&cairn_clock_real, deadline))
+            return code;
+        if (!noted)
+            fprintf(stderr, "note: %s; trying again for %llu s\n", err->message,
+                    (unsigned long long)(free_by_ms + 999) / 1000);
+        (void)poll(NULL, 0, (int)cairn_min_u64(cairn_max_u64(left_ms(), 1), BUSY_EVERY_MS));
+    }
+}
+
+/* With the node's uploader; where none listens, with one of this command alone. */
+static enum cairn_code open_session(const struct cairn_cli *cli, const char *run,
+                                    struct cairn_session **ret, struct cairn_error *err) {
+    const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
+    struct cairn_open_options options = {
+        .size = sizeof(struct cairn_open_options),
+        .run = run,
+        .resume = cli->latest ? "ahead" : "keep",
+        .socket = cairn_cli_uploader_socket(cli),
+        .timeout_ms = cli->timeout_ms ? 1 : 0}; /* what is left of it, at each try */
+    enum cairn_code code = open_when_free(&options, ret, err);
+    if (code != CAIRN_UPLOADER_GONE) return code;
+    if (cli->detach)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "no uploader listens on %s, and --detach needs one that stays",
+                          cairn_cli_uploader_socket(cli));
+    if (!store || !*store)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "no uploader listens on %s; start one, or give --store so that this "
+                          "command brings its own",
+                          cairn_cli_uploader_socket(cli));
+    CAIRN_TRY(cairn_cli_own_uploader_start(cli, store, &saving.own, err));
+    options.socket = saving.own.socket;
+    return open_when_free(&options, ret, err);
+}
+
+/* project/run@step, as the step's number and the run's name. */
+static enum cairn_code read_ref(const char *text, uint64_t *ret_step,
+                                char ret_name[2 * CAIRN_NAME_BYTES_MAX + 2],
+                                struct cairn_error *err) {
+    struct cairn_cli_ref ref;
+    CAIRN_TRY(cairn_cli_ref_parse(text, &ref, err));
+    if (cairn_parse_u64(cairn_view_of(ref.version), ret_step, NULL) != CAIRN_OK)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" names no step to save as: %s/%s@1000, for instance", text,
+                          ref.name.project, ref.name.run);
+    snprintf(ret_name, 2 * CAIRN_NAME_BYTES_MAX + 2, "%s/%s", ref.name.project, ref.name.run);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_save_tree_check(const char *verb, const char *path, const char *ref,
+                                          struct cairn_error *err) {
+    struct cairn_cli_ref parsed;
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    uint64_t step;
+    if (cairn_cli_ref_parse(path, &parsed, NULL) == CAIRN_OK && parsed.version[0] &&
+        access(path, F_OK) && !access(ref, F_OK))
+        return cairn_fail(err, CAIRN_INVALID, "the path stands first: cairn %s %s %s", verb, ref,
+                          path);
+    return read_ref(ref, &step, name, err);
+}
+
+enum cairn_code cairn_cli_save_tree_start(const struct cairn_cli *cli, const char *verb,
+                                          struct cairn_error *err) {
+    saving.verb = verb;
+    saving.deadline =
+        cairn_deadline_in(&cairn_clock_real, cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS);
+    return cairn_cli_interrupt_start(&interrupt, err);
+}
+
+/* It is saved all the same, which whoever repeats the command has to know. */
+static enum cairn_code fail_to_tell(const struct cairn_cli_save_tree *job, const char *version,
+                                    const struct cairn_error *why, struct cairn_error *err) {
+    return cairn_fail(err, why->code, "%s is %s as %s, and this cannot be told: %.120s", job->ref,
+                      job->cli->detach ? "handed over" : "committed", version, why->message);
+}
+
+enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
+                                        struct cairn_error *err) {
+    struct cairn_cli_tree tree;
+    struct cairn_session *session = NULL;
+    struct cairn_save_status status = {0};
+    uint64_t step = 0;
+    CAIRN_AUTO_JSON json_t *left_out = json_array();
+    struct cairn_cli_described described = {.left_out = left_out};
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    enum cairn_cli_links links = job->cli->no_links ? CAIRN_CLI_LINKS_NONE
+                                 : job->cli->follow ? CAIRN_CLI_LINKS_FOLLOWED
+                                                    : CAIRN_CLI_LINKS_KEPT;
+    CAIRN_TRY(read_ref(job->ref, &step, name, err));
+    CAIRN_TRY(
+        cairn_cli_tree_open(job->path, job->folder_fd, links, &job->cli->exclude, &tree, err));
+    struct description description = {0};
+    enum cairn_code code = check_count(&tree, CAIRN_SHARDS_MAX, job->path, err);
+    if (code == CAIRN_OK && !job->cli->files_only) code = describe_tree(&tree, &description, err);
+    if (code == CAIRN_OK && description.shard.size)
+        code = check_count(&tree, CAIRN_SHARDS_MAX - 1, job->path, err);
+    if (code == CAIRN_OK) code = open_session(job->cli, name, &session, err);
+    saving.begun = code == CAIRN_OK;
+    while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */
+    if (code == CAIRN_OK)
+        code = save_files(job, session, &tree, &description, step, &status, &described, err);
+    description_release(&description);
+    struct latest latest = {0};
+    if (code == CAIRN_OK) latest = look_at_latest(job, session, &status);
+    (void)cairn_close(session, NULL);
+    cairn_cli_own_uploader_stop(&saving.own);
+    if (code == CAIRN_INTERRUPTED) {
+        fprintf(stderr, "\ncairn %s: %s\n", job->verb, err->message);
+        cairn_cli_interrupt_exit(saving.signal);
+    }
+    if (code == CAIRN_STEP_EXISTS)
+        code = cairn_within(err, code, "not saved (--new-version would keep both)");
+    if (code == CAIRN_OK) tell_unkept(&tree);
+    if (code == CAIRN_OK) {
+        struct cairn_error why = {0};
+        code = report(job, &tree, &status, &described, &latest, &why);
+        if (code == CAIRN_OK && fflush(stdout)) code = cairn_fail_errno(&why, "standard output");
+        if (code) code = fail_to_tell(job, status.version, &why, err);
+    }
+    cairn_cli_tree_release(&tree);
+    return code;
+}
