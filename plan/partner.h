@@ -10,7 +10,7 @@
  *              partner of exactly one; else those outside of it share it evenly, to within one.
  * Limits:  a node alone has none.
  * Threads: stateless; `nodes` is sorted in place.
- * Next:    server/nodes/peers.c tells it; docs/partner.md.
+ * Next:    server/nodes/node_calls.c tells it; docs/partner.md.
  */
 #pragma once
 

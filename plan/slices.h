@@ -12,7 +12,7 @@
  *              CAIRN_INVALID.
  * Limits:  dimensions of at most 2^60 elements (api/table.h).
  * Threads: stateless.
- * Next:    server/reads/tensor_reads.c; tests/plan/test_slices.c.
+ * Next:    server/reads/tensors.c; tests/plan/test_slices.c.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
 #include "api/dtype.h"
 #include "common/encode.h"
 
-#define GROUPS_MAX 64 /* of one rank: server/versions/groups.h */
+#define GROUPS_MAX 64 /* of one rank: server/intake/begin.c */
 
 void cairn_client_shares_release(struct cairn_client_shares *shares) {
     for (size_t i = 0; shares->seen && i < shares->count; i++) free(shares->seen[i]);

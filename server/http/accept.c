@@ -5,7 +5,7 @@
 
 #include "common/hash.h"
 #include "common/text.h"
-#include "server/access/judge.h"
+#include "server/access/access.h"
 #include "server/http/inside.h"
 
 static uint64_t body_limit(enum cairn_route_id id) {

@@ -3,13 +3,13 @@
 #include "server/http/handle.h"
 
 
-#include "server/access/judge.h"
+#include "server/access/access.h"
 #include "server/guard/freeze.h"
 #include "server/http/waiters.h"
 #include "server/ledger/actor.h"
 #include "server/ledger/versions.h"
 #include "server/recovery/compare.h"
-#include "server/versions/changes.h"
+#include "server/versions/shown.h"
 
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err);

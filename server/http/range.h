@@ -8,7 +8,7 @@
  *               compared.
  * Limits:  objects below 2^62 bytes; longer digit strings count as "to the end".
  * Threads: stateless.
- * Next:    server/reads/reads.c.
+ * Next:    server/reads/shard_calls.c.
  */
 #pragma once
 

@@ -15,12 +15,17 @@
  *          4   what memory holds of a long range (store/ready.h) is read and compared by the thread
  *              that sends it, a block at a time, and takes neither slot nor chunk; from the first
  *              block on that is not ready, or is wrong, all is loaded as ever.
- *          Q29  while more than its first chunk is to be sent its version is leased
- *               (stream_leases.h).
+ *          Q29  a version is leased from before the first byte of an answer of more than a chunk
+ *               until that answer has ended, however many there are at once: a download of hours
+ *               has no lease of its own. All of one server share one lease, which is renewed while
+ *               bytes are loaded; of a server that died it ends after 2 min. Where the catalog
+ *               takes no change the bytes are sent without a lease.
  * Limits:  two chunks of at most 4 MiB a stream, and what its source needs to load
  *          them; settings streams-max at once, CAIRN_BUSY beyond. ready-streams-max at once take
  *          what is ready: a step of theirs is 1 MiB, about 0.3 ms of the event loop, and beside 16
  *          readers ordinary calls took twice as long.
+ *          A catalog change when the first long answer of a version begins, one when the last
+ *          ends, and one each third of the lease's time in between.
  * Threads: take and free from the connection's event loop, where what is ready is read; loading on
  *          a pool thread.
  * Next:    server/reads/source.h, server/http/send.c, server/http/reply.c,
@@ -30,7 +35,9 @@
 
 #include <sys/types.h>
 
+#include "api/keys.h"
 #include "server/reads/source.h"
+#include "server/server.h"
 
 /* The key of waiters that a stream wakes when it ends. */
 #define CAIRN_SRV_STREAMS_KEY "streams"
@@ -65,3 +72,10 @@ struct cairn_srv_stream_hooks {
 ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
                               size_t capacity, const struct cairn_srv_stream_hooks *hooks);
 void cairn_srv_stream_free(struct cairn_srv_stream *stream); /* NULL is fine */
+
+/* ---- leases of the versions whose bytes this server sends ---- */
+
+struct cairn_srv_stream_leases;
+enum cairn_code cairn_srv_stream_leases_new(struct cairn_srv_stream_leases **ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_stream_leases_free(struct cairn_srv_stream_leases *leases); /* NULL is fine */

@@ -12,7 +12,7 @@
 #include "common/utf8.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
-#include "server/intake/verdicts.h"
+#include "server/intake/intake.h"
 #include "server/ledger/actor.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/members.h"
@@ -20,7 +20,7 @@
 #include "server/nodes/nodes.h"
 #include "server/operations/operations_job.h"
 #include "server/operations/operations_json.h"
-#include "server/versions/runs_json.h"
+#include "server/versions/shown.h"
 
 #define REMOVE_ROUND_MAX 100
 #define RECORD_LOOK_MS 200 /* a version that was just committed gets its record */
