@@ -34,7 +34,7 @@
  *          was silent for longest is forgotten, and begins anew with a whole burst.
  * Threads: one of its own for the tokens, locked by server_access; rates locked by server_rates;
  *          all may be called from any thread. A store's worker is its caller's.
- * Next:    api/routes.def; server/ledger/tokens.h; server/guard/said_copy.h, which reads and drops
+ * Next:    api/routes.def; server/http/request.h for the judgement of a call; server/ledger/tokens.h; server/guard/said_copy.h, which reads and drops
  *          revocations.
  */
 #pragma once
@@ -117,17 +117,7 @@ bool cairn_srv_access_holds(struct cairn_srv_access *access,
 bool cairn_srv_caller_may(const struct cairn_srv_caller *caller, enum cairn_scope scope,
                           const char *project);
 
-/* ---- what he may do, and how often ---- */
-
-struct cairn_srv_request;
-
-/* Sets request->caller. */
-enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
-                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Once a request, which was judged as `judged`. CAIRN_RATE_LIMITED comes with *ret_wait_ms. */
-enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
-                                     enum cairn_code judged, uint64_t *ret_wait_ms,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* ---- how often he may ask ---- */
 
 #define CAIRN_SRV_RATES_MAX 4096
 #define CAIRN_SRV_RATES_PER_SECOND_MAX 1000000

@@ -36,11 +36,6 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
                                        const struct cairn_srv_copy_begin *begin,
                                        char ret_id[CAIRN_SRV_OPERATION_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* In the change that ends an operation which nobody has begun to work on: its wish goes with it, or
- * the next sweep would begin it again. Of another kind than a promotion nothing is done. */
-enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                        const struct cairn_srv_operation *operation,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* raise: before the first removal of a round. */
 struct cairn_srv_copies_round {
     struct cairn_srv *server;

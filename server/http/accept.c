@@ -7,6 +7,7 @@
 #include "common/text.h"
 #include "server/access/access.h"
 #include "server/http/inside.h"
+#include "server/http/request.h"
 
 static uint64_t body_limit(enum cairn_route_id id) {
     switch (id) {

@@ -2,10 +2,10 @@
 /* /v1/operations: how far imports and exports are, and their end. */
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copies_job.h"
 #include "server/guard/jobs.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"
+#include "server/operations/operations_job.h"
 #include "server/operations/operations_json.h"
 
 struct call {

@@ -11,9 +11,9 @@
 #include "common/text.h"
 #include "server/guard/freeze.h"
 #include "server/http/request.h"
-#include "server/http/send.h"
 #include "server/ledger/shard_lists.h"
 #include "server/ledger/shards.h"
+#include "server/reads/send.h"
 #include "server/reads/tier_reads.h"
 
 /* ---- the version ---- */

@@ -20,12 +20,13 @@
 #include "common/log.h"
 #include "common/pages.h"
 #include "server/guard/ticks.h"
-#include "server/http/chunks.h"
 #include "server/http/pool.h"
-#include "server/http/read_slots.h"
 #include "server/http/waiters.h"
 #include "server/ledger/read_leases.h"
 #include "server/metrics.h"
+#include "server/reads/chunks.h"
+#include "server/reads/read_slots.h"
+#include "server/reads/source.h"
 
 #define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
 #define STEP_BYTES (256 * CAIRN_KIB)

@@ -15,10 +15,10 @@
 #include "server/guard/freeze.h"
 #include "server/guard/marks.h"
 #include "server/guard/record.h"
+#include "server/guard/run_objects.h"
 #include "server/http/waiters.h"
 #include "server/ledger/version_lists.h"
 #include "server/recovery/compare_stores.h"
-#include "server/sweep/run_objects.h"
 
 #define BUSY_MAX 64
 
