@@ -183,7 +183,7 @@ static enum cairn_code serve_stream(struct call *call, struct cairn_srv_reply *r
     call->follow.credential = call->request->credential;
     call->follow.caller = call->request->caller;
     (void)cairn_text_copy(call->follow.from, sizeof(call->follow.from), call->request->from);
-    CAIRN_TRY(cairn_srv_follower_new(server->feed, &call->follow, &reply->follower, err));
+    CAIRN_TRY(cairn_srv_feed_follow(server->feed, &call->follow, &reply->flow, err));
     reply->content_type = "text/event-stream";
     cairn_srv_reply_header(reply, "X-Accel-Buffering", "no");
     return CAIRN_OK;
