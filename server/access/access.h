@@ -34,8 +34,8 @@
  *          was silent for longest is forgotten, and begins anew with a whole burst.
  * Threads: one of its own for the tokens, locked by server_access; rates locked by server_rates;
  *          all may be called from any thread. A store's worker is its caller's.
- * Next:    api/routes.def; server/http/request.h for the judgement of a call; server/ledger/tokens.h; server/guard/said_copy.h, which reads and drops
- *          revocations.
+ * Next:    api/routes.def; server/http/request.h for the judgement of a call;
+ *          server/ledger/tokens.h; server/guard/said_copy.h, which reads and drops revocations.
  */
 #pragma once
 

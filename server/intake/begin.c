@@ -24,7 +24,7 @@
 #include "server/ledger/ranks.h"
 #include "server/ledger/version_lists.h"
 #include "server/metrics.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 #define BEGINS_MAX 4096
 #define GROUPS_MAX 64       /* of a rank */

@@ -26,7 +26,7 @@
 #include "server/intake/intake.h"
 #include "server/ledger/layouts.h"
 #include "server/ledger/shards.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 #define SHARDS_MAX 4096
 #define BODY_BYTES_MAX (32 * CAIRN_MIB)

@@ -27,7 +27,7 @@
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
 #include "server/recovery/compare.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 /* ---- naming a version ---- */
 

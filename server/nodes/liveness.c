@@ -19,7 +19,7 @@
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
 #include "server/nodes/nodes.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 #define COMMITS_LOOKED_AT CAIRN_SRV_COMMITS_LOOKED_AT /* twenty intervals */
 #define OPEN_MAX 8

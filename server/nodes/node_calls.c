@@ -27,7 +27,7 @@
 #include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
 #include "server/recovery/compare.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 #define RUNS_MAX 4096
 #define RESTORES_MAX 16

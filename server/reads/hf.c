@@ -33,7 +33,6 @@
 #include "formats/model_folder.h"
 #include "formats/safetensors.h"
 #include "server/http/request.h"
-#include "server/reads/chunks.h"
 #include "server/reads/send.h"
 #include "server/reads/shard_calls.h"
 #include "server/reads/source.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "plan/ranges.h"
-#include "server/reads/chunks.h"
+#include "server/reads/send.h"
 #include "server/reads/source.h"
 #include "server/reads/stream.h"
 #include "store/ready.h"

@@ -24,8 +24,7 @@
 #include "server/http/waiters.h"
 #include "server/ledger/read_leases.h"
 #include "server/metrics.h"
-#include "server/reads/chunks.h"
-#include "server/reads/read_slots.h"
+#include "server/reads/send.h"
 #include "server/reads/source.h"
 
 #define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES

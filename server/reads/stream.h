@@ -29,7 +29,7 @@
  * Threads: take and free from the connection's event loop, where what is ready is read; loading on
  *          a pool thread.
  * Next:    server/reads/source.h, server/reads/send.c, server/http/reply.c,
- *          server/reads/read_slots.h.
+ *          server/reads/send.h.
  */
 #pragma once
 

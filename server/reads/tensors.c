@@ -21,7 +21,6 @@
 #include "plan/fragments.h"
 #include "plan/slices.h"
 #include "server/http/request.h"
-#include "server/reads/chunks.h"
 #include "server/reads/send.h"
 #include "server/reads/shard_calls.h"
 #include "server/reads/source.h"

@@ -20,7 +20,7 @@
 #include "server/nodes/nodes.h"
 #include "server/operations/operations_job.h"
 #include "server/operations/operations_json.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 #define REMOVE_ROUND_MAX 100
 #define RECORD_LOOK_MS 200 /* a version that was just committed gets its record */

@@ -15,7 +15,7 @@
 #include "server/ledger/frozen.h"
 #include "server/ledger/lineage.h"
 #include "server/ledger/versions.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 struct patch {
     struct cairn_srv_request *request;
@@ -197,8 +197,8 @@ static enum cairn_code keep_origin(struct cairn_srv_tx *tx, const struct patch *
                       cairn_state_text(cairn_srv_version_shown(&version)));
 }
 
-/* GET says behind the tag, and a dot, what else there is of a run (shown.h#2): a commit meanwhile
- * is nobody's conflict. */
+/* GET says behind the tag, and a dot, what else there is of a run (server/versions/versions.h#2): a
+ * commit meanwhile is nobody's conflict. */
 static enum cairn_code run_must_match(const struct cairn_srv_request *request, const char *tag,
                                       struct cairn_error *err) {
     size_t size = strlen(tag) - 1; /* without the last quote */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {C} with its long polls: for what a version becomes (`for`, Q24), and for the next `latest`
- * (`newer_than`). And for every route: tags of answers, and who waits for another one (shown.h#3).
- * A call that waits is held for as long as the answer may still change, and no longer; whatever
- * turns NOT_YET into another outcome wakes who is parked by the key. */
+ * (`newer_than`). And for every route: tags of answers, and who waits for another one
+ * (server/versions/versions.h#3). A call that waits is held for as long as the answer may still
+ * change, and no longer; whatever turns NOT_YET into another outcome wakes who is parked by the
+ * key. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "server/http/waiters.h"
 #include "server/intake/intake.h"
 #include "server/ledger/shards.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 /* ---- what `?for=` asks for: a judgement for each row of api/awaited.def ---- */
 
@@ -188,7 +189,7 @@ static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *
     if (shown->awaited.asked)
         CAIRN_TRY(judge_awaited(&shown->awaited, &shown->version, shown->json, ret_outcome, err));
     else if (request->if_none_match[0])
-        return CAIRN_OK; /* for its change: shown.h */
+        return CAIRN_OK; /* for its change */
     CAIRN_TRY(cairn_srv_query_wait(request, ret_until_ms, err));
     if (*ret_outcome != CAIRN_OUTCOME_NOT_YET) *ret_until_ms = 0;
     return CAIRN_OK;

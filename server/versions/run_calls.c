@@ -12,7 +12,7 @@
 #include "server/ledger/frozen.h"
 #include "server/ledger/lineage.h"
 #include "server/retention/remove_run.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 #define ROWS_MAX 2000 /* that one request looks at */

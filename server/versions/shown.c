@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The REST forms of versions and runs; see shown.h. */
+/* The REST forms of versions and runs; see versions.h. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "server/ledger/version_lists.h"
 #include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 
 /* ---- versions ---- */
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "common/text.h"
-#include "server/versions/shown.h"
+#include "server/versions/versions.h"
 #include "store/time.h"
 
 #define MOST INT64_MAX /* of a number in the catalog */

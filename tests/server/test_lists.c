@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the lists of two ranks differ, asked by hand (Q10, server/versions/list_calls.h). */
+/* Where the lists of two ranks differ, asked by hand (Q10, server/intake/begin.c). */
 #include <stdio.h>
 
 #include "tests/server/world.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How often callers may ask: the buckets (server/access/access.h), what costs a request and whom, and how a
- * refusal is told (server/access/access.h#3). */
+/* How often callers may ask: the buckets, what costs a request and whom, and how a refusal is told
+ * (server/access/access.h#3). */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -17,7 +17,7 @@
 #include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/nodes/nodes.h"
-#include "server/reads/read_slots.h"
+#include "server/reads/send.h"
 #include "server/reads/tier_reads.h"
 #include "server/recovery/compare.h"
 #include "server/retention/retained.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shown: versions and runs as the REST interface shows them, and who waits for a change of them.
+ * versions: versions and runs as the REST interface shows them, and who waits for a change of them.
  *
  * Why:     lists, single ones, changes and waiters show one form; uploaders hear a shorter one. A
  *          caller that follows a version, a list, an alias or a policy would ask again and again,
@@ -23,7 +23,7 @@
  *          call that waits for a LOOK is answered anew each second, and told when it is another
  *          answer.
  * Threads: that of the handler; inside a transaction where one is passed.
- * Next:    api/openapi.yaml (Checkpoint, Brief, Run); server/http/handle.c; server/http/waiters.h.
+ * Next:    api/openapi.yaml (Checkpoint, Brief, Run); server/handle.c; server/http/waiters.h.
  */
 #pragma once
 
