@@ -7,7 +7,7 @@
  * Promise: 1   a text that is no row of api/awaited.def is CAIRN_INVALID with all of them.
  * Limits:  names of stores as in api/keys.h.
  * Threads: stateless.
- * Next:    api/awaited.def, server/versions/awaited.h, cli/verbs/wait.c.
+ * Next:    api/awaited.def, server/versions/checkpoints.c, cli/verbs/wait.c.
  */
 #pragma once
 

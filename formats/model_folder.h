@@ -11,7 +11,7 @@
  *              so do the scales and maps of quantised weights, which are known by their names.
  * Limits:  CAIRN_MODEL_FILES_MAX files.
  * Threads: stateless; a split and an index have one owner.
- * Next:    cli/convert/inside.h, server/reads/model_files.h; formats/safetensors.h.
+ * Next:    cli/convert/inside.h, server/reads/hf.c; formats/safetensors.h.
  */
 #pragma once
 

@@ -16,7 +16,7 @@
  * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table.h), so that no product of
  *          extents and no end overflows.
  * Threads: stateless.
- * Next:    plan/cover.c, plan/reads.c; server/reads/tensor_reads.c; tests/plan/test_slices.c.
+ * Next:    plan/cover.c, plan/reads.c; server/reads/tensors.c; tests/plan/test_slices.c.
  */
 #pragma once
 

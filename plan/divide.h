@@ -21,7 +21,7 @@
  *              one.
  * Limits:  rates of 2^53 bytes a second; a node alone has no partner.
  * Threads: stateless.
- * Next:    uploader/fetch/divide.c; server/nodes/peers.c tells the partner; docs/partner.md.
+ * Next:    uploader/fetch/divide.c; server/nodes/node_calls.c tells the partner; docs/partner.md.
  */
 #pragma once
 

@@ -13,10 +13,9 @@
 #include "server/http/waiters.h"
 #include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
-#include "server/reads/chunks.h"
-#include "server/reads/read_slots.h"
+#include "server/reads/send.h"
 #include "server/recovery/compare.h"
-#include "server/versions/changes.h"
+#include "server/versions/versions.h"
 
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err);

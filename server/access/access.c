@@ -114,12 +114,10 @@ static enum cairn_code look(struct cairn_srv_access *access, struct cairn_error 
     uint64_t number = atomic_fetch_add(&access->looks, 1) + 1;
     struct tokens tokens = {.look = number};
     uint64_t begun_ms = cairn_srv_mono_ms(access->server);
-    enum cairn_code code =
-        cairn_srv_catalog_read(access->server->catalog, read_all, &tokens, err);
+    enum cairn_code code = cairn_srv_catalog_read(access->server->catalog, read_all, &tokens, err);
     if (!code) {
         CAIRN_HOLD(&access->lock);
-        if (number > access->locked.look)
-            code = take_added(&access->locked.tokens, &tokens, err);
+        if (number > access->locked.look) code = take_added(&access->locked.tokens, &tokens, err);
         if (!code && number > access->locked.look) {
             struct tokens before = access->locked.tokens;
             access->locked.tokens = tokens;
@@ -287,8 +285,7 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
         return cairn_fail(err, CAIRN_UNAVAILABLE,
                           "the catalog cannot be read, so nobody knows which tokens are good");
     bool lent = false, good = find(access, &credential->key, &token, &lent);
-    if (!good)
-        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token is not known, or was revoked");
+    if (!good) return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token is not known, or was revoked");
     if (cairn_srv_token_expired(&token, cairn_srv_wall_ms(access->server)))
         return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token has expired");
     *ret = (struct cairn_srv_caller){
@@ -310,9 +307,9 @@ enum cairn_code cairn_srv_access_lend(struct cairn_srv_access *access,
     CAIRN_ASSERT(caller->kind == CAIRN_SRV_TOKEN);
     struct lent *lent = calloc(1, sizeof(*lent));
     if (!lent) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a token");
-    lent->token = (struct cairn_srv_token){
-        .scopes = caller->scopes & (CAIRN_SCOPE_READ | CAIRN_SCOPE_WRITE),
-        .expires_ms = caller->expires_ms};
+    lent->token =
+        (struct cairn_srv_token){.scopes = caller->scopes & (CAIRN_SCOPE_READ | CAIRN_SCOPE_WRITE),
+                                 .expires_ms = caller->expires_ms};
     (void)cairn_text_copy(lent->token.projects, sizeof(lent->token.projects), caller->projects);
     (void)cairn_text_copy(lent->token.who, sizeof(lent->token.who), caller->who);
     (void)cairn_text_copy(lent->of, sizeof(lent->of), caller->id);

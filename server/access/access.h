@@ -1,21 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * access: who a caller is, by his token.
+ * access: who a caller is, by his token; which calls he may make, and how often.
  *
- * Why:     several groups share a server, and none may see, change or infer what is another's.
+ * Why:     several groups share a server, and none may see, change or infer what is another's, or
+ *          take the server from the others by a script that asks in a loop.
  * Promise: A01  a token is looked up by its id and compared as a SHA-256, in the same time wherever
  *               two differ and for an id that is not known.
  *          A02  a token that was revoked is refused at once by the server that was asked to, by
  *               each other one within CAIRN_SRV_TOKENS_LOOK_MS; a server that could not read its
  *               catalog for CAIRN_SRV_TOKENS_OLD_MS takes no token at all.
- * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory. An answer that has begun is sent to its end.
- * Threads: one of its own; asked by any; locked by server_access.
- * Next:    server/http/request.h, server/ledger/tokens.h, server/access/token_calls.c.
+ *          P16  outside of a token's projects, and where it may not read, a call is 404 in the
+ *               words of a run that is not there; 403 is for who may see and not change.
+ *          1    a caller with a grant needs no token for the calls of a save that is under way
+ *               (routes.def), so that uploaders finish while tokens change.
+ *          2    a call is judged from memory, without the catalog, before its body is read and
+ *               again before its handler runs, also when it was parked.
+ *          3    a call costs its token one request of its rate, one without a good token its
+ *               address; a call that shows a good grant, a heartbeat, the life of a reader's lease
+ *               and calls that need nothing (/livez) are free, so no save and no restore starves.
+ *          4    a caller that exceeds its rate, after a burst, is refused and told when to come
+ *               again; a refusal costs nothing.
+ *          5    callers do not share: what one asks leaves the others' rates as they are.
+ *          6    .cairn/revoked/<token>.json is in the store before a revocation is answered; where
+ *               the store could not be told, the answer says so, and the next copy of the catalog's
+ *               words is without the token.
+ *          7    it stays for CAIRN_SRV_REVOKED_KEPT_MS, until no copy or backup that is likely to
+ *               be put back can hold the token.
+ *          8    a server that starts drops the tokens that its store calls revoked before it
+ *               listens; where the store does not list them then, as soon as it does.
+ * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory; CAIRN_SRV_REVOKED_MAX revocations, more are
+ *          refused where they are read. An answer that has begun is sent to its end.
+ *          CAIRN_SRV_RATES_MAX callers of fixed size, a server; where there are more, the one that
+ *          was silent for longest is forgotten, and begins anew with a whole burst.
+ * Threads: one of its own for the tokens, locked by server_access; rates locked by server_rates;
+ *          all may be called from any thread. A store's worker is its caller's.
+ * Next:    api/routes.def; server/http/request.h for the judgement of a call;
+ *          server/ledger/tokens.h; server/guard/said_copy.h, which reads and drops revocations.
  */
 #pragma once
 
+#include "common/error.h"
 #include "server/ledger/tokens.h"
 #include "server/server.h"
+#include "store/store.h"
+
 
 #define CAIRN_SRV_TOKENS_KEPT (CAIRN_SRV_TOKENS_MAX + CAIRN_SRV_TOKENS_OPERATOR)
 #define CAIRN_SRV_TOKENS_LOOK_MS 5000
@@ -88,3 +116,50 @@ bool cairn_srv_access_holds(struct cairn_srv_access *access,
 /* Of one that was judged: for what a handler shows or names beside the run of the path. */
 bool cairn_srv_caller_may(const struct cairn_srv_caller *caller, enum cairn_scope scope,
                           const char *project);
+
+/* ---- how often he may ask ---- */
+
+#define CAIRN_SRV_RATES_MAX 4096
+#define CAIRN_SRV_RATES_PER_SECOND_MAX 1000000
+
+struct cairn_srv_rates;
+struct cairn_srv_rates_options {
+    uint64_t per_second, burst;                  /* each 1 to CAIRN_SRV_RATES_PER_SECOND_MAX */
+    void (*random)(void *ret_data, size_t size); /* callers cannot choose whose place they take */
+};
+enum cairn_code cairn_srv_rates_new(const struct cairn_srv_rates_options *options,
+                                    struct cairn_srv_rates **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_rates_free(struct cairn_srv_rates *rates); /* NULL is fine */
+/* One request at that time of the mono clock. False: not before *ret_wait_ms have passed. */
+bool cairn_srv_rates_take(struct cairn_srv_rates *rates, const char *caller, uint64_t now_ms,
+                          uint64_t *ret_wait_ms) CAIRN_MUST_USE;
+
+/* ---- tokens that the store calls revoked ---- */
+
+#define CAIRN_SRV_REVOKED_MAX 1000000
+#define CAIRN_SRV_REVOKED_KEPT_MS (INT64_C(400) * 24 * 3600 * 1000) /* a year, and a month late */
+
+enum cairn_code cairn_srv_revoked_put(struct cairn_store_worker *worker, const char *token,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+struct cairn_srv_revoked {
+    struct {
+        char token[CAIRN_TOKEN_ID_BYTES];
+        int64_t modified_ms; /* by the store's clock */
+    } *items;                /* owned */
+    size_t count, capacity;
+};
+void cairn_srv_revoked_release(struct cairn_srv_revoked *revoked);
+enum cairn_code cairn_srv_revoked_list(struct cairn_store_worker *worker,
+                                       struct cairn_srv_revoked *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Inside a transaction: their rows go. *ret_count: that were there. */
+enum cairn_code cairn_srv_revoked_take(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_revoked *revoked, uint64_t *ret_count,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* One listing in the life of a server; again after one that failed. The start and the sweeping
+ * thread ask. */
+void cairn_srv_revoked_look(struct cairn_srv *server, struct cairn_store_worker *worker);
+/* Those that were put before; what cannot be deleted now is found the next time. */
+void cairn_srv_revoked_drop(struct cairn_store_worker *worker, int64_t before_ms);

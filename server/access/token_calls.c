@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /v1/tokens: who may do what. GET /v1/whoami: what the caller may do. */
-#include "server/ledger/tokens.h"
-
+/* /v1/tokens: making, listing and revoking them; the objects .cairn/revoked/<token>.json, by which
+ * the store knows of revocations. GET /v1/whoami: what the caller may do. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "api/keys.h"
 #include "api/messages.h"
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/access/revoked.h"
+#include "server/access/access.h"
 #include "server/http/request.h"
+#include "server/ledger/tokens.h"
+#include "store/open.h"
 
 #define FAMILY_MAX 1001 /* a token, and what it made that is good: an object each */
 #define SALT_BYTES 16
 
-struct call {
+struct token_call {
     struct cairn_srv_request *request;
     struct cairn_srv_token token;
     char *text;                    /* of CAIRN_TOKEN_TEXT_BYTES; wiped by its owner */
@@ -38,7 +43,7 @@ static bool is_his(const struct cairn_srv_request *request, const char *projects
 
 /* ---- POST /v1/tokens ---- */
 
-static enum cairn_code read_wanted(struct call *call, const struct cairn_msg_token_make *said,
+static enum cairn_code read_wanted(struct token_call *call, const struct cairn_msg_token_make *said,
                                    struct cairn_error *err) {
     const struct cairn_srv_caller *caller = &call->request->caller;
     struct cairn_srv_token *token = &call->token;
@@ -73,8 +78,8 @@ static enum cairn_code read_wanted(struct call *call, const struct cairn_msg_tok
 
 /* A repeat is told the same text, which is kept nowhere: it follows from the server's own key and
  * from a salt that stands in the row of the caller's key. */
-static void derive(const struct call *call, const char *salt, char *ret_text,
-                   struct cairn_token_key *ret) {
+static void derive_text(const struct token_call *call, const char *salt, char *ret_text,
+                        struct cairn_token_key *ret) {
     const struct cairn_srv *server = call->request->server;
     struct cairn_view key = {server->grant_key, sizeof(server->grant_key)};
     uint8_t seed[2 * CAIRN_SHA256_BYTES];
@@ -88,8 +93,8 @@ static void derive(const struct call *call, const char *salt, char *ret_text,
 }
 
 /* subject: id and salt of what the same key made before. */
-static enum cairn_code find_repeated(struct cairn_srv_tx *tx, struct call *call, char *subject,
-                                     struct cairn_error *err) {
+static enum cairn_code find_repeated(struct cairn_srv_tx *tx, struct token_call *call,
+                                     char *subject, struct cairn_error *err) {
     struct cairn_token_key key = {0};
     struct cairn_error why = {0};
     char *salt = strchr(subject, ' ');
@@ -99,20 +104,22 @@ static enum cairn_code find_repeated(struct cairn_srv_tx *tx, struct call *call,
     if (code == CAIRN_NOT_FOUND)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "the token %s that was made with this Idempotency-Key is gone: make "
-                          "another one with a new key", subject);
+                          "another one with a new key",
+                          subject);
     if (code) {
         if (err) *err = why;
         return code;
     }
-    derive(call, salt, call->text, &key);
+    derive_text(call, salt, call->text, &key);
     if (!memcmp(key.digest, call->token.key.digest, sizeof(key.digest))) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CONFLICT,
                       "the token %s was made by a server with another grant.key, and its text "
-                      "cannot be told again: revoke it", subject);
+                      "cannot be told again: revoke it",
+                      subject);
 }
 
-static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
+static enum cairn_code put_token(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct token_call *call = argument;
     char subject[CAIRN_SRV_SUBJECT_BYTES];
     CAIRN_TRY(cairn_srv_idempotency_find(tx, subject, err));
     if (subject[0]) return find_repeated(tx, call, subject, err);
@@ -121,8 +128,8 @@ static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn
     return cairn_srv_idempotency_keep(tx, subject, err);
 }
 
-static enum cairn_code make(struct call *call, struct cairn_srv_reply *reply,
-                            struct cairn_error *err) {
+static enum cairn_code make_token(struct token_call *call, struct cairn_srv_reply *reply,
+                                  struct cairn_error *err) {
     struct cairn_srv *server = call->request->server;
     struct cairn_srv_token *token = &call->token;
     char expires[32], *text = call->text;
@@ -130,19 +137,18 @@ static enum cairn_code make(struct call *call, struct cairn_srv_reply *reply,
     server->random(salt, sizeof(salt));
     cairn_hex_encode(salt, sizeof(salt), call->salt);
     if (call->request->idempotency_key[0])
-        derive(call, call->salt, text, &token->key);
+        derive_text(call, call->salt, text, &token->key);
     else
         cairn_token_make(server->random, text, &token->key);
     uint64_t looks = server->access ? cairn_srv_access_looks(server->access) : 0;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put, call, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_token, call, err));
     CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
     if (server->access) cairn_srv_access_add(server->access, token, looks);
     cairn_log(INFO, "token.made", "token=%s name=%s projects=%s", token->key.id, token->name,
               token->projects);
     return cairn_srv_reply_json(reply, 201,
                                 CAIRN_PACK(token_made, .id = token->key.id, .token = text,
-                                           .name = token->name,
-                                           .scopes = scopes,
+                                           .name = token->name, .scopes = scopes,
                                            .project = token->projects,
                                            .expires_at = time_or_null(token->expires_ms, expires)),
                                 err);
@@ -152,58 +158,59 @@ enum cairn_code cairn_srv_on_token_make(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_token_make said = {0};
-    struct call call = {.request = request};
+    struct token_call call = {.request = request};
     char text[CAIRN_TOKEN_TEXT_BYTES];
     CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     CAIRN_TRY(cairn_msg_token_make_read(body, "", &said, err));
     CAIRN_TRY(read_wanted(&call, &said, err));
     call.text = text;
-    enum cairn_code code = make(&call, reply, err);
+    enum cairn_code code = make_token(&call, reply, err);
     cairn_wipe(text, sizeof(text));
     return code;
 }
 
 /* ---- GET /v1/tokens ---- */
 
-static json_t *row_json(const struct cairn_srv_request *request,
-                        const struct cairn_srv_token *token) {
+static json_t *token_json(const struct cairn_srv_request *request,
+                          const struct cairn_srv_token *token) {
     char created[32], expires[32];
     CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
     bool expired = cairn_srv_token_expired(token, cairn_srv_wall_ms(request->server));
     cairn_time_text(token->created_ms, true, created);
-    return CAIRN_PACK(token_row, .id = token->key.id, .name = token->name,
-                      .scopes = scopes, .project = token->projects,
-                      .created_at = created, .expires_at = time_or_null(token->expires_ms, expires),
-                      .expired = expired, .actor = token->who,
-                      .parent = token->parent[0] ? token->parent : NULL);
+    return CAIRN_PACK(token_row, .id = token->key.id, .name = token->name, .scopes = scopes,
+                      .project = token->projects, .created_at = created,
+                      .expires_at = time_or_null(token->expires_ms, expires), .expired = expired,
+                      .actor = token->who, .parent = token->parent[0] ? token->parent : NULL);
 }
 
 /* Rows of others are passed over, so a page may be short and have a next one. */
-static enum cairn_code add_row(const struct cairn_srv_token *token, void *owner,
-                               struct cairn_error *err) {
-    struct call *call = owner;
+static enum cairn_code add_token(const struct cairn_srv_token *token, void *owner,
+                                 struct cairn_error *err) {
+    struct token_call *call = owner;
     call->looked++;
     (void)cairn_text_copy(call->last, sizeof(call->last), token->key.id);
     if (!is_his(call->request, token->projects) ||
-        !json_array_append_new(call->items, row_json(call->request, token)))
+        !json_array_append_new(call->items, token_json(call->request, token)))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }
 
-static enum cairn_code list(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
+static enum cairn_code list_tokens(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct token_call *call = argument;
     json_array_clear(call->items);
     call->looked = 0;
-    return cairn_srv_tokens_each(tx, call->after, call->limit, add_row, call, err);
+    return cairn_srv_tokens_each(tx, call->after, call->limit, add_token, call, err);
 }
 
 enum cairn_code cairn_srv_on_token_list(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct call call = {.request = request};
+    struct token_call call = {.request = request};
     CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, call.after, sizeof(call.after), err));
     call.items = json_array();
-    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list, &call, err);
+    enum cairn_code code =
+        cairn_srv_catalog_read(request->server->catalog, list_tokens, &call, err);
     if (code) json_decref(call.items);
     if (code) return code;
     if (call.looked == call.limit) call.next = cairn_srv_cursor_write(request->server, call.last);
@@ -231,7 +238,8 @@ static enum cairn_code add_child(const struct cairn_srv_token *token, void *owne
     if (revoking->count == FAMILY_MAX)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "more than %d tokens that are good were made by it: revoke some of them "
-                          "first", FAMILY_MAX - 1);
+                          "first",
+                          FAMILY_MAX - 1);
     revoking->items[revoking->count++] = *token;
     return CAIRN_OK;
 }
@@ -245,7 +253,8 @@ static enum cairn_code find_family(struct cairn_srv_tx *tx, struct revoking *rev
 }
 
 /* A token may have been made to be handed out, or by a thief: who revokes its maker says which. */
-static enum cairn_code ask(const struct revoking *revoking, struct cairn_error *err) {
+static enum cairn_code ask_about_children(const struct revoking *revoking,
+                                          struct cairn_error *err) {
     CAIRN_AUTO(buf) names = {.limit = 200};
     for (size_t i = 1; i < revoking->count; i++) {
         const struct cairn_srv_token *one = &revoking->items[i];
@@ -259,7 +268,8 @@ static enum cairn_code ask(const struct revoking *revoking, struct cairn_error *
                       revoking->count - 1, names.data);
 }
 
-static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code drop_family(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct revoking *revoking = argument;
     const char *id = revoking->request->params.node;
     CAIRN_TRY(cairn_srv_token_get(tx, id, &revoking->items[0], err));
@@ -267,7 +277,8 @@ static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cair
         return cairn_fail(err, CAIRN_NOT_FOUND, "there is no token %s", id);
     revoking->count = 1;
     if (revoking->children != CHILDREN_KEEP) CAIRN_TRY(find_family(tx, revoking, err));
-    if (revoking->children == CHILDREN_ASK && revoking->count > 1) return ask(revoking, err);
+    if (revoking->children == CHILDREN_ASK && revoking->count > 1)
+        return ask_about_children(revoking, err);
     for (size_t i = revoking->count; i > 0; i--)
         CAIRN_TRY(cairn_srv_token_drop(tx, &revoking->items[i - 1], err));
     return CAIRN_OK;
@@ -294,11 +305,11 @@ static enum cairn_code read_children(const struct cairn_srv_request *request, en
     return cairn_fail(err, CAIRN_INVALID, "children: want revoke or keep, not %.40s", text);
 }
 
-static enum cairn_code revoke(struct revoking *revoking, struct cairn_srv_reply *reply,
-                              struct cairn_error *err) {
+static enum cairn_code revoke_family(struct revoking *revoking, struct cairn_srv_reply *reply,
+                                     struct cairn_error *err) {
     struct cairn_srv *server = revoking->request->server;
     CAIRN_TRY(read_children(revoking->request, &revoking->children, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, drop, revoking, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, drop_family, revoking, err));
     if (server->access) cairn_srv_access_reload(server->access);
     CAIRN_AUTO_JSON json_t *children = json_array();
     bool added = children;
@@ -320,7 +331,7 @@ enum cairn_code cairn_srv_on_token_revoke(struct cairn_srv_request *request,
     struct revoking *revoking = calloc(1, sizeof(*revoking));
     if (!revoking) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a revocation");
     revoking->request = request;
-    enum cairn_code code = revoke(revoking, reply, err);
+    enum cairn_code code = revoke_family(revoking, reply, err);
     free(revoking);
     return code;
 }
@@ -336,9 +347,140 @@ enum cairn_code cairn_srv_on_whoami(struct cairn_srv_request *request,
     return cairn_srv_reply_json(
         reply, 200,
         CAIRN_PACK(whoami, .tokens_needed = request->server->settings->require_token,
-                   .id = caller->id[0] ? caller->id : NULL, .actor = caller->who,
-                   .scopes = scopes,
+                   .id = caller->id[0] ? caller->id : NULL, .actor = caller->who, .scopes = scopes,
                    .project = all ? "*" : caller->projects,
                    .expires_at = time_or_null(caller->expires_ms, expires)),
         err);
+}
+
+/* ---- what the store keeps of revocations ---- */
+
+#define PREFIX ".cairn/revoked/"
+
+enum cairn_code cairn_srv_revoked_put(struct cairn_store_worker *worker, const char *token,
+                                      struct cairn_error *err) {
+    struct cairn_key key;
+    char text[128];
+    cairn_key_revoked(token, &key);
+    int size = snprintf(text, sizeof(text), "{\"cairn_revoked\":1,\"token\":\"%s\"}", token);
+    enum cairn_code code =
+        cairn_store_put_same(worker, key.text, (struct cairn_view){text, (size_t)size}, err);
+    return code ? cairn_within(err, code, "%s", key.text) : CAIRN_OK;
+}
+
+void cairn_srv_revoked_release(struct cairn_srv_revoked *revoked) {
+    free(revoked->items);
+    *revoked = (struct cairn_srv_revoked){0};
+}
+
+/* What nobody here writes is passed over. */
+static enum cairn_code add_revoked(struct cairn_srv_revoked *ret,
+                                   const struct cairn_store_entry *entry, struct cairn_error *err) {
+    const char *name = entry->key + strlen(PREFIX);
+    char token[CAIRN_TOKEN_ID_BYTES];
+    struct cairn_key key;
+    snprintf(token, sizeof(token), "%.*s", (int)strcspn(name, "."), name);
+    if (!cairn_name_valid(cairn_view_of(token))) return CAIRN_OK;
+    cairn_key_revoked(token, &key);
+    if (strcmp(key.text, entry->key) != 0) return CAIRN_OK;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(ret->items, ret->count, ret->capacity, CAIRN_SRV_REVOKED_MAX,
+                               "revoked tokens", err));
+    (void)cairn_text_copy(ret->items[ret->count].token, sizeof(token), token);
+    ret->items[ret->count++].modified_ms = entry->modified_ms;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_revoked_list(struct cairn_store_worker *worker,
+                                       struct cairn_srv_revoked *ret, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    ret->count = 0;
+    do {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_LIST, .key = PREFIX, .page = page, .listing = &listing};
+        CAIRN_TRY(cairn_store_perform(worker, &list, err));
+        for (size_t i = 0; i < listing.count; i++)
+            CAIRN_TRY(add_revoked(ret, &listing.entries[i], err));
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+    } while (page);
+    return CAIRN_OK;
+}
+
+/* ---- rows ---- */
+
+struct revoked_rows {
+    const struct cairn_srv_revoked *revoked;
+    uint64_t count; /* of rows that are there */
+};
+
+static enum cairn_code count_or_drop(struct cairn_srv_tx *tx,
+                                     const struct cairn_srv_revoked *revoked, bool drops,
+                                     uint64_t *ret_count, struct cairn_error *err) {
+    *ret_count = 0;
+    for (size_t i = 0; i < revoked->count; i++) {
+        struct cairn_srv_token token;
+        struct cairn_error why = {0};
+        enum cairn_code code = cairn_srv_token_get(tx, revoked->items[i].token, &token, &why);
+        if (code == CAIRN_NOT_FOUND) continue;
+        if (code && err) *err = why;
+        if (code) return code;
+        if (drops) CAIRN_TRY(cairn_srv_token_drop(tx, &token, err));
+        (*ret_count)++;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_revoked_take(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_revoked *revoked, uint64_t *ret_count,
+                                       struct cairn_error *err) {
+    return count_or_drop(tx, revoked, true, ret_count, err);
+}
+
+static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct revoked_rows *look = argument;
+    return count_or_drop(tx, look->revoked, false, &look->count, err);
+}
+
+static enum cairn_code drop_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct revoked_rows *look = argument;
+    return cairn_srv_revoked_take(tx, look->revoked, &look->count, err);
+}
+
+static enum cairn_code drop_revoked(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_revoked) revoked = {0};
+    struct revoked_rows look = {.revoked = &revoked};
+    struct cairn_store_record record; /* a folder that is not mounted lists nothing */
+    CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
+    CAIRN_TRY(cairn_srv_revoked_list(worker, &revoked, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_rows, &look, err));
+    if (!look.count) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, drop_rows, &look, err));
+    if (server->access) cairn_srv_access_reload(server->access);
+    cairn_log(WARN, "token.revoked_again", "tokens=%" PRIu64, look.count);
+    return CAIRN_OK;
+}
+
+void cairn_srv_revoked_look(struct cairn_srv *server, struct cairn_store_worker *worker) {
+    struct cairn_error why = {0};
+    if (server->revocations == CAIRN_SRV_REVOCATIONS_READ) return;
+    enum cairn_code code = drop_revoked(server, worker, &why);
+    if (code && server->revocations == CAIRN_SRV_REVOCATIONS_UNREAD)
+        cairn_log(WARN, "token.revocations_unread", "cause=\"%s\"", why.message);
+    server->revocations = code ? CAIRN_SRV_REVOCATIONS_MISSED : CAIRN_SRV_REVOCATIONS_READ;
+}
+
+void cairn_srv_revoked_drop(struct cairn_store_worker *worker, int64_t before_ms) {
+    CAIRN_AUTO(srv_revoked) revoked = {0};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_revoked_list(worker, &revoked, &why);
+    for (size_t i = 0; i < revoked.count && !code; i++) {
+        struct cairn_key key;
+        if (!revoked.items[i].modified_ms || revoked.items[i].modified_ms >= before_ms) continue;
+        cairn_key_revoked(revoked.items[i].token, &key);
+        code = cairn_store_delete(worker, key.text, &why);
+    }
+    if (code) cairn_log(DEBUG, "token.revocations_left", "cause=\"%s\"", why.message);
 }

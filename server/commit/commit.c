@@ -20,11 +20,10 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "plan/cover.h"
-#include "server/commit/commit_objects.h"
-#include "server/commit/replicas.h"
 #include "server/copies/tiering.h"
 #include "server/db/values.h"
 #include "server/guard/freeze.h"
+#include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/guard/lease.h"
 #include "server/guard/record.h"
@@ -35,9 +34,101 @@
 #include "server/ledger/shards.h"
 #include "server/metrics.h"
 #include "server/retention/retain.h"
+#include "store/whole.h"
 
 /* A manifest of far fewer shards is above CAIRN_MANIFEST_BYTES_MAX, which ends its version. */
 #define SHARDS_MAX (CAIRN_MANIFEST_BYTES_MAX / 8)
+
+/* ---- do ranks that each hold the whole of a tensor hold the same? (commit.h#4) ---- */
+
+#define REPORTS_MAX 100 /* of a version; the rest is counted */
+
+struct replicas {
+    json_t *first;    /* name -> [rank, crc32c] */
+    json_t *reported; /* name -> true */
+    json_t *warnings;
+    size_t more;
+};
+
+static enum cairn_code new_replicas(struct replicas **ret, struct cairn_error *err) {
+    struct replicas *replicas = calloc(1, sizeof(*replicas));
+    if (!replicas) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for replicas");
+    replicas->first = json_object();
+    replicas->reported = json_object();
+    replicas->warnings = json_array();
+    *ret = replicas;
+    return CAIRN_OK;
+}
+
+static void free_replicas(struct replicas *replicas) {
+    if (!replicas) return;
+    json_decref(replicas->first);
+    json_decref(replicas->reported);
+    json_decref(replicas->warnings);
+    free(replicas);
+}
+
+static enum cairn_code report_replica(struct replicas *replicas, const char *name,
+                                      const json_t *first, uint32_t rank, const char *crc,
+                                      struct cairn_error *err) {
+    if (json_object_get(replicas->reported, name)) return CAIRN_OK;
+    if (json_array_size(replicas->warnings) >= REPORTS_MAX) {
+        replicas->more++;
+        return CAIRN_OK;
+    }
+    char text[1400];
+    snprintf(text, sizeof(text),
+             "replicated tensor %s differs: rank %lld has checksum %s, rank %u has %s", name,
+             (long long)json_integer_value(json_array_get(first, 0)),
+             json_string_value(json_array_get(first, 1)), rank, crc);
+    if (json_array_append_new(replicas->warnings, json_string(text)) ||
+        json_object_set_new(replicas->reported, name, json_true()))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a warning");
+    return CAIRN_OK;
+}
+
+/* text: JSON [{name, crc32c}] of one rank; ranks come in rising order. */
+static enum cairn_code add_replicas(struct replicas *replicas, uint32_t rank, const char *text,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *list = json_loads(text, 0, NULL);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(item, "name"));
+        const char *crc = json_string_value(json_object_get(item, "crc32c"));
+        CAIRN_ASSERT(name); /* the seal was read before it became a row */
+        CAIRN_ASSERT(crc);
+        const json_t *first = json_object_get(replicas->first, name);
+        if (first && strcmp(json_string_value(json_array_get(first, 1)), crc)) {
+            CAIRN_TRY(report_replica(replicas, name, first, rank, crc, err));
+            continue;
+        }
+        /* Memory of this commit alone: no message, so no row of messages.def. */
+        if (!first &&
+            json_object_set_new(replicas->first, name, json_pack("[i, s]", (int)rank, crc)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for replicas");
+    }
+    return CAIRN_OK;
+}
+
+/* JSON array of sentences; owned by the caller, NULL when memory is short. */
+static char *replica_warnings(const struct replicas *replicas) {
+    CAIRN_AUTO_JSON json_t *all = json_copy(replicas->warnings);
+    if (replicas->more) {
+        char text[64];
+        snprintf(text, sizeof(text), "%zu more replicated tensors differ", replicas->more);
+        if (json_array_append_new(all, json_string(text))) return NULL;
+    }
+    return all ? json_dumps(all, JSON_COMPACT) : NULL;
+}
+
+static void log_replicas(const struct replicas *replicas, const char *version_id) {
+    size_t count = json_array_size(replicas->warnings) + replicas->more;
+    if (!count) return;
+    cairn_log(WARN, "commit.replicas_differ", "version=%s tensors=%zu first=\"%s\"", version_id,
+              count, json_string_value(json_array_get(replicas->warnings, 0)));
+}
+
+/* ---- the version that is committed ---- */
 
 struct rank_table {
     uint32_t rank;
@@ -63,7 +154,7 @@ struct work {
     uint32_t ranks_sealed;
     bool layout_known; /* another version of this layout was proven and its object is there */
     uint8_t layout_digest[32];
-    struct cairn_srv_replicas *replicas;
+    struct replicas *replicas;
     uint8_t manifest_sha256[32];
     bool final; /* the reason to give up can never heal */
     bool again; /* another choice of the layout's object was taken over: all from its rows on */
@@ -80,7 +171,7 @@ static void release_work(struct work *work) {
     cairn_buf_release(&work->checksums);
     cairn_buf_release(&work->text);
     cairn_srv_version_release(&work->version);
-    cairn_srv_replicas_free(work->replicas);
+    free_replicas(work->replicas);
     if (work->has_room) cairn_srv_jobs_give_room(work->server);
 }
 
@@ -121,7 +212,7 @@ static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_seal
     struct work *work = argument;
     CAIRN_ASSERT(rank->rank < work->version.world_size); /* tables has room for as many */
     CAIRN_ASSERT(!work->table_count || work->tables[work->table_count - 1].rank < rank->rank);
-    CAIRN_TRY(cairn_srv_replicas_add(work->replicas, rank->rank, rank->replicated, err));
+    CAIRN_TRY(add_replicas(work->replicas, rank->rank, rank->replicated, err));
     work->ranks_sealed++;
     if (!rank->has_table) return CAIRN_OK;
     struct rank_table *table = &work->tables[work->table_count++];
@@ -180,7 +271,7 @@ static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
 }
 
 /* A write, because the choice of the layout's object is kept. */
-static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
     CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
     CAIRN_TRY(cairn_srv_version_whole_expect(tx, work->id, err));
@@ -192,12 +283,12 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     work->checksums.limit = CAIRN_GIB;
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
-    CAIRN_TRY(cairn_srv_replicas_new(&work->replicas, err));
+    CAIRN_TRY(new_replicas(&work->replicas, err));
     /* In the order of the manifest, which is that of checksums.bin. */
     CAIRN_TRY(cairn_srv_shards_all(tx, work->id, add_shard, work, err));
     CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
     CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* what "whole" counted */
-    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err)); /* what is expected is taken */
+    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));    /* what is expected is taken */
     if (!work->table_count) return CAIRN_OK;
     digest_layout(work);
     CAIRN_TRY(choose_layout(tx, work, err));
@@ -230,6 +321,109 @@ static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
     cairn_srv_waiters_wake_version(work->server->waiters, &work->version.id, &work->version.name);
     cairn_srv_jobs_sweep(work->server);
     return CAIRN_OK;
+}
+
+/* ---- are the objects in this server's store? (Q55, commit.h#1 to #3) ----
+ *
+ * An uploader whose mount is away, or whose prefix is mistyped, proves its shards in another place;
+ * and what was there at the registration may be gone at the commit. */
+
+struct objects {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
+    struct cairn_version_place place;
+    const struct cairn_manifest *manifest; /* sorted by name */
+    char *const *nodes;                    /* by shard: who registered it */
+    /* between start and finish */
+    struct cairn_store_presence presence;
+    struct cairn_key prefix;
+    uint64_t waited_ms;
+};
+
+static void release_keys(struct cairn_store_object *objects, size_t count) {
+    for (size_t i = 0; i < count; i++) free(objects[i].key);
+    free(objects);
+}
+
+static enum cairn_code fill_objects(const struct objects *objects, struct cairn_store_object *ret,
+                                    struct cairn_error *err) {
+    for (size_t i = 0; i < objects->manifest->shard_count; i++) {
+        const struct cairn_manifest_shard *shard = &objects->manifest->shards[i];
+        struct cairn_key key;
+        cairn_key_shard(&objects->place, cairn_view_of(shard->name), &key);
+        ret[i] =
+            (struct cairn_store_object){.key = strdup(key.text), .size_bytes = shard->size_bytes};
+        if (!ret[i].key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code judge_presence(const struct objects *objects,
+                                      const struct cairn_store_presence *presence,
+                                      struct cairn_error *err) {
+    CAIRN_ASSERT(presence->count == objects->manifest->shard_count);
+    CAIRN_ASSERT(presence->there_count <= presence->count);
+    if (presence->there_count == presence->count) return CAIRN_OK;
+    size_t at = 0;
+    while (at < presence->count && presence->objects[at].there) at++;
+    CAIRN_ASSERT(at < presence->count);
+    const struct cairn_store_object *object = &presence->objects[at];
+    CAIRN_ASSERT(object->known && (!object->found || object->found_bytes != object->size_bytes));
+    const struct cairn_manifest_shard *shard = &objects->manifest->shards[at];
+    /* Absence in a store that is not ours, or not there, says nothing about the save. */
+    CAIRN_TRY(cairn_srv_identity_compare(objects->server, objects->worker, err));
+    const char *node = objects->nodes[at];
+    size_t bad = presence->count - presence->there_count;
+    if (!object->found)
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "%zu of %s: not in the server's store; the first: node %s "
+                          "registered shard %s of rank %u, there is no such object (is the store "
+                          "mounted on that node?)",
+                          bad, cairn_counted(presence->count, "shard").text, node, shard->name,
+                          shard->rank);
+    return cairn_fail(err, CAIRN_CORRUPT,
+                      "%zu of %s: not as registered; the first: node %s "
+                      "registered shard %s of rank %u with %" PRIu64
+                      " bytes, the store has %" PRIu64,
+                      bad, cairn_counted(presence->count, "shard").text, node, shard->name,
+                      shard->rank, shard->size_bytes, object->found_bytes);
+}
+
+/* The look begins; the commit goes on with other requests of the same worker. A start that was
+ * CAIRN_OK has one judge_objects(); `objects` stays where it is until then. */
+static enum cairn_code look_at_objects(struct objects *objects, struct cairn_error *err) {
+    size_t count = objects->manifest->shard_count;
+    if (!CAIRN_RULE(Q55)) return CAIRN_OK;
+    uint64_t from_ms = cairn_srv_mono_ms(objects->server);
+    struct cairn_store_presence *presence = &objects->presence;
+    cairn_key_version_prefix(&objects->place, &objects->prefix);
+    *presence = (struct cairn_store_presence){.prefix = objects->prefix.text, .count = count};
+    presence->objects = calloc(count + 1, sizeof(*presence->objects));
+    if (!presence->objects) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
+    enum cairn_code code = fill_objects(objects, presence->objects, err);
+    if (code)
+        release_keys(presence->objects, count);
+    else
+        cairn_store_presence_start(presence, objects->worker);
+    objects->waited_ms = cairn_srv_mono_ms(objects->server) - from_ms;
+    return code;
+}
+
+/* *ret_final: the failure is the verdict of commit.h#2. */
+static enum cairn_code judge_objects(struct objects *objects, bool *ret_final,
+                                     struct cairn_error *err) {
+    struct cairn_store_presence *presence = &objects->presence;
+    if (!CAIRN_RULE(Q55)) return CAIRN_OK;
+    uint64_t from_ms = cairn_srv_mono_ms(objects->server);
+    enum cairn_code code = cairn_store_presence_finish(presence, objects->worker, err);
+    bool looked = !code;
+    if (!code) code = judge_presence(objects, presence, err);
+    *ret_final = looked && code == CAIRN_CORRUPT;
+    objects->waited_ms += cairn_srv_mono_ms(objects->server) - from_ms;
+    cairn_log(DEBUG, "commit.objects", "version=%s shards=%zu requests=%u waited_ms=%" PRIu64,
+              objects->place.id.text, presence->count, presence->requests, objects->waited_ms);
+    release_keys(presence->objects, presence->count);
+    return code;
 }
 
 /* ---- proof and layout ---- */
@@ -416,7 +610,7 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     work->version.shards = work->manifest.shard_count;
     memcpy(work->version.manifest_sha256, work->manifest_sha256, sizeof(work->manifest_sha256));
     work->committed = true;
-    CAIRN_AUTO_HEAP char *warnings = cairn_srv_replicas_warnings(work->replicas);
+    CAIRN_AUTO_HEAP char *warnings = replica_warnings(work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
     CAIRN_TRY(cairn_srv_version_set_committed(tx, &work->version, warnings, err));
     bool shown = false;
@@ -454,16 +648,16 @@ static enum cairn_code prove_and_write(struct work *work, struct cairn_error *er
     if (!code) code = encode_manifest(work, err);
     work->final = is_verdict(code);
     if (code) return code;
-    struct cairn_srv_objects objects = {.server = work->server,
-                                        .worker = work->worker,
-                                        .place = cairn_srv_version_place(&work->version),
-                                        .manifest = &work->manifest,
-                                        .nodes = work->nodes};
-    CAIRN_TRY(cairn_srv_objects_start(&objects, err));
+    struct objects objects = {.server = work->server,
+                              .worker = work->worker,
+                              .place = cairn_srv_version_place(&work->version),
+                              .manifest = &work->manifest,
+                              .nodes = work->nodes};
+    CAIRN_TRY(look_at_objects(&objects, err));
     struct cairn_error why = {0};
     bool look_first = cairn_store_may_move(work->server->store);
     enum cairn_code written = look_first ? CAIRN_OK : write_parts(work, &layout_bytes, &why);
-    CAIRN_TRY(cairn_srv_objects_finish(&objects, &work->final, err));
+    CAIRN_TRY(judge_objects(&objects, &work->final, err));
     if (look_first) written = write_parts(work, &layout_bytes, &why);
     if (written) {
         *err = why;
@@ -472,7 +666,7 @@ static enum cairn_code prove_and_write(struct work *work, struct cairn_error *er
     return write_manifest(work, err);
 }
 
-static enum cairn_code commit(struct work *work, struct cairn_error *err) {
+static enum cairn_code commit_whole(struct work *work, struct cairn_error *err) {
     enum cairn_code code = prove_and_write(work, &work->why);
     if (code && work->final) return give_up(work, err);
     if (code == CAIRN_CONFLICT && !CAIRN_RULE(Q53)) return give_up(work, err);
@@ -483,12 +677,13 @@ static enum cairn_code commit(struct work *work, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, flip, work, err));
     if (!work->committed) return CAIRN_OK; /* given up in between: the sweep cleans */
     CAIRN_CRASHPOINT("server.commit.after_transaction");
-    cairn_srv_replicas_log(work->replicas, work->id);
+    log_replicas(work->replicas, work->id);
     cairn_srv_version_release(&work->version);
     return CAIRN_OK;
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
     struct work *work = argument;
     cairn_srv_version_release(&work->version);
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
@@ -507,18 +702,18 @@ static void say_took(const struct work *work) {
               cairn_srv_mono_ms(work->server) - work->from_ms);
 }
 
-static enum cairn_code run(struct work *work, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
+static enum cairn_code run_once(struct work *work, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look_at_version, work, err));
     if (work->version.state == CAIRN_STATE_OPEN) {
         work->has_room = cairn_srv_jobs_take_room(work->server, work->weight_bytes);
         if (work->server->stopping)
             return cairn_fail(err, CAIRN_CANCELLED, "the server is stopping");
         cairn_srv_version_release(&work->version);
-        CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, load, work, err));
+        CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, load_rows, work, err));
         if (!work->whole) return CAIRN_OK;
         CAIRN_TRY(cairn_srv_lease_take(&work->lease, err)); /* load has it, or nobody here */
-        CAIRN_TRY(commit(work, err));
-        CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
+        CAIRN_TRY(commit_whole(work, err));
+        CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look_at_version, work, err));
     }
     bool done = work->version.recorded && (CAIRN_RULE(Q24) || !work->committed);
     if (work->version.state != CAIRN_STATE_COMMITTED || done) return CAIRN_OK;
@@ -548,7 +743,7 @@ enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_stor
                             .from_us = from_us};
         struct cairn_error why = {0};
         cairn_srv_lease_init(&work.lease, server, "version", version_id);
-        code = run(&work, &why);
+        code = run_once(&work, &why);
         cairn_srv_lease_end(&work.lease);
         if (code && err) *err = why;
         again = work.again;

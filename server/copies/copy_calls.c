@@ -8,7 +8,7 @@
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/operations/operations_json.h"
-#include "server/versions/versions_json.h"
+#include "server/versions/versions.h"
 
 struct call {
     struct cairn_srv_request *request;

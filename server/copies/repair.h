@@ -17,7 +17,6 @@
  */
 #pragma once
 
-#include "server/commit/shard_check.h"
 #include "server/copies/copying_now.h"
 #include "server/ledger/versions.h"
 #include "server/reads/tier_reads.h"

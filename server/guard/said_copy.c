@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/access/revoked.h"
+#include "server/access/access.h"
 #include "server/db/values.h"
 #include "server/guard/identity.h"
 #include "server/guard/lease.h"

@@ -5,6 +5,7 @@
 
 #include "common/hash/hash.h"
 #include "common/text.h"
+#include "server/access/access.h"
 #include "server/http/inside.h"
 #include "server/http/request.h"
 

@@ -163,7 +163,7 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
 void cairn_srv_housekeep(struct cairn_srv *server);
 /* server/handle.c: flows whose size is not known end, and none begins from here on. */
 void cairn_srv_end_flows(struct cairn_srv *server);
-/* server/access/judge.c: may this caller make this call? Sets request->caller. */
+/* server/access/limits.c: may this caller make this call? Sets request->caller. */
 enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* Once a request, which was judged as `judged`. CAIRN_RATE_LIMITED comes with *ret_wait_ms. */

@@ -29,10 +29,10 @@
 #include "server/nodes/nodes.h"
 
 #define BUSY_MS (10 * 60000) /* Q7 */
-#define ROW_LATE_MS 120000     /* a row is written once a minute, ticks twice */
-#define LOOK_AGAIN_MS 250          /* a node's silence ends a wait and wakes no waiter */
-#define WAIT_STAGED_MS 30000       /* where the body does not say it */
-#define OPEN_TRIES_MAX 5           /* a commit may come between the records and the transaction */
+#define ROW_LATE_MS 120000   /* a row is written once a minute, ticks twice */
+#define LOOK_AGAIN_MS 250    /* a node's silence ends a wait and wakes no waiter */
+#define WAIT_STAGED_MS 30000 /* where the body does not say it */
+#define OPEN_TRIES_MAX 5     /* a commit may come between the records and the transaction */
 
 struct open_call {
     struct cairn_srv_request *request;

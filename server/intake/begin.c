@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/checkpoints: begin is a join (rules Q8-Q11). Every rank derives the same id; the first
- * makes the row, the others are compared with it; every verdict is a row, the same for all. */
+ * makes the row, the others are compared with it; every verdict is a row, the same for all. Where
+ * the tensor lists of a replica group differ, POST {C}/lists asks both ranks in which tensor
+ * (intake.h#2 to #4). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,19 +13,24 @@
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "plan/split.h"
 #include "server/guard/jobs.h"
+#include "server/http/request.h"
 #include "server/http/waiters.h"
-#include "server/intake/saves.h"
+#include "server/intake/intake.h"
 #include "server/ledger/members.h"
 #include "server/ledger/quotas.h"
 #include "server/ledger/ranks.h"
 #include "server/ledger/version_lists.h"
 #include "server/metrics.h"
-#include "server/versions/groups.h"
-#include "server/versions/list_calls.h"
-#include "server/versions/versions_json.h"
+#include "server/versions/versions.h"
 
 #define BEGINS_MAX 4096
+#define GROUPS_MAX 64       /* of a rank */
+#define GROUP_MARKS_MAX 256 /* of a group */
+#define DIGEST_HEX 64
+#define DIGEST_TEXT 16 /* of a part of a list */
+#define SHOWN 120      /* bytes of a tensor's name in a reason */
 
 struct begin {
     struct cairn_msg_begin_save msg;
@@ -53,6 +60,170 @@ static void release_begins(struct batch *batch) {
         cairn_srv_version_release(&batch->begins[i].version);
     }
     free(batch->begins);
+}
+
+/* ---- in what two ranks differ (Q10) ---- */
+
+static void name_first_differing(const char *group, const char *tensor,
+                                 char ret[CAIRN_SRV_REASON_BYTES]) {
+    snprintf(ret, CAIRN_SRV_REASON_BYTES,
+             "the tensors of the replica group \"%.64s\", first in \"%.*s\"", group, SHOWN, tensor);
+}
+
+static void say_differ(uint64_t first, uint64_t second, const char *what,
+                       char ret[CAIRN_SRV_REASON_BYTES]) {
+    snprintf(ret, CAIRN_SRV_REASON_BYTES, "rank %" PRIu64 " and rank %" PRIu64 " differ in %.440s",
+             first, second, what);
+}
+
+struct parties {
+    const char *group;
+    uint64_t first, second;
+};
+
+static enum cairn_code write_row(struct cairn_srv_tx *tx, const char *version, const json_t *words,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    if (!words) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a dispute");
+    CAIRN_TRY(cairn_json_dump(words, &text, err));
+    return cairn_srv_dispute_put(tx, version, text.data, err);
+}
+
+static enum cairn_code open_dispute(struct cairn_srv_tx *tx, const char *version,
+                                    const struct parties *parties, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *words =
+        json_pack("{s:s, s:I, s:I, s:I, s:I}", "group", parties->group, "first",
+                  (json_int_t)parties->first, "second", (json_int_t)parties->second, "from",
+                  (json_int_t)0, "to", (json_int_t)CAIRN_PLAN_SPLIT_ITEMS_MAX);
+    return write_row(tx, version, words, err);
+}
+
+/* ---- replica groups: their lists are those of their first rank (intake.h#2) ---- */
+
+/* A row keeps the digest in hex and, behind it as JSON, what its first rank said. */
+static enum cairn_code check_groups(const json_t *splits, const char *pointer,
+                                    struct cairn_error *err) {
+    if (json_array_size(splits) > GROUPS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s/splits: at most %d groups a rank", pointer,
+                          GROUPS_MAX);
+    for (size_t i = 0; i < json_array_size(splits); i++) {
+        struct cairn_msg_begin_split said = {0};
+        uint8_t digest[DIGEST_HEX / 2];
+        char at[64];
+        snprintf(at, sizeof at, "%s/splits/%zu", pointer, i);
+        CAIRN_TRY(cairn_msg_begin_split_read(json_array_get(splits, i), at, &said, err));
+        enum cairn_code code =
+            cairn_hex_decode(cairn_view_of(said.digest), digest, sizeof digest, err);
+        if (code) return cairn_within(err, code, "%s/digest", at);
+        if (json_array_size(said.marks) > GROUP_MARKS_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "%s/marks: at most %d", at, GROUP_MARKS_MAX);
+        for (size_t k = 0; k < json_array_size(said.marks); k++) {
+            struct cairn_msg_split_mark mark = {0};
+            CAIRN_TRY(cairn_msg_split_mark_read(json_array_get(said.marks, k), at, &mark, err));
+        }
+    }
+    return CAIRN_OK;
+}
+
+/* What the first rank said of a group, from its row. NULL: nothing but the digest. */
+static json_t *first_words(const struct cairn_buf *row) {
+    const struct cairn_json_limits limits = {CAIRN_MIB, 0};
+    json_t *words = NULL;
+    if (row->size <= DIGEST_HEX) return NULL;
+    struct cairn_view rest = {row->data + DIGEST_HEX, row->size - DIGEST_HEX};
+    return cairn_json_parse(rest, limits, &words, NULL) ? NULL : words;
+}
+
+static bool read_mark(const json_t *marks, size_t at, struct cairn_msg_split_mark *ret) {
+    *ret = (struct cairn_msg_split_mark){0};
+    return at < json_array_size(marks) &&
+           !cairn_msg_split_mark_read(json_array_get(marks, at), "", ret, NULL);
+}
+
+/* A list that is shorter than its marks may be has a mark for each tensor: then the first name that
+ * one list lacks, or that both have differently, is known. */
+static bool first_differing(const json_t *first, const json_t *own,
+                            struct cairn_msg_split_mark *ret) {
+    struct cairn_msg_split_mark a, b;
+    if (json_array_size(first) >= CAIRN_PLAN_SPLIT_MARKS ||
+        json_array_size(own) >= CAIRN_PLAN_SPLIT_MARKS)
+        return false;
+    for (size_t i = 0;; i++) {
+        bool in_first = read_mark(first, i, &a), in_own = read_mark(own, i, &b);
+        if (!in_first && !in_own) return false;
+        int order = !in_first ? 1 : !in_own ? -1 : strcmp(a.tensor, b.tensor);
+        *ret = order > 0 ? b : a;
+        if (order || strcmp(a.digest, b.digest) != 0) return true;
+    }
+}
+
+/* Marks stand in the order of their names, each with the digest of all tensors up to it. Which
+ * tensors of a long list have one follows from their names, so only those that both lists have
+ * count: the lists part behind the last whose digest is equal, and not behind the next. True: ret
+ * names the tensor itself. */
+static bool describe_lists(const json_t *first, const json_t *own, const char *group,
+                           char ret[CAIRN_SRV_REASON_BYTES]) {
+    struct cairn_msg_split_mark a, b;
+    char behind[SHOWN + 16] = "", up_to[SHOWN + 16] = "";
+    if (first_differing(first, own, &a)) {
+        name_first_differing(group, a.tensor, ret);
+        return true;
+    }
+    for (size_t i = 0, k = 0; read_mark(first, i, &a) && read_mark(own, k, &b);) {
+        int order = strcmp(a.tensor, b.tensor);
+        i += order <= 0;
+        k += order >= 0;
+        if (order) continue;
+        bool equal = !strcmp(a.digest, b.digest);
+        snprintf(equal ? behind : up_to, sizeof behind, "%s \"%.*s\"", equal ? " behind" : " up to",
+                 SHOWN, a.tensor);
+        if (!equal) break;
+    }
+    snprintf(ret, CAIRN_SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"%s%s%s", group,
+             behind[0] || up_to[0] ? ", by name" : "", behind, up_to);
+    return false;
+}
+
+/* True: the lists differ in a tensor that is not known yet, and both ranks can be asked. */
+static bool describe(const struct cairn_buf *row, const struct cairn_msg_begin_split *own,
+                     char ret[CAIRN_SRV_REASON_BYTES]) {
+    CAIRN_AUTO_JSON json_t *words = first_words(row);
+    struct cairn_msg_begin_split first = {0};
+    bool read = words && !cairn_msg_begin_split_read(words, "", &first, NULL), known = false;
+    if (read && first.how && own->how && strcmp(first.how, own->how) != 0) {
+        snprintf(ret, CAIRN_SRV_REASON_BYTES,
+                 "how the replica group \"%.64s\" is split: by what, members or weights",
+                 own->group);
+        return false;
+    }
+    if (read && first.marks && own->marks)
+        known = describe_lists(first.marks, own->marks, own->group, ret);
+    else
+        snprintf(ret, CAIRN_SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"",
+                 own->group);
+    return read && !known && first.finer && own->finer;
+}
+
+static enum cairn_code join_groups(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                   const json_t *splits, uint64_t *ret_first,
+                                   char ret_differ[CAIRN_SRV_REASON_BYTES],
+                                   struct cairn_error *err) {
+    ret_differ[0] = 0;
+    for (size_t i = 0; i < json_array_size(splits) && !ret_differ[0]; i++) {
+        struct cairn_msg_begin_split own = {0};
+        CAIRN_AUTO(buf) words = {0};
+        CAIRN_AUTO(buf) first = {0};
+        CAIRN_TRY(cairn_msg_begin_split_read(json_array_get(splits, i), "/splits", &own, err));
+        words.limit = first.limit = CAIRN_MIB;
+        CAIRN_TRY(cairn_buf_append_text(&words, own.digest, err));
+        CAIRN_TRY(cairn_json_dump(json_array_get(splits, i), &words, err));
+        struct cairn_srv_group_said said = {own.group, words.data, rank};
+        CAIRN_TRY(cairn_srv_group_join(tx, version, &said, &first, ret_first, err));
+        if (strncmp(first.data, own.digest, DIGEST_HEX) == 0) continue;
+        const struct parties parties = {own.group, *ret_first, rank};
+        if (describe(&first, &own, ret_differ)) CAIRN_TRY(open_dispute(tx, version, &parties, err));
+    }
+    return CAIRN_OK;
 }
 
 /* ---- reading ---- */
@@ -96,7 +267,7 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, stru
     CAIRN_TRY(parse_place(item, pointer, begin, err));
     CAIRN_TRY(cairn_msg_begin_save_read(item, pointer, msg, err));
     CAIRN_TRY(parse_exists(begin, pointer, err));
-    CAIRN_TRY(cairn_srv_groups_check(msg->splits, pointer, err));
+    CAIRN_TRY(check_groups(msg->splits, pointer, err));
     snprintf(labels, sizeof(labels), "%s/labels", pointer);
     snprintf(meta, sizeof(meta), "%s/meta", pointer);
     CAIRN_TRY(cairn_meta_check(msg->labels, labels, true, &begin->labels_text, err));
@@ -105,14 +276,19 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, stru
 
 /* ---- comparing with the first (Q10) ---- */
 
+static enum cairn_code give_up(struct cairn_srv_tx *tx, struct begin *begin, enum cairn_code why,
+                               const char *reason, struct cairn_error *err) {
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, why, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
 /* Aborts for all, naming what differs and both ranks. */
 static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, const char *what,
                               uint64_t first_rank, struct cairn_error *err) {
     char reason[CAIRN_SRV_REASON_BYTES];
-    cairn_srv_differ_text(first_rank, begin->msg.rank, what, reason);
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_BEGIN_DIFFERS, reason};
-    begin->changed = true;
-    return cairn_srv_version_move(tx, &begin->version, &move, err);
+    say_differ(first_rank, begin->msg.rank, what, reason);
+    return give_up(tx, begin, CAIRN_BEGIN_DIFFERS, reason, err);
 }
 
 static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *begin,
@@ -134,8 +310,8 @@ static enum cairn_code compare_groups(struct cairn_srv_tx *tx, struct begin *beg
     uint64_t first = 0;
     char what[CAIRN_SRV_REASON_BYTES];
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_groups_join(tx, begin->version.id.text, begin->msg.rank, begin->msg.splits,
-                                    &first, what, err));
+    CAIRN_TRY(join_groups(tx, begin->version.id.text, begin->msg.rank, begin->msg.splits, &first,
+                          what, err));
     return what[0] ? differ(tx, begin, what, first, err) : CAIRN_OK;
 }
 
@@ -158,33 +334,31 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
                              struct begin *begin, struct cairn_error *err) {
     struct cairn_version_id by;
     char reason[CAIRN_SRV_REASON_BYTES];
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_OK, reason};
+    enum cairn_code why = CAIRN_OK;
     if (begin->on_exists == CAIRN_SRV_EXISTS_ERROR) {
         CAIRN_TRY(cairn_srv_version_at_step(tx, run->id, begin->msg.step, begin->msg.n, &by, err));
         if (by.text[0]) {
-            move.code = CAIRN_STEP_EXISTS;
+            why = CAIRN_STEP_EXISTS;
             snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s",
                      begin->msg.step, by.text);
         }
     }
-    if (!move.code && begin->msg.skip) {
+    if (!why && begin->msg.skip) {
         const char *id = begin->version.id.text;
         CAIRN_TRY(cairn_srv_version_unfinished(tx, run->id, run->attempt, id, &by, err));
         if (by.text[0]) {
-            move.code = CAIRN_SKIPPED;
+            why = CAIRN_SKIPPED;
             snprintf(reason, sizeof(reason), "an earlier save (%s) is still being sent", by.text);
         }
     }
     struct cairn_quota_excess excess = {0};
     bool over = false;
-    if (!move.code) CAIRN_TRY(cairn_srv_quota_judge(tx, run->name.project, &excess, &over, err));
+    if (!why) CAIRN_TRY(cairn_srv_quota_judge(tx, run->name.project, &excess, &over, err));
     if (over) {
-        move.code = CAIRN_QUOTA_EXCEEDED;
+        why = CAIRN_QUOTA_EXCEEDED;
         cairn_quota_excess_text(&excess, run->name.project, reason, sizeof(reason));
     }
-    if (!move.code) return CAIRN_OK;
-    begin->changed = true;
-    return cairn_srv_version_move(tx, &begin->version, &move, err);
+    return why ? give_up(tx, begin, why, reason, err) : CAIRN_OK;
 }
 
 static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch,
@@ -209,18 +383,14 @@ static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
     char reason[CAIRN_SRV_REASON_BYTES];
     snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s",
              begin->msg.rank, begin->error.message);
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, begin->code, reason};
-    begin->changed = true;
-    return cairn_srv_version_move(tx, &begin->version, &move, err);
+    return give_up(tx, begin, begin->code, reason, err);
 }
 
 /* Q56: it needs a rank whose end was reported before this begin came. */
 static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin, const char *reason,
                                   struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN || !reason[0]) return CAIRN_OK;
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
-    begin->changed = true;
-    return cairn_srv_version_move(tx, &begin->version, &move, err);
+    return give_up(tx, begin, CAIRN_SOURCE_GONE, reason, err);
 }
 
 /* Its row is trimmed; its id is not free for another save. */
@@ -459,4 +629,141 @@ enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
     }
     release_begins(&batch);
     return code;
+}
+
+/* ---- POST {C}/lists: in which tensor the lists of two ranks differ (intake.h#3) ---- */
+
+struct dispute {
+    json_t *words; /* owned: group, first, second, from, to; by the rank, its look */
+    const char *group;
+    json_int_t first, second, from, to;
+};
+struct lists_call {
+    struct cairn_srv_request *request;
+    struct cairn_msg_lists_look msg;
+    struct cairn_msg_list_look look;
+    struct cairn_grant grant;
+    struct cairn_srv_version version;
+    struct dispute dispute; /* words NULL: it is settled */
+};
+
+static void cairn_lists_call_release(struct lists_call *call) {
+    cairn_srv_version_release(&call->version);
+    json_decref(call->dispute.words);
+}
+
+static enum cairn_code read_row(struct cairn_srv_tx *tx, const char *version, struct dispute *ret,
+                                struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_srv_dispute_get(tx, version, &text, err));
+    json_decref(ret->words);
+    *ret = (struct dispute){0};
+    if (!text.size) return CAIRN_OK;
+    CAIRN_TRY(
+        cairn_json_parse(cairn_buf_view(&text), (struct cairn_json_limits){0}, &ret->words, err));
+    if (json_unpack(ret->words, "{s:s, s:I, s:I, s:I, s:I}", "group", &ret->group, "first",
+                    &ret->first, "second", &ret->second, "from", &ret->from, "to", &ret->to) ||
+        ret->from < 0 || ret->from >= ret->to || ret->to > CAIRN_PLAN_SPLIT_ITEMS_MAX)
+        return cairn_fail(err, CAIRN_INTERNAL, "the row of a dispute cannot be read");
+    return CAIRN_OK;
+}
+
+static const char *said(const json_t *look, const char *what) {
+    const char *text = json_string_value(json_object_get(look, what));
+    return text ? text : "";
+}
+
+/* intake.h#3; "": intake.h#4 */
+static const char *lesser(const char *a, const char *b) {
+    if (!a[0] || !b[0]) return a[0] ? a : b;
+    return strcmp(a, b) <= 0 ? a : b;
+}
+
+/* False: nothing is to be looked at any more, and *ret_tensor is the tensor, or "". */
+static bool narrow(struct dispute *dispute, const json_t *first, const json_t *second,
+                   const char **ret_tensor) {
+    const char *a = said(first, "digests"), *b = said(second, "digests");
+    uint32_t from = (uint32_t)dispute->from, to = (uint32_t)dispute->to;
+    uint32_t part = cairn_plan_split_part(from, to);
+    size_t size = (size_t)DIGEST_TEXT * ((to - from + part - 1) / part);
+    *ret_tensor = "";
+    if (to - from == 1) *ret_tensor = lesser(said(first, "tensor"), said(second, "tensor"));
+    if (to - from == 1 || strlen(a) != size || strlen(b) != size) return false;
+    for (size_t at = 0; at < size; at += DIGEST_TEXT, from += part) {
+        if (!memcmp(a + at, b + at, DIGEST_TEXT)) continue;
+        dispute->from = from;
+        dispute->to = (json_int_t)cairn_min_u64((uint64_t)from + part, to);
+        return true;
+    }
+    return false;
+}
+
+static enum cairn_code settle(struct cairn_srv_tx *tx, struct lists_call *call, const char *tensor,
+                              struct cairn_error *err) {
+    struct cairn_srv_version *version = &call->version;
+    char what[CAIRN_SRV_REASON_BYTES];
+    if (tensor[0]) {
+        name_first_differing(call->dispute.group, tensor, what);
+        say_differ((uint64_t)call->dispute.first, (uint64_t)call->dispute.second, what,
+                   version->reason);
+    }
+    CAIRN_TRY(cairn_srv_dispute_settle(tx, version->id.text, version->reason, err));
+    json_decref(CAIRN_TAKE(call->dispute.words));
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_look(struct cairn_srv_tx *tx, struct lists_call *call,
+                                 struct cairn_error *err) {
+    struct dispute *dispute = &call->dispute;
+    const struct cairn_msg_list_look *look = &call->look;
+    bool is_first = call->msg.rank == dispute->first, is_second = call->msg.rank == dispute->second;
+    if (!call->msg.look || (!is_first && !is_second) || look->from != dispute->from ||
+        look->to != dispute->to || strcmp(look->group, dispute->group) != 0)
+        return CAIRN_OK;
+    json_object_set(dispute->words, is_first ? "of_first" : "of_second", call->msg.look);
+    const json_t *first = json_object_get(dispute->words, "of_first");
+    const json_t *second = json_object_get(dispute->words, "of_second");
+    const char *tensor = "";
+    if (first && second) {
+        if (!narrow(dispute, first, second, &tensor)) return settle(tx, call, tensor, err);
+        json_object_del(dispute->words, "of_first");
+        json_object_del(dispute->words, "of_second");
+        json_object_set_new(dispute->words, "from", json_integer(dispute->from));
+        json_object_set_new(dispute->words, "to", json_integer(dispute->to));
+    }
+    return write_row(tx, call->version.id.text, dispute->words, err);
+}
+
+static enum cairn_code look_in(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct lists_call *call = argument;
+    cairn_srv_version_release(&call->version);
+    CAIRN_TRY(cairn_srv_save_version(tx, call->request, &call->version, err));
+    CAIRN_TRY(cairn_srv_save_admit(tx, &call->grant, &call->version, err));
+    CAIRN_TRY(read_row(tx, call->version.id.text, &call->dispute, err));
+    return call->dispute.words ? take_look(tx, call, err) : CAIRN_OK;
+}
+
+static json_t *seen_json(const struct lists_call *call) {
+    const struct dispute *dispute = &call->dispute;
+    if (!dispute->words)
+        return CAIRN_PACK(lists_seen, .settled = true, .reason = call->version.reason,
+                          .first = CAIRN_MESSAGE_NONE, .second = CAIRN_MESSAGE_NONE,
+                          .from = CAIRN_MESSAGE_NONE, .to = CAIRN_MESSAGE_NONE);
+    return CAIRN_PACK(lists_seen, .reason = call->version.reason, .group = dispute->group,
+                      .first = (uint64_t)dispute->first, .second = (uint64_t)dispute->second,
+                      .from = (uint64_t)dispute->from, .to = (uint64_t)dispute->to);
+}
+
+enum cairn_code cairn_srv_on_lists_look(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    __attribute__((cleanup(cairn_lists_call_release))) struct lists_call call = {.request =
+                                                                                     request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    CAIRN_TRY(cairn_msg_lists_look_read(body, "", &call.msg, err));
+    if (call.msg.look) CAIRN_TRY(cairn_msg_list_look_read(call.msg.look, "/look", &call.look, err));
+    CAIRN_TRY(cairn_srv_grant_read(request, call.msg.grant, &call.grant, err));
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, look_in, &call, err));
+    return cairn_srv_reply_json(reply, 200, seen_json(&call), err);
 }

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {C}/shards: a node's batch of durable shards and of seals (rules Q16, Q19, Q33). The whole
- * batch is one transaction: all of it holds, or none and the answer names what does not. */
+ * batch is one transaction: all of it holds, or none and the answer names what does not.
+ *
+ * PUT and HEAD {R}/tables/{digest}: rank tables are kept by their digest, so that a rank whose
+ * layout did not change sends 32 bytes (rule Q33). A large one comes in parts, which any proxy lets
+ * through and any server of the catalog takes; the last of them makes it a table. A large body of
+ * POST {C}/shards comes in the same way. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "api/digest.h"
 #include "api/manifest.h"
+#include "api/messages.h"
 #include "api/meta.h"
 #include "api/shard_names.h"
 #include "api/table.h"
@@ -16,18 +22,19 @@
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
-#include "server/intake/saves.h"
+#include "server/intake/intake.h"
 #include "server/ledger/layouts.h"
 #include "server/ledger/shards.h"
-#include "server/versions/versions_json.h"
+#include "server/versions/versions.h"
 
 #define SHARDS_MAX 4096
 #define BODY_BYTES_MAX (32 * CAIRN_MIB)
 #define PARTS_MAX 4096
+#define PART_BYTES_MAX CAIRN_MIB
 #define SEALED_MAX 65536
 #define SIZE_MAX_BYTES (UINT64_C(1) << 62)
 
-struct batch {
+struct registration_batch {
     struct cairn_srv_request *request;
     struct cairn_grant grant;
     const char *node;
@@ -42,7 +49,7 @@ struct batch {
     bool told; /* rank 0 or all are sealed now, or all is whole: who waits for that is woken */
 };
 
-static void release_batch(struct batch *batch) {
+static void release_batch(struct registration_batch *batch) {
     for (size_t i = 0; i < batch->shard_count; i++) cairn_buf_release(&batch->shards[i].blocks);
     for (size_t i = 0; i < batch->seal_count; i++) {
         cairn_buf_release(&batch->seals[i].replicated_text);
@@ -156,8 +163,8 @@ static enum cairn_code parse_seal(const json_t *item, const char *pointer,
     return cairn_json_dump(msg->replicated, &seal->replicated_text, err);
 }
 
-static enum cairn_code parse_lists(struct batch *batch, const json_t *shards, const json_t *seals,
-                                   struct cairn_error *err) {
+static enum cairn_code parse_lists(struct registration_batch *batch, const json_t *shards,
+                                   const json_t *seals, struct cairn_error *err) {
     size_t shard_count = json_array_size(shards), seal_count = json_array_size(seals);
     if (shard_count > SHARDS_MAX || seal_count > SHARDS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "at most %d shards and seals in one call",
@@ -182,15 +189,14 @@ static enum cairn_code parse_lists(struct batch *batch, const json_t *shards, co
 
 /* ---- the call ---- */
 
-static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct batch *batch,
+static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct registration_batch *batch,
                                     struct cairn_error *err) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     const struct cairn_version_id *id = &batch->version.id;
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_whole_expect(tx, id->text, err));
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed_expect(tx, id->text, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &batch->version, &batch->whole, err));
-    if (batch->whole)
-        CAIRN_TRY(cairn_srv_version_set_durable(tx, id->text, batch->wall_ms, err));
+    if (batch->whole) CAIRN_TRY(cairn_srv_version_set_durable(tx, id->text, batch->wall_ms, err));
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed(tx, id->text, &batch->told, err));
     for (size_t i = 0; i < batch->seal_count; i++)
         batch->told = batch->told || batch->seals[i].msg.rank == 0;
@@ -201,7 +207,7 @@ static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct batch *batch
 }
 
 static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct batch *batch = argument;
+    struct registration_batch *batch = argument;
     const char *version = batch->request->params.ref;
     CAIRN_TRY(cairn_srv_version_expect(tx, version, err));
     CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
@@ -225,14 +231,14 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
 
 /* Who waits for rank 0 or for all to have staged, or for all to be durable: none of these makes an
  * event. */
-static void tell_waiters(const struct batch *batch) {
+static void tell_waiters(const struct registration_batch *batch) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     if (!batch->told) return;
     cairn_srv_events_key_of_version(&batch->version.id, key);
     cairn_srv_waiters_wake(batch->request->server->waiters, key);
 }
 
-static enum cairn_code serve(struct batch *batch, struct cairn_srv_reply *reply,
+static enum cairn_code serve(struct registration_batch *batch, struct cairn_srv_reply *reply,
                              struct cairn_error *err) {
     struct cairn_srv *server = batch->request->server;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, apply, batch, err));
@@ -245,25 +251,27 @@ static enum cairn_code serve(struct batch *batch, struct cairn_srv_reply *reply,
 /* ---- a body that was sent before, in parts ---- */
 
 struct parts {
-    struct cairn_srv_request *request;
-    uint8_t digest[32];
-    struct cairn_srv_table_part last; /* of 0: the body came with the call */
-    struct cairn_buf bytes;
+    uint8_t digest[32];               /* of the whole */
+    struct cairn_srv_table_part part; /* the last, or the one that came; of 0: it comes whole */
+    struct cairn_buf bytes;           /* of all parts */
 };
 
-static enum cairn_code gather(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code gather_parts(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
     struct parts *parts = argument;
     cairn_buf_clear(&parts->bytes);
-    return cairn_srv_table_parts_get(tx, &parts->last, &parts->bytes, err);
+    return cairn_srv_table_parts_get(tx, &parts->part, &parts->bytes, err);
 }
 
-static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code drop_parts(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
     const struct parts *parts = argument;
-    return cairn_srv_table_parts_drop(tx, &parts->last, err);
+    return cairn_srv_table_parts_drop(tx, &parts->part, err);
 }
 
-static enum cairn_code take_parts(struct parts *parts, struct cairn_error *err) {
-    const struct cairn_query *query = &parts->request->query;
+static enum cairn_code take_parts(struct cairn_srv_request *request, struct parts *parts,
+                                  struct cairn_error *err) {
+    const struct cairn_query *query = &request->query;
     const char *digest = cairn_query_get(query, "digest"), *of = cairn_query_get(query, "of");
     uint8_t found[32];
     uint64_t count = 0;
@@ -272,10 +280,10 @@ static enum cairn_code take_parts(struct parts *parts, struct cairn_error *err) 
         count > PARTS_MAX || cairn_hex_decode(cairn_view_of(digest), parts->digest, 32, NULL))
         return cairn_fail(err, CAIRN_INVALID,
                           "digest, of: want the SHA-256 of a body and the number of its parts");
-    parts->last = (struct cairn_srv_table_part){parts->digest, (uint32_t)count, (uint32_t)count};
-    CAIRN_TRY(cairn_srv_catalog_read(parts->request->server->catalog, gather, parts, err));
+    parts->part = (struct cairn_srv_table_part){parts->digest, (uint32_t)count, (uint32_t)count};
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, gather_parts, parts, err));
     cairn_table_digest(cairn_buf_view(&parts->bytes), found);
-    parts->request->body = cairn_buf_view(&parts->bytes);
+    request->body = cairn_buf_view(&parts->bytes);
     if (!memcmp(found, parts->digest, 32)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TABLE_UNKNOWN,
                       "the parts of this body are not those that it was cut into: send them again");
@@ -286,7 +294,8 @@ static enum cairn_code serve_register(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
-    struct batch batch = {.request = request, .wall_ms = cairn_srv_wall_ms(request->server)};
+    struct registration_batch batch = {.request = request,
+                                       .wall_ms = cairn_srv_wall_ms(request->server)};
     struct cairn_msg_register msg = {0};
     CAIRN_TRY(cairn_msg_register_read(body, "", &msg, err));
     batch.node = msg.node;
@@ -302,13 +311,144 @@ static enum cairn_code serve_register(struct cairn_srv_request *request,
 enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
                                             struct cairn_srv_reply *reply,
                                             struct cairn_error *err) {
-    struct parts parts = {.request = request, .bytes = {.limit = BODY_BYTES_MAX}};
+    struct parts parts = {.bytes = {.limit = BODY_BYTES_MAX}};
     struct cairn_error ignored = {0};
-    enum cairn_code code = take_parts(&parts, err);
+    enum cairn_code code = take_parts(request, &parts, err);
     if (!code) code = serve_register(request, reply, err);
-    if (!code && parts.last.of) /* else they go as what nobody uses */
-        (void)!cairn_srv_catalog_write(request->server->catalog, drop, &parts, &ignored);
-    if (parts.last.of) request->body = (struct cairn_view){0};
+    if (!code && parts.part.of) /* else they go as what nobody uses */
+        (void)!cairn_srv_catalog_write(request->server->catalog, drop_parts, &parts, &ignored);
+    if (parts.part.of) request->body = (struct cairn_view){0};
     cairn_buf_release(&parts.bytes);
     return code;
+}
+
+/* ---- tables ---- */
+
+struct table_put {
+    struct cairn_srv_request *request;
+    struct cairn_grant grant;
+    struct parts parts;
+    bool is_body; /* its parts are those of another call's body, which names them */
+    bool there;
+};
+
+static enum cairn_code keep_table(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct table_put *put = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
+    bool made = false;
+    struct cairn_view bytes =
+        put->parts.part.of ? cairn_buf_view(&put->parts.bytes) : put->request->body;
+    CAIRN_TRY(cairn_srv_table_keep(tx, put->parts.digest, bytes, &made, err));
+    put->there = !made;
+    return put->parts.part.of ? cairn_srv_table_parts_drop(tx, &put->parts.part, err) : CAIRN_OK;
+}
+
+static enum cairn_code keep_part(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct table_put *put = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
+    CAIRN_TRY(cairn_srv_table_there(tx, put->parts.digest, &put->there, err));
+    if (put->there && !put->is_body) return CAIRN_OK; /* another rank's parts were there first */
+    return cairn_srv_table_part_keep(tx, &put->parts.part, put->request->body, err);
+}
+
+static enum cairn_code check_table(const struct table_put *put, struct cairn_view bytes,
+                                   struct cairn_error *err) {
+    uint8_t found[32];
+    cairn_table_digest(bytes, found);
+    if (memcmp(found, put->parts.digest, 32)) {
+        char hex[65];
+        cairn_hex_encode(found, 32, hex);
+        return cairn_fail(err, CAIRN_TABLE_INVALID, "the body's SHA-256 is %s", hex);
+    }
+    struct cairn_table table;
+    enum cairn_code code = cairn_table_open(bytes, &table, err);
+    return code ? cairn_within(err, CAIRN_TABLE_INVALID, "the table") : CAIRN_OK;
+}
+
+static enum cairn_code read_number(const struct cairn_srv_request *request, const char *name,
+                                   uint32_t *ret, struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, name);
+    uint64_t number = 0;
+    enum cairn_code code = cairn_parse_u64(cairn_view_of(text ? text : ""), &number, err);
+    if (code || !number || number > PARTS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s: want a number from 1 to %d", name, PARTS_MAX);
+    *ret = (uint32_t)number;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_part(struct table_put *put, struct cairn_error *err) {
+    const struct cairn_srv_request *request = put->request;
+    if (!cairn_query_get(&request->query, "part") && !cairn_query_get(&request->query, "of"))
+        return CAIRN_OK;
+    CAIRN_TRY(read_number(request, "part", &put->parts.part.part, err));
+    CAIRN_TRY(read_number(request, "of", &put->parts.part.of, err));
+    put->parts.part.table = put->parts.digest;
+    const char *what = cairn_query_get(&request->query, "for");
+    put->is_body = what != NULL;
+    if (what && strcmp(what, "shards") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "for: want shards");
+    if (put->parts.part.part > put->parts.part.of)
+        return cairn_fail(err, CAIRN_INVALID, "part %u of %u", put->parts.part.part,
+                          put->parts.part.of);
+    if (request->body.size > PART_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a part has %zu bytes, and may have %" PRIu64,
+                          request->body.size, (uint64_t)PART_BYTES_MAX);
+    return CAIRN_OK;
+}
+
+/* The last part makes it a table; parts that make none are dropped. */
+static enum cairn_code take_part(struct table_put *put, struct cairn_error *err) {
+    struct cairn_srv_catalog *catalog = put->request->server->catalog;
+    struct cairn_error ignored = {0};
+    CAIRN_TRY(cairn_srv_catalog_write(catalog, keep_part, put, err));
+    if (put->is_body) return CAIRN_OK;
+    if (put->there || put->parts.part.part < put->parts.part.of) return CAIRN_OK;
+    put->parts.bytes = (struct cairn_buf){.limit = CAIRN_TABLE_BYTES_MAX};
+    enum cairn_code code = cairn_srv_catalog_read(catalog, gather_parts, &put->parts, err);
+    if (!code) code = check_table(put, cairn_buf_view(&put->parts.bytes), err);
+    if (code == CAIRN_TABLE_INVALID || code == CAIRN_TOO_LARGE)
+        (void)!cairn_srv_catalog_write(catalog, drop_parts, &put->parts, &ignored);
+    if (!code) code = cairn_srv_catalog_write(catalog, keep_table, put, err);
+    cairn_buf_release(&put->parts.bytes);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_table_put(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    struct table_put put = {.request = request};
+    CAIRN_TRY(cairn_srv_grant_read(request, request->grant, &put.grant, err));
+    CAIRN_TRY(cairn_hex_decode(cairn_view_of(request->params.digest), put.parts.digest, 32, err));
+    CAIRN_TRY(read_part(&put, err));
+    if (put.parts.part.of) {
+        CAIRN_TRY(take_part(&put, err));
+    } else {
+        CAIRN_TRY(check_table(&put, request->body, err));
+        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, keep_table, &put, err));
+    }
+    int status = put.is_body                               ? 202
+                 : put.there                               ? 200
+                 : put.parts.part.part < put.parts.part.of ? 202
+                                                           : 201;
+    return cairn_srv_reply_json(reply, status,
+                                CAIRN_PACK(table_kept, .digest = request->params.digest), err);
+}
+
+static enum cairn_code look_for_table(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    struct table_put *put = argument;
+    return cairn_srv_table_there(tx, put->parts.digest, &put->there, err);
+}
+
+enum cairn_code cairn_srv_on_table_head(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct table_put put = {.request = request};
+    CAIRN_TRY(cairn_hex_decode(cairn_view_of(request->params.digest), put.parts.digest, 32, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_for_table, &put, err));
+    reply->status = 200;
+    if (put.there) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "no table %s", request->params.digest);
 }

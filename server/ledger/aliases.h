@@ -9,7 +9,7 @@
  *               that are shown (Q25) are.
  * Limits:  CAIRN_SRV_ALIAS_BYTES_MAX, CAIRN_SRV_ALIASES_MAX of a run.
  * Threads: inside a transaction.
- * Next:    server/versions/alias_calls.c, server/ledger/versions.c.
+ * Next:    server/versions/annotate.c, server/ledger/versions.c.
  */
 #pragma once
 

@@ -11,7 +11,7 @@
  *          3    no version is met twice: runs that name each other end the chain.
  * Limits:  CAIRN_SRV_LINEAGE_MAX versions.
  * Threads: inside a transaction.
- * Next:    server/versions/lineage_calls.c.
+ * Next:    server/versions/run_calls.c.
  */
 #pragma once
 

@@ -12,7 +12,7 @@
  * Limits:  65,536 ranks a call; an incarnation of 128 bytes. Without incarnations a process whose
  *          end nobody has reported yet counts as alive.
  * Threads: inside a transaction.
- * Next:    server/intake/attempt_calls.c, server/intake/ended.h.
+ * Next:    server/intake/attempt_calls.c, server/intake/intake.h.
  */
 #pragma once
 

@@ -16,7 +16,7 @@
  *              grows to.
  * Limits:  a version that is not committed counts for CAIRN_SRV_SEALED_BYTES_MAX at most.
  * Threads: inside a transaction; structs belong to their caller.
- * Next:    api/quota.h, server/intake/begin.c, server/access/quota_calls.c.
+ * Next:    api/quota.h, server/intake/begin.c, server/access/limits.c.
  */
 #pragma once
 

@@ -11,7 +11,7 @@
  *               api/lifecycle.def does not list.
  * Limits:  labels, meta, warnings and reasons 1 MiB together.
  * Threads: inside a transaction; a struct belongs to its caller.
- * Next:    server/intake/saves.c, server/commit/commit.c, server/sweep/sweep.c.
+ * Next:    server/intake/verdicts.c, server/commit/commit.c, server/sweep/sweep.c.
  */
 #pragma once
 

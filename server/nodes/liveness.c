@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {R}/liveness: how long ago a run has committed, how often it does, and what its open saves
  * wait for, by name. GET {C}/why: the same of one version, with what the nodes of its attempt said
- * last. Facts alone: what is too long is for who looks to say. */
+ * last. Facts alone: whoever looks judges what is too long. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,15 +12,14 @@
 #include "server/guard/freeze.h"
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
-#include "server/intake/saves.h"
+#include "server/intake/intake.h"
 #include "server/ledger/members.h"
 #include "server/ledger/ranks.h"
 #include "server/ledger/shard_lists.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
 #include "server/nodes/nodes.h"
-#include "server/nodes/restores.h"
-#include "server/versions/runs_json.h"
+#include "server/versions/versions.h"
 
 #define COMMITS_LOOKED_AT CAIRN_SRV_COMMITS_LOOKED_AT /* twenty intervals */
 #define OPEN_MAX 8
@@ -72,61 +71,27 @@ static enum cairn_code look_at_commits(struct cairn_srv_tx *tx, struct call *cal
 
 /* ---- open saves ---- */
 
-struct gaps {
-    uint32_t next, count, named;
-    uint32_t ranks[RANKS_NAMED_MAX];
-};
-
-static void skip_to(struct gaps *gaps, uint32_t rank) {
-    for (; gaps->next < rank; gaps->next++, gaps->count++)
-        if (gaps->named < RANKS_NAMED_MAX) gaps->ranks[gaps->named++] = gaps->next;
-    gaps->next = rank + 1;
-}
-
-static enum cairn_code see_sealed(void *argument, const struct cairn_srv_rank_sealed *rank,
-                                  struct cairn_error *err) {
-    (void)err;
-    skip_to(argument, rank->rank);
-    return CAIRN_OK;
-}
-
-static enum cairn_code name_ranks(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
-                                  const struct gaps *gaps, json_t *ret, struct cairn_error *err) {
-    for (uint32_t i = 0; i < gaps->named; i++) {
-        char node[CAIRN_NAME_BYTES_MAX + 1];
-        CAIRN_TRY(cairn_srv_member_node(tx, version->run_id, version->attempt, gaps->ranks[i], node,
-                                        err));
-        if (json_array_append_new(ret,
-                                  CAIRN_PACK(missing_rank, .rank = gaps->ranks[i],
-                                             .node = node[0] ? node : NULL, .state = "not sealed")))
-            return no_memory(err);
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code open_json(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  json_t **ret, struct cairn_error *err) {
-    struct gaps gaps = {0};
+    uint32_t unsealed = 0;
     struct cairn_srv_progress progress = {0};
     char begun[32];
     const char *id = version->id.text;
     CAIRN_AUTO_JSON json_t *ranks = json_array(), *shards = json_array();
     if (version->state == CAIRN_STATE_OPEN) { /* else all but its record is there (Q24) */
-        CAIRN_TRY(cairn_srv_ranks_sealed(tx, id, see_sealed, &gaps, err));
-        skip_to(&gaps, version->world_size);
-        CAIRN_TRY(name_ranks(tx, version, &gaps, ranks, err));
+        CAIRN_TRY(cairn_srv_save_unsealed(tx, version, RANKS_NAMED_MAX, ranks, &unsealed, err));
         CAIRN_TRY(cairn_srv_shards_missing(tx, id, shards, err));
     }
     CAIRN_TRY(cairn_srv_version_progress(tx, id, &progress, err));
     cairn_time_text(version->created_ms, true, begun);
     CAIRN_ASSERT(progress.registered <= progress.shards);
-    *ret = CAIRN_PACK(
-        liveness_open, .version = id, .step = version->step, .attempt = version->attempt,
-        .n = version->n, .begun_at = begun, .world_size = version->world_size,
-        .ranks_sealed = progress.ranks_sealed, .shards = progress.shards,
-        .shards_registered = progress.registered, .bytes = progress.bytes, .missing_ranks = ranks,
-        .missing_rank_count = gaps.count, .missing_shards = shards,
-        .missing_shard_count = progress.shards - progress.registered);
+    *ret =
+        CAIRN_PACK(liveness_open, .version = id, .step = version->step, .attempt = version->attempt,
+                   .n = version->n, .begun_at = begun, .world_size = version->world_size,
+                   .ranks_sealed = progress.ranks_sealed, .shards = progress.shards,
+                   .shards_registered = progress.registered, .bytes = progress.bytes,
+                   .missing_ranks = ranks, .missing_rank_count = unsealed, .missing_shards = shards,
+                   .missing_shard_count = progress.shards - progress.registered);
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
@@ -186,30 +151,27 @@ static void note_waited(void *argument, const struct cairn_srv_node_mark *node) 
     why->failed |= json_object_set_new(why->waited, node->node, json_true()) != 0;
 }
 
-static json_t *errors_json(const struct cairn_srv_version_report *said) {
+static json_t *errors_json(struct why *why, const struct cairn_srv_version_report *said) {
     json_t *array = json_array();
-    for (size_t i = 0; array && i < said->error_count; i++) {
+    why->failed |= !array;
+    for (size_t i = 0; i < said->error_count; i++) {
         const struct cairn_srv_shard_error *one = &said->errors[i];
-        json_t *item = CAIRN_PACK(why_error, .shard = one->shard,
-                                  .part = one->part ? one->part : CAIRN_MESSAGE_NONE,
-                                  .rank = one->rank, .error = one->error, .tries = one->tries,
-                                  .age_ms = one->age_ms);
-        if (!json_array_append_new(array, item)) continue;
-        json_decref(array);
-        array = NULL;
+        json_t *item = CAIRN_PACK(
+            why_error, .shard = one->shard, .part = one->part ? one->part : CAIRN_MESSAGE_NONE,
+            .rank = one->rank, .error = one->error, .tries = one->tries, .age_ms = one->age_ms);
+        why->failed |= json_array_append_new(array, item) != 0;
     }
     return array;
 }
 
-static json_t *keeps_json(struct cairn_srv *server, const char *node, const char *version) {
+static json_t *keeps_json(struct why *why, const char *node) {
     struct cairn_srv_kept kept[CAIRN_SRV_KEPT_MAX];
-    size_t count = cairn_srv_node_keeps(server, node, version, kept);
+    size_t count = cairn_srv_node_keeps(why->request->server, node, why->version.id.text, kept);
     json_t *array = json_array();
-    for (size_t i = 0; array && i < count; i++) {
+    why->failed |= !array;
+    for (size_t i = 0; i < count; i++) {
         json_t *item = CAIRN_PACK(why_kept, .rank = kept[i].rank, .node = kept[i].node);
-        if (!json_array_append_new(array, item)) continue;
-        json_decref(array);
-        array = NULL;
+        why->failed |= json_array_append_new(array, item) != 0;
     }
     return array;
 }
@@ -227,9 +189,8 @@ static void add_node(void *argument, const struct cairn_srv_node_mark *node) {
     (void)cairn_srv_node_said_of(server, node->node, why->version.id.text, &said);
     uint64_t silent_ms = cairn_srv_node_silent_ms(server, node, why->tick);
     cairn_srv_node_trouble(server, node->node, trouble);
-    CAIRN_AUTO_JSON json_t *errors = errors_json(&said);
-    CAIRN_AUTO_JSON json_t *keeps = keeps_json(server, node->node, why->version.id.text);
-    why->failed |= !errors || !keeps;
+    CAIRN_AUTO_JSON json_t *errors = errors_json(why, &said);
+    CAIRN_AUTO_JSON json_t *keeps = keeps_json(why, node->node);
     json_t *item = CAIRN_PACK(
         why_node, .node = node->node, .errors = errors, .keeps = keeps,
         .waited_for = json_object_get(why->waited, node->node) != NULL, .silent_ms = silent_ms,
@@ -257,8 +218,8 @@ static enum cairn_code look_why(struct cairn_srv_tx *tx, void *argument, struct 
     CAIRN_TRY(open_json(tx, &why->version, &why->open, err));
     if (why->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_version_needs_nodes(tx, &why->version, note_waited, why, err));
-    CAIRN_TRY(cairn_srv_attempt_nodes(tx, why->version.run_id, why->version.attempt, add_node, why,
-                                      err));
+    CAIRN_TRY(
+        cairn_srv_attempt_nodes(tx, why->version.run_id, why->version.attempt, add_node, why, err));
     return why->failed ? no_memory(err) : CAIRN_OK;
 }
 
@@ -266,14 +227,14 @@ static enum cairn_code look_why(struct cairn_srv_tx *tx, void *argument, struct 
 static json_t *why_json(struct why *why, const struct cairn_error *frozen) {
     const struct cairn_srv_version *version = &why->version;
     char stuck[CAIRN_SRV_STUCK_BYTES] = "";
-    bool is_stuck = why->open && cairn_srv_jobs_stuck_of(why->request->server, version->id.text,
-                                                         stuck);
+    bool is_stuck =
+        why->open && cairn_srv_jobs_stuck_of(why->request->server, version->id.text, stuck);
     if (why->open && frozen->code) {
         (void)cairn_text_copy(stuck, sizeof(stuck), frozen->message);
         is_stuck = true;
     }
-    CAIRN_AUTO_JSON json_t *restores = cairn_srv_restores_json(why->request->server->restores,
-                                                               &version->name, version->id.text);
+    CAIRN_AUTO_JSON json_t *restores =
+        cairn_srv_restores_json(why->request->server->restores, &version->name, version->id.text);
     if (!restores) return NULL;
     return CAIRN_PACK(why, .version = version->id.text, .step = version->step,
                       .state = cairn_state_text(cairn_srv_version_shown(version)),

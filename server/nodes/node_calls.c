@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PUT /v1/nodes/{node}: a heartbeat. Progress is kept in memory, liveness in one row a node,
- * written at most once a minute (rule Q26). GET /v1/nodes. */
+/* /v1/nodes. PUT /v1/nodes/{node} is a heartbeat: progress is kept in memory, liveness in one row a
+ * node, written at most once a minute (Q26). Its answer names the open versions of the node's
+ * attempts (Q12), the other nodes of an attempt and the partner (docs/peers.md, docs/partner.md),
+ * and the copies of other nodes' ranks that this one is to finish (Q57). */
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,22 +12,26 @@
 #include "common/clock.h"
 #include "common/hooks.h"
 #include "common/text.h"
+#include "plan/divide.h"
 #include "server/db/notify.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
-#include "server/intake/ended.h"
+#include "server/intake/intake.h"
 #include "server/ledger/frozen.h"
+#include "server/ledger/members.h"
 #include "server/ledger/node_rows.h"
+#include "server/ledger/policies.h"
+#include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
-#include "server/nodes/node_copies.h"
+#include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
-#include "server/nodes/peers.h"
-#include "server/nodes/restores.h"
 #include "server/recovery/compare.h"
-#include "server/versions/versions_json.h"
+#include "server/versions/versions.h"
 
 #define RUNS_MAX 4096
 #define RESTORES_MAX 16
+#define COPIES_MAX 4096 /* of a heartbeat; further ones are not looked at */
+#define PEERS_MAX 1024
 #define KEPT_RANKS_MAX 4096 /* of a run, in memory of one node */
 
 /* ---- PUT /v1/nodes/{node} ---- */
@@ -42,19 +49,35 @@ struct beat {
     size_t kept_count;
     struct cairn_srv_ends ends;
     bool has_row, write_row, was_away, is_anothers;
-    uint64_t asked, answered;                            /* by another server (Q3) */
-    char projects[CAIRN_SRV_NODE_PROJECTS_BYTES];        /* of the grants that are ours */
+    uint64_t asked, answered;                     /* by another server (Q3) */
+    char projects[CAIRN_SRV_NODE_PROJECTS_BYTES]; /* of the grants that are ours */
     bool write_projects;
-    char *said_to_others;                                /* what that is told; owned */
-    struct wish {                                        /* for each of the grants */
+    char *said_to_others; /* what that is told; owned */
+    struct wish {         /* for each of the grants */
         size_t index;
         bool peers, untold; /* untold: what it says of itself is not in the attempt's list yet */
         int64_t run_id;
         json_t *copies, *kept; /* borrowed */
-        char *told; /* to the other nodes of the attempt: JSON; owned */
-    } *wishes;
+        char *told;            /* to the other nodes of the attempt: JSON; owned */
+    } * wishes;
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
+
+/* take_item is dropped, also on failure; NULL (no memory) fails. */
+static enum cairn_code append(json_t *list, json_t *take_item, struct cairn_error *err) {
+    if (!json_array_append_new(list, take_item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* What is known of a version, by its id. */
+static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_version *version,
+                                 struct cairn_error *err) {
+    json_t *brief = cairn_srv_version_brief(version);
+    if (brief && !json_object_set_new(beat->states, version->id.text, brief)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* ---- reading ---- */
 
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
@@ -66,15 +89,13 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
     struct cairn_error why = {0};
     enum cairn_code code = cairn_srv_grant_judge(beat->request->server, said.grant, grant, &why);
     if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
-    if (code) {
-        json_t *item = CAIRN_PACK(node_foreign, .index = index, .code = cairn_code_info(code)->slug,
-                                  .detail = why.message);
-        if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    }
-    beat->wishes[beat->report_count] =
-        (struct wish){.index = index, .peers = said.peers, .copies = said.copies,
-                      .kept = said.kept};
+    if (code)
+        return append(beat->foreign,
+                      CAIRN_PACK(node_foreign, .index = index, .code = cairn_code_info(code)->slug,
+                                 .detail = why.message),
+                      err);
+    beat->wishes[beat->report_count] = (struct wish){
+        .index = index, .peers = said.peers, .copies = said.copies, .kept = said.kept};
     report->unsent = said.unsent;
     report->run = grant->name;
     report->attempt = grant->attempt;
@@ -115,8 +136,8 @@ static void read_errors(const json_t *said, struct cairn_srv_version_report *rep
 /* Progress and errors, for whoever asks what a version waits for; what does not fit, or says no
  * run, is not kept: a heartbeat is worth more than what people read in it. */
 static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
-    size_t count = cairn_min_u64(json_array_size(beat->said.versions),
-                                 CAIRN_SRV_VERSION_REPORTS_MAX);
+    size_t count =
+        cairn_min_u64(json_array_size(beat->said.versions), CAIRN_SRV_VERSION_REPORTS_MAX);
     beat->versions = calloc(count + 1, sizeof(*beat->versions));
     if (!beat->versions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) {
@@ -173,51 +194,214 @@ static bool has_grant(const struct beat *beat, const struct cairn_run_name *name
 
 static enum cairn_code add_fenced(struct beat *beat, const struct cairn_grant *grant,
                                   struct cairn_error *err) {
-    if (json_array_append_new(beat->fenced,
-                              CAIRN_PACK(node_fenced, .project = grant->name.project,
-                                         .run = grant->name.run, .attempt = grant->attempt)))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return CAIRN_OK;
+    return append(beat->fenced,
+                  CAIRN_PACK(node_fenced, .project = grant->name.project, .run = grant->name.run,
+                             .attempt = grant->attempt),
+                  err);
 }
 
 /* Q12: every open version of the grant's attempt is named, asked for or not. */
 static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
                                 const struct cairn_srv_version *version, struct cairn_error *err) {
-    struct beat *beat = argument;
     (void)tx;
-    json_t *brief = cairn_srv_version_brief(version);
-    if (!brief || json_object_set_new(beat->states, version->id.text, brief))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return add_state(argument, version, err);
+}
+
+/* ---- peers (Q57) ----
+ *
+ * Only who has shown the attempt's grant is told its nodes, all the same list, in the order of
+ * names. With partner_copies the node is told its partner (plan/divide.h), once every rank has
+ * joined, among those with partner_memory that are not silent. */
+
+struct peers {
+    struct cairn_srv *server;
+    json_t *nodes;
+    struct cairn_plan_node partners[PEERS_MAX]; /* those that keep copies; texts owned */
+    size_t partner_count;
+    char silent[PEERS_MAX][CAIRN_NAME_BYTES_MAX + 1]; /* they are nobody's partner */
+    size_t silent_count;
+    uint64_t tick;
+};
+
+static void note_silent(void *argument, const struct cairn_srv_node_mark *mark) {
+    struct peers *peers = argument;
+    if (peers->silent_count == PEERS_MAX ||
+        cairn_srv_node_silent_ms(peers->server, mark, peers->tick) < CAIRN_SRV_SILENT_MS)
+        return;
+    (void)cairn_text_copy(peers->silent[peers->silent_count++], CAIRN_NAME_BYTES_MAX + 1,
+                          mark->node);
+}
+
+static bool is_silent(const struct peers *peers, const char *node) {
+    for (size_t i = 0; i < peers->silent_count; i++)
+        if (!strcmp(peers->silent[i], node)) return true;
+    return false;
+}
+
+static enum cairn_code add_partner(struct peers *peers, const char *node, const char *domain,
+                                   struct cairn_error *err) {
+    char *name = strdup(node), *within = strdup(domain ? domain : "");
+    struct cairn_plan_node *partner = &peers->partners[peers->partner_count++];
+    *partner = (struct cairn_plan_node){name, within};
+    return name && within ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* What an uploader says of itself is kept as it came; without an address it has no port. */
+static enum cairn_code add_peer(void *argument, const char *node, const char *uploader,
+                                struct cairn_error *err) {
+    struct peers *peers = argument;
+    struct cairn_msg_attempt_uploader said = {0};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    if (cairn_json_parse(cairn_view_of(uploader), (struct cairn_json_limits){0}, &json, NULL) ||
+        cairn_msg_attempt_uploader_read(json, "", &said, NULL) || !said.peer || !*said.peer)
+        return CAIRN_OK;
+    CAIRN_TRY(append(peers->nodes,
+                     CAIRN_PACK(node_peer, .node = node, .address = said.peer, .kept = said.kept),
+                     err));
+    if (!said.partner_memory_bytes || is_silent(peers, node)) return CAIRN_OK;
+    return add_partner(peers, node, said.failure_domain, err);
+}
+
+static void release_peers(struct peers *peers) {
+    for (size_t i = 0; i < peers->partner_count; i++) {
+        free((char *)peers->partners[i].name);
+        free((char *)peers->partners[i].domain);
+    }
+    json_decref(peers->nodes);
+    free(peers);
+}
+
+/* As the policy of the run has it, else the setting. */
+static enum cairn_code wants_copies(struct cairn_srv_tx *tx, const struct beat *beat,
+                                    const struct cairn_srv_run *run, bool *ret,
+                                    struct cairn_error *err) {
+    struct cairn_policy policy;
+    enum cairn_srv_scope scope;
+    CAIRN_TRY(cairn_srv_policy_get(tx, &run->name, &policy, &scope, err));
+    *ret = (policy.says_partner_copies ? policy.partner_copies
+                                       : beat->request->server->settings->partner_copies) > 0;
     return CAIRN_OK;
+}
+
+static enum cairn_code list_peers(struct cairn_srv_tx *tx, struct beat *beat,
+                                  const struct cairn_srv_run *run, size_t index,
+                                  struct peers *peers, struct cairn_error *err) {
+    bool complete = false, copies = false;
+    CAIRN_TRY(wants_copies(tx, beat, run, &copies, err));
+    if (copies)
+        CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, note_silent, peers, err));
+    CAIRN_TRY(cairn_srv_attempt_peers(tx, run, PEERS_MAX, &complete, add_peer, peers, err));
+    const char *partner = NULL;
+    if (copies && complete)
+        partner =
+            cairn_plan_partner(peers->partners, peers->partner_count, beat->request->params.node);
+    return append(beat->peers,
+                  CAIRN_PACK(node_peers, .index = index, .complete = complete,
+                             .nodes = peers->nodes, .partner = partner),
+                  err);
 }
 
 static enum cairn_code add_peers(struct cairn_srv_tx *tx, struct beat *beat,
                                  const struct cairn_srv_run *run, const struct wish *wish,
                                  struct cairn_error *err) {
-    json_t *item = NULL;
-    const struct cairn_srv_peers_ask ask = {.server = beat->request->server,
-                                            .run = run,
-                                            .index = wish->index,
-                                            .node = beat->request->params.node};
     if (!wish->peers) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_peers_json(tx, &ask, &item, err));
-    if (!json_array_append_new(beat->peers, item)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    struct peers *peers = calloc(1, sizeof(*peers));
+    if (!peers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    peers->server = beat->request->server;
+    peers->tick = cairn_srv_tick(tx);
+    peers->nodes = json_array();
+    enum cairn_code code = peers->nodes
+                               ? list_peers(tx, beat, run, wish->index, peers, err)
+                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    release_peers(peers);
+    return code;
+}
+
+/* ---- copies that the node keeps for others (Q57) ----
+ *
+ * A node that was lost with what it had staged cannot say so: the server knows who is silent, and
+ * who has a copy. A copy is to be finished once its node is silent for partner_finish, has no row,
+ * or is a process that knows nothing of it. The node is told so with each heartbeat while the
+ * version is open; twice, or of a node that comes back, harms nothing, since both send the same
+ * object under the same token. */
+
+struct giver { /* the node whose copy it is */
+    struct cairn_srv *server;
+    const struct cairn_run_name *name;
+    const char *uploader; /* the process that gave it */
+    const char *version;
+    bool gone;
+};
+
+/* Another process of that node has it in its journal: that one hands it over, or fails it. */
+static bool knows(const struct giver *giver, const char *node) {
+    struct cairn_srv_version_report ignored;
+    return cairn_srv_node_said_of(giver->server, node, giver->version, &ignored) ||
+           cairn_srv_node_unsent(giver->server, node, giver->name, 0);
+}
+
+static void look_at_giver(void *argument, const struct cairn_srv_node_mark *mark,
+                          const char *uploader, uint64_t tick) {
+    struct giver *giver = argument;
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_node_uploader said = {0};
+    uint64_t silent_ms = cairn_srv_node_silent_ms(giver->server, mark, tick);
+    bool other =
+        !cairn_json_parse(cairn_view_of(uploader), (struct cairn_json_limits){0}, &json, NULL) &&
+        !cairn_msg_node_uploader_read(json, "", &said, NULL) && said.uuid &&
+        strcmp(said.uuid, giver->uploader) != 0;
+    giver->gone = silent_ms >= giver->server->settings->partner_finish_ms ||
+                  (other && !knows(giver, mark->node));
+}
+
+static enum cairn_code add_finish(struct cairn_srv_tx *tx, struct beat *beat,
+                                  const struct cairn_run_name *name,
+                                  const struct cairn_msg_node_copy *said, struct cairn_error *err) {
+    struct giver giver = {.server = beat->request->server,
+                          .name = name,
+                          .uploader = said->uploader,
+                          .version = said->version};
+    enum cairn_code code = cairn_srv_node_look(tx, said->node, look_at_giver, &giver, err);
+    if (code && code != CAIRN_NOT_FOUND) return code;
+    if (!giver.gone && !code) return CAIRN_OK;
+    return append(beat->finish,
+                  CAIRN_PACK(node_finish, .version = said->version, .rank = said->rank), err);
+}
+
+/* One that the server does not know yet was begun by nobody else: it waits for its partner. */
+static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
+                                   const struct cairn_msg_node_copy *said,
+                                   struct cairn_error *err) {
+    const struct cairn_run_name *name = &beat->grants[place].name;
+    CAIRN_AUTO(srv_version) version = {0};
+    bool sealed = false;
+    enum cairn_code code = cairn_srv_version_get(tx, said->version, &version, err);
+    if (code && code != CAIRN_NOT_FOUND) return code;
+    if (!code && (strcmp(version.name.run, name->run) != 0 ||
+                  strcmp(version.name.project, name->project) != 0))
+        return CAIRN_OK; /* P16: it is nothing that this right is about */
+    if (!code) CAIRN_TRY(add_state(beat, &version, err));
+    if (!code && version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    if (!code) CAIRN_TRY(cairn_srv_rank_sealed(tx, said->version, said->rank, &sealed, err));
+    beat->reports[place].unsent += !sealed; /* Q3 */
+    return add_finish(tx, beat, name, said, err);
 }
 
 /* Also of a run that is ahead: what is sent for it is judged when it comes. */
 static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
                                      struct cairn_error *err) {
-    struct cairn_srv_copies copies = {.server = beat->request->server,
-                                      .name = &beat->grants[place].name,
-                                      .said = beat->wishes[place].copies,
-                                      .states = beat->states,
-                                      .finish = beat->finish};
-    uint64_t unsent = 0;
-    CAIRN_TRY(cairn_srv_copies_answer(tx, &copies, &unsent, err));
-    beat->reports[place].unsent += unsent;
+    const json_t *copies = beat->wishes[place].copies;
+    size_t count = cairn_min_u64(json_array_size(copies), COPIES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_msg_node_copy said = {0};
+        CAIRN_TRY(
+            cairn_msg_node_copy_read(json_array_get(copies, i), "/attempts/copies", &said, err));
+        CAIRN_TRY(answer_copy(tx, beat, place, &said, err));
+    }
     return CAIRN_OK;
 }
+
+/* ---- the answer ---- */
 
 /* Q58: what the nodes of an attempt are told of this one comes with the attempt's grant alone. */
 static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, int64_t run_id,
@@ -304,15 +488,9 @@ static enum cairn_code add_version(struct cairn_srv_tx *tx, struct beat *beat, c
         return cairn_fail(err, CAIRN_INVALID, "/versions: a version id is needed");
     CAIRN_AUTO(srv_version) version = {0};
     enum cairn_code code = cairn_srv_version_get(tx, id, &version, err);
-    if (code == CAIRN_NOT_FOUND || (!code && !may_know(beat, &version.name))) {
-        if (!json_array_append_new(beat->unknown, json_string(id))) return CAIRN_OK;
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    }
-    if (code) return code;
-    json_t *brief = cairn_srv_version_brief(&version);
-    if (!brief || json_object_set_new(beat->states, id, brief))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return CAIRN_OK;
+    if (code == CAIRN_NOT_FOUND || (!code && !may_know(beat, &version.name)))
+        return append(beat->unknown, json_string(id), err);
+    return code ? code : add_state(beat, &version, err);
 }
 
 /* Q58: does the caller's token, or one of the grants, belong to a project of the node? */
@@ -336,8 +514,8 @@ static void look_at_mark(void *argument, const struct cairn_srv_node_mark *mark,
     struct beat *beat = argument;
     struct cairn_srv *server = beat->request->server;
     (void)uploader;
-    bool is_free = mark->away || cairn_srv_node_silent_ms(server, mark, tick) >=
-                                     server->settings->silence_max_ms;
+    bool is_free = mark->away ||
+                   cairn_srv_node_silent_ms(server, mark, tick) >= server->settings->silence_max_ms;
     beat->has_row = true;
     beat->asked = mark->asked;
     beat->answered = mark->answered;
@@ -361,8 +539,7 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                           "nor a token of it. Give it another node name; this one is free %" PRIu64
                           " s after its uploader was heard last",
                           node, beat->request->server->settings->silence_max_ms / 1000);
-    for (size_t i = 0; i < beat->report_count; i++)
-        CAIRN_TRY(answer_grant(tx, beat, i, err));
+    for (size_t i = 0; i < beat->report_count; i++) CAIRN_TRY(answer_grant(tx, beat, i, err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
         CAIRN_TRY(add_version(tx, beat, json_array_get(beat->said.versions, i), err));
     return CAIRN_OK;
@@ -380,8 +557,7 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_node_put(tx, node, beat->uploader_text.data,
                                  cairn_srv_wall_ms(beat->request->server), beat->said.leaving,
                                  err));
-    if (beat->write_projects)
-        CAIRN_TRY(cairn_srv_node_put_projects(tx, node, beat->projects, err));
+    if (beat->write_projects) CAIRN_TRY(cairn_srv_node_put_projects(tx, node, beat->projects, err));
     CAIRN_TRY(write_told(tx, beat, err));
     if (!beat->said_to_others) return CAIRN_OK;
     for (size_t i = 0; i < beat->report_count; i++) cairn_srv_notify_run(tx, &beat->grants[i].name);
@@ -456,8 +632,8 @@ static enum cairn_code read_kept_of(const json_t *said, json_t *ret, struct cair
             continue;
         count += json_array_size(kept.ranks);
         if (count > KEPT_RANKS_MAX) return CAIRN_OK;
-        if (json_array_append_new(ret, CAIRN_PACK(node_kept, .version = kept.version,
-                                                  .ranks = kept.ranks)))
+        if (json_array_append_new(
+                ret, CAIRN_PACK(node_kept, .version = kept.version, .ranks = kept.ranks)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     }
     return CAIRN_OK;
@@ -472,10 +648,10 @@ static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
         struct wish *wish = &beat->wishes[i];
         CAIRN_AUTO_JSON json_t *kept = json_array();
         CAIRN_TRY(read_kept_of(wish->kept, kept, err));
-        CAIRN_AUTO_JSON json_t *told = CAIRN_PACK(
-            attempt_uploader, .peer = said.peer, .failure_domain = said.failure_domain,
-            .partner_memory_bytes = said.partner_memory_bytes,
-            .kept = json_array_size(kept) ? kept : NULL);
+        CAIRN_AUTO_JSON json_t *told =
+            CAIRN_PACK(attempt_uploader, .peer = said.peer, .failure_domain = said.failure_domain,
+                       .partner_memory_bytes = said.partner_memory_bytes,
+                       .kept = json_array_size(kept) ? kept : NULL);
         wish->told = told ? json_dumps(told, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
         if (!wish->told) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     }

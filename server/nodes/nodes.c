@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What heartbeats said, in memory; see nodes.h. */
+/* What heartbeats said, in memory: of nodes in a hash table, of restores in a table that is
+ * searched from end to end, since they are rare. */
 #include "server/nodes/nodes.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/crc.h"
 #include "common/lock.h"
@@ -68,17 +70,21 @@ enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret, struct cairn_e
     return CAIRN_OK;
 }
 
+static void free_node(struct node *node) {
+    free(node->uploader);
+    free(node->reports);
+    free(node->versions);
+    free(node->kept);
+    free(node);
+}
+
 void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
     if (!nodes) return;
     for (size_t i = 0; i < BUCKETS; i++) {
         while (nodes->locked.buckets[i]) {
             struct node *node = nodes->locked.buckets[i];
             nodes->locked.buckets[i] = node->next;
-            free(node->uploader);
-            free(node->reports);
-            free(node->versions);
-            free(node->kept);
-            free(node);
+            free_node(node);
         }
     }
     cairn_lock_release(&nodes->lock);
@@ -115,11 +121,7 @@ static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
     while (*at != node) at = &(*at)->next;
     *at = node->next;
     unlink_kind(nodes, node);
-    free(node->uploader);
-    free(node->reports);
-    free(node->versions);
-    free(node->kept);
-    free(node);
+    free_node(node);
 }
 
 void cairn_srv_nodes_forget(struct cairn_srv *server, uint64_t silent_ms) {
@@ -523,9 +525,9 @@ json_t *cairn_srv_node_said(struct cairn_srv *server, const char *name) {
     for (size_t i = 0; node && i < node->report_count; i++) {
         const struct cairn_srv_run_report *report = &node->reports[i];
         json_int_t attempt = report->released ? 0 : (json_int_t)report->attempt;
-        if (json_array_append_new(said, json_pack("[s, s, I, I]", report->run.project,
-                                                  report->run.run, attempt,
-                                                  (json_int_t)report->unsent)))
+        if (json_array_append_new(said,
+                                  json_pack("[s, s, I, I]", report->run.project, report->run.run,
+                                            attempt, (json_int_t)report->unsent)))
             break;
     }
     return said;
@@ -545,4 +547,59 @@ void cairn_srv_node_read_said(const char *text, const struct cairn_run_name *run
         *ret_unsent |= unsent > 0;
         *ret_writes |= (uint64_t)number == attempt;
     }
+}
+
+/* ---- restores ---- */
+
+struct cairn_srv_restores {
+    struct cairn_lock lock; /* server_restores */
+    struct {
+        struct cairn_srv_restore items[CAIRN_SRV_RESTORES_MAX];
+        uint64_t heard;
+    } locked;
+};
+
+enum cairn_code cairn_srv_restores_new(struct cairn_srv_restores **ret, struct cairn_error *err) {
+    struct cairn_srv_restores *restores = calloc(1, sizeof(*restores));
+    if (!restores) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for restores");
+    cairn_lock_init(&restores->lock, CAIRN_LOCK_server_restores);
+    *ret = restores;
+    return CAIRN_OK;
+}
+
+void cairn_srv_restores_free(struct cairn_srv_restores *restores) {
+    if (!restores) return;
+    cairn_lock_release(&restores->lock);
+    free(restores);
+}
+
+void cairn_srv_restores_hear(struct cairn_srv_restores *restores,
+                             const struct cairn_srv_restore *restore) {
+    CAIRN_HOLD(&restores->lock);
+    struct cairn_srv_restore *place = restores->locked.items;
+    for (size_t i = 0; i < CAIRN_SRV_RESTORES_MAX; i++) {
+        struct cairn_srv_restore *at = &restores->locked.items[i];
+        bool same = !strcmp(at->node, restore->node) && is_run(&at->run, &restore->run) &&
+                    !strcmp(at->version.text, restore->version.text);
+        if (same || at->heard < place->heard) place = at;
+        if (same) break;
+    }
+    *place = *restore;
+    place->heard = ++restores->locked.heard;
+}
+
+json_t *cairn_srv_restores_json(struct cairn_srv_restores *restores,
+                                const struct cairn_run_name *run, const char *version) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    CAIRN_HOLD(&restores->lock);
+    for (size_t i = 0; items && i < CAIRN_SRV_RESTORES_MAX; i++) {
+        const struct cairn_srv_restore *at = &restores->locked.items[i];
+        if (!at->heard || strcmp(at->version.text, version) != 0 || !is_run(&at->run, run))
+            continue;
+        json_t *item = CAIRN_PACK(why_restore, .node = at->node, .choice = at->choice,
+                                  .store_bytes = at->store_bytes, .shared_bytes = at->shared_bytes,
+                                  .peer_bytes = at->peer_bytes, .memory_bytes = at->memory_bytes);
+        if (json_array_append_new(items, item)) return NULL;
+    }
+    return CAIRN_TAKE(items);
 }

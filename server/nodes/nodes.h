@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodes: what heartbeats said, and which nodes are worth waiting for.
+ * nodes: what heartbeats said, and which nodes are waited for.
  *
  * Why:     a resume must not throw away what a node has staged and not reported yet (Q3), and a
  *          save must not stay open for a node that is gone (Q26).
@@ -12,9 +12,12 @@
  *              and keeps no known node out. Where a table is full the node that is silent for
  *              longest goes, and where none is silent the newcomer is not taken.
  *          4   two uploaders that take turns under one name are noticed by their uuids.
+ *          5   how a node restored a version is what it said last, while that is among the last
+ *              CAIRN_SRV_RESTORES_MAX; it is not kept on disk, or known to other servers.
  * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs, 16 open versions and 256 copies a node.
- * Threads: locked by server_nodes.
- * Next:    server/nodes/node_calls.c writes; server/intake/attempt_calls.c, server/sweep/sweep.c read.
+ * Threads: locked by server_nodes and server_restores.
+ * Next:    server/nodes/node_calls.c writes; server/intake/attempt_calls.c, server/sweep/sweep.c
+ *          read.
  */
 #pragma once
 
@@ -145,3 +148,26 @@ bool cairn_srv_node_heard_since(struct cairn_srv *server, const char *node, uint
 /* Did the node's last heartbeat name this attempt as one that its trainers still hold (Q7)? */
 bool cairn_srv_node_writes(struct cairn_srv *server, const char *node,
                            const struct cairn_run_name *name, uint64_t attempt);
+
+/* ---- how nodes have restored versions last ---- */
+
+#define CAIRN_SRV_RESTORES_MAX 4096
+
+struct cairn_srv_restores;
+enum cairn_code cairn_srv_restores_new(struct cairn_srv_restores **ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_restores_free(struct cairn_srv_restores *restores); /* NULL is fine */
+
+struct cairn_srv_restore {
+    char node[CAIRN_NAME_BYTES_MAX + 1];
+    struct cairn_version_id version;
+    struct cairn_run_name run;
+    char choice[128];
+    uint64_t store_bytes, shared_bytes, peer_bytes, memory_bytes;
+    uint64_t heard; /* a number that rises; 0: a free place */
+};
+void cairn_srv_restores_hear(struct cairn_srv_restores *restores,
+                             const struct cairn_srv_restore *restore);
+/* What its nodes said, an item of `why` each; NULL: no memory. */
+json_t *cairn_srv_restores_json(struct cairn_srv_restores *restores,
+                                const struct cairn_run_name *run, const char *version);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {C}/restore-plans: which ranges of which objects hold what a reader wants, and one URL per
  * object. The same body gives the same ranges again, with new URLs; with a job its lease is kept
- * for as long as it is asked for again (Q29). */
+ * for as long as it is asked for again (Q29).
+ *
+ * {C}/leases: who reads a version keeps it from being deleted meanwhile (Q29): a plan's ranges and
+ * URLs are worth nothing when what they name may be deleted. The version is found, judged and
+ * leased in one transaction, for at most CAIRN_LEASE_S_MAX. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,18 +13,99 @@
 #include "api/layout.h"
 #include "api/messages.h"
 #include "common/buf.h"
+#include "common/log.h"
 #include "common/text.h"
 #include "plan/reads.h"
-#include "server/reads/cache.h"
-#include "server/reads/read_lease_calls.h"
+#include "server/guard/ticks.h"
+#include "server/ledger/read_leases.h"
+#include "server/ledger/versions.h"
 #include "server/reads/shard_calls.h"
-#include "server/reads/urls.h"
+#include "server/reads/tier_reads.h"
 
 #define NAMES_MAX 4096 /* shards or tensors of one body */
 #define OBJECTS_MAX 4096
 #define RANGES_MAX 65536
 #define PIECES_MAX (UINT32_C(1) << 20) /* before they are joined */
 #define BODY_NODES_MAX 100000
+#define LEASE_S 300 /* where nobody says how long */
+
+/* ---- leases: taking one ---- */
+
+struct leased {
+    const char *ref, *job;
+    uint64_t ttl_s; /* 0: the usual */
+    bool made;
+    struct cairn_version_id version;
+    uint64_t step;
+    char id[CAIRN_SRV_READ_LEASE_BYTES];
+};
+struct lease_call {
+    struct cairn_srv_request *request;
+    struct leased leased;
+    bool drop;
+    json_t *items;
+};
+
+static json_t *leased_json(const struct leased *leased) {
+    return CAIRN_PACK(lease_row, .lease = leased->id, .version = leased->version.text,
+                      .step = leased->step, .job = leased->job, .expires_s = leased->ttl_s);
+}
+
+static enum cairn_code find_leasable(struct cairn_srv_tx *tx, struct lease_call *call,
+                                     const char *ref, struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_ref place = {&call->request->params.run_name, ref, false};
+    CAIRN_TRY(cairn_srv_version_find(tx, &place, &version, err));
+    CAIRN_TRY(cairn_srv_version_there(&version, err));
+    if (cairn_srv_version_shown(&version) != CAIRN_STATE_COMMITTED)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED,
+                          "%s (step %" PRIu64 ") is %s: what is committed can be leased",
+                          version.id.text, version.step,
+                          cairn_state_text(cairn_srv_version_shown(&version)));
+    call->leased.version = version.id;
+    call->leased.step = version.step;
+    return CAIRN_OK;
+}
+
+/* Catalog time as of now: a tick that is a sweep's interval old would end the lease so much sooner.
+ */
+static enum cairn_code lease_end(struct cairn_srv_tx *tx, struct lease_call *call,
+                                 uint64_t *ret_tick, struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, server, err));
+    *ret_tick = cairn_srv_ticks_now(server) + call->leased.ttl_s * 1000;
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_lease(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct lease_call *call = argument;
+    struct leased *leased = &call->leased;
+    CAIRN_TRY(find_leasable(tx, call, leased->ref, err));
+    struct cairn_srv_read_lease lease = {.version = leased->version.text,
+                                         .job = leased->job,
+                                         .wall_ms = cairn_srv_wall_ms(call->request->server)};
+    cairn_srv_read_lease_name(lease.version, lease.job, lease.id);
+    (void)cairn_text_copy(leased->id, sizeof(leased->id), lease.id);
+    CAIRN_TRY(lease_end(tx, call, &lease.until_tick, err));
+    return cairn_srv_read_lease_take(tx, &lease, &leased->made, err);
+}
+
+/* ref, job and ttl_s are set. */
+static enum cairn_code lease_version(struct cairn_srv_request *request, struct leased *leased,
+                                     struct cairn_error *err) {
+    struct lease_call call = {.request = request, .leased = *leased};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    if (!call.leased.ttl_s) call.leased.ttl_s = LEASE_S;
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, take_lease, &call, err));
+    *leased = call.leased;
+    if (leased->made)
+        cairn_log(INFO, "lease.taken", "version=%s lease=%s job=%s ttl_s=%" PRIu64,
+                  leased->version.text, leased->id, leased->job, leased->ttl_s);
+    return CAIRN_OK;
+}
+
+/* ---- plans ---- */
 
 struct span { /* whole blocks of a shard; begin = end: a shard without bytes */
     uint32_t shard;
@@ -34,9 +119,9 @@ struct plan {
     struct span *spans;
     size_t span_count, span_capacity;
     bool leased;
-    struct cairn_srv_leased lease;
+    struct leased lease;
     struct cairn_store *signs; /* whose URLs they are; NULL: there are none */
-    uint32_t life_s; /* of the URL that ends first; 0 = a store without URLs */
+    uint32_t life_s;           /* of the URL that ends first; 0 = a store without URLs */
     json_t *objects;
 };
 struct want_numbers {
@@ -63,8 +148,7 @@ static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
     plan->shards = wanted.shards;
     plan->tensors = wanted.tensors;
     plan->leased = wanted.job != NULL;
-    plan->lease = (struct cairn_srv_leased){
-        plan->request->params.ref, wanted.job, .ttl_s = wanted.ttl_s};
+    plan->lease = (struct leased){plan->request->params.ref, wanted.job, .ttl_s = wanted.ttl_s};
     if (wanted.job && !wanted.job[0])
         return cairn_fail(err, CAIRN_INVALID, "/job: who reads is not empty");
     CAIRN_TRY(check_list(&plan->shards, "shards", err));
@@ -74,7 +158,7 @@ static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
 static enum cairn_code open_version(struct plan *plan, struct cairn_error *err) {
     struct cairn_srv_request *request = plan->request;
     if (plan->leased) {
-        CAIRN_TRY(cairn_srv_read_lease(request, &plan->lease, err));
+        CAIRN_TRY(lease_version(request, &plan->lease, err));
         plan->lease.ref = plan->lease.version.text; /* `latest` may be another one by now */
         (void)cairn_text_copy(request->params.ref, sizeof(request->params.ref), plan->lease.ref);
     }
@@ -278,9 +362,9 @@ static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
     CAIRN_TRY(write_place(plan, shard->name, &place, err));
-    json_t *object = CAIRN_PACK(
-        restore_object, .shard = shard->name, .bytes = shard->size_bytes, .crc32c = crc,
-        .url = signs ? place.data : NULL, .path = signs ? NULL : place.data, .ranges = ranges);
+    json_t *object = CAIRN_PACK(restore_object, .shard = shard->name, .bytes = shard->size_bytes,
+                                .crc32c = crc, .url = signs ? place.data : NULL,
+                                .path = signs ? NULL : place.data, .ranges = ranges);
     if (json_array_append_new(plan->objects, object))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return CAIRN_OK;
@@ -295,7 +379,7 @@ static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *re
                                       &plan->life_s, err));
     plan->objects = json_array();
     for (size_t i = 0; i < plan->span_count;) CAIRN_TRY(write_object(plan, i, &i, err));
-    CAIRN_AUTO_JSON json_t *lease = plan->leased ? cairn_srv_leased_json(&plan->lease) : NULL;
+    CAIRN_AUTO_JSON json_t *lease = plan->leased ? leased_json(&plan->lease) : NULL;
     if (plan->leased && !lease) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     CAIRN_TRY(cairn_srv_reply_json(
         reply, 201,
@@ -332,4 +416,91 @@ enum cairn_code cairn_srv_on_restore_plan(struct cairn_srv_request *request,
     json_decref(plan.objects);
     free(plan.spans);
     return code;
+}
+
+/* ---- the calls of leases ---- */
+
+enum cairn_code cairn_srv_on_lease_take(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_lease_take said = {0};
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    CAIRN_TRY(cairn_msg_lease_take_read(body, "", &said, err));
+    struct leased leased = {request->params.ref, said.job, .ttl_s = said.ttl_s};
+    if (!said.job[0]) return cairn_fail(err, CAIRN_INVALID, "/job: who reads is not empty");
+    CAIRN_TRY(lease_version(request, &leased, err));
+    return cairn_srv_reply_json(reply, leased.made ? 201 : 200, leased_json(&leased), err);
+}
+
+static enum cairn_code change_lease(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct lease_call *call = argument;
+    struct leased *leased = &call->leased;
+    const char *id = call->request->params.node;
+    bool found = false;
+    uint64_t until_tick = 0;
+    CAIRN_TRY(find_leasable(tx, call, call->request->params.ref, err));
+    if (call->drop) {
+        CAIRN_TRY(cairn_srv_read_lease_drop(tx, id, leased->version.text, &found, err));
+    } else {
+        CAIRN_TRY(lease_end(tx, call, &until_tick, err));
+        CAIRN_TRY(
+            cairn_srv_read_lease_renew(tx, id, leased->version.text, until_tick, &found, err));
+    }
+    if (found) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no lease %s: it has ended, or was given back",
+                      leased->version.text, id);
+}
+
+static enum cairn_code serve_change(struct lease_call *call, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    const char *id = call->request->params.node;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, change_lease, call, err));
+    if (call->drop)
+        cairn_log(INFO, "lease.given_back", "version=%s lease=%s", call->leased.version.text, id);
+    return cairn_srv_reply_json(
+        reply, 200,
+        CAIRN_PACK(lease_row, .lease = id, .version = call->leased.version.text,
+                   .step = call->leased.step, .expires_s = call->drop ? 0 : call->leased.ttl_s),
+        err);
+}
+
+enum cairn_code cairn_srv_on_lease_renew(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_lease_renew said = {0};
+    if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    if (body) CAIRN_TRY(cairn_msg_lease_renew_read(body, "", &said, err));
+    struct lease_call call = {.request = request};
+    call.leased.ttl_s = said.ttl_s ? said.ttl_s : LEASE_S;
+    return serve_change(&call, reply, err);
+}
+
+enum cairn_code cairn_srv_on_lease_drop(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct lease_call call = {.request = request, .drop = true};
+    return serve_change(&call, reply, err);
+}
+
+static enum cairn_code list_leases(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct lease_call *call = argument;
+    json_decref(call->items);
+    call->items = NULL;
+    CAIRN_TRY(find_leasable(tx, call, call->request->params.ref, err));
+    return cairn_srv_read_leases_of(tx, call->leased.version.text, call->leased.step, &call->items,
+                                    err);
+}
+
+enum cairn_code cairn_srv_on_lease_list(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct lease_call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    enum cairn_code code =
+        cairn_srv_catalog_read(request->server->catalog, list_leases, &call, err);
+    if (code) json_decref(call.items);
+    if (code) return code;
+    return cairn_srv_reply_page(reply, call.items, NULL, err);
 }

@@ -1,17 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conditions, range and slot of an answer of bytes; see send.h. */
+/* An answer of bytes: its conditions, its range, its slot and the memory of reads; see send.h. */
 #include "server/reads/send.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <strings.h>
 
+#include "common/lock.h"
+#include "common/memory.h"
 #include "server/http/waiters.h"
-#include "server/reads/range.h"
 #include "server/reads/stream.h"
 
 #define SLOT_WAIT_MS 20000
 #define LOOK_AGAIN_MS 500
 #define WHOLE_BYTES_MAX (16 * CAIRN_KIB) /* a reply of its own costs less than a stream's steps */
+
+/* ---- the one byte range that a request may name (B06) ---- */
+
+/* Digits at *at; values beyond 2^64 stay at 2^64-1. False when there are none. */
+static bool digits(const char **at, uint64_t *ret) {
+    uint64_t value = 0;
+    const char *from = *at;
+    for (; **at >= '0' && **at <= '9'; (*at)++) {
+        uint64_t digit = (uint64_t)(**at - '0');
+        if (cairn_mul_overflows(value, UINT64_C(10), &value) ||
+            cairn_add_overflows(value, digit, &value)) {
+            while (**at >= '0' && **at <= '9') (*at)++;
+            *ret = UINT64_MAX;
+            return true;
+        }
+    }
+    *ret = value;
+    return *at > from;
+}
+
+enum cairn_code cairn_srv_range_parse(const char *text, uint64_t size, uint64_t *ret_begin,
+                                      uint64_t *ret_end, struct cairn_error *err) {
+    static const char unit[] = "bytes=";
+    const char *at = text + sizeof(unit) - 1;
+    if (strncasecmp(text, unit, sizeof(unit) - 1))
+        return cairn_fail(err, CAIRN_RANGE, "Range must be bytes=FIRST-LAST");
+    uint64_t first = 0, last = 0;
+    bool has_first = digits(&at, &first);
+    if (*at++ != '-') return cairn_fail(err, CAIRN_RANGE, "Range must be bytes=FIRST-LAST");
+    bool has_last = digits(&at, &last);
+    if (*at || (!has_first && !has_last))
+        return cairn_fail(err, CAIRN_RANGE, "Range must be bytes=FIRST-LAST");
+    if (!has_first) {
+        if (!last || !size)
+            return cairn_fail(err, CAIRN_RANGE, "the last 0 bytes cannot be served");
+        *ret_begin = last < size ? size - last : 0;
+        *ret_end = size;
+        return CAIRN_OK;
+    }
+    if (first >= size || (has_last && last < first))
+        return cairn_fail(err, CAIRN_RANGE, "the object has %" PRIu64 " bytes", size);
+    *ret_begin = first;
+    *ret_end = has_last && last < size ? last + 1 : size;
+    return CAIRN_OK;
+}
+
+/* ---- the answer ---- */
 
 struct send {
     struct cairn_srv_request *request;
@@ -109,4 +158,201 @@ enum cairn_code cairn_srv_send(struct cairn_srv_request *request, struct cairn_s
     enum cairn_code code = send_bytes(&send, err);
     cairn_srv_source_free(send.source);
     return code;
+}
+
+/* ---- slots ---- */
+
+/* Two lists under one lock: the holders, oldest last, and who wants a slot back, oldest first. */
+struct cairn_srv_read_slots {
+    struct cairn_lock lock;
+    size_t capacity;
+    struct {
+        size_t held;
+        struct cairn_srv_read_slot *holders;
+        struct cairn_srv_read_slot *waiting, **waiting_end;
+    } locked;
+};
+
+enum cairn_code cairn_srv_read_slots_new(size_t capacity, struct cairn_srv_read_slots **ret,
+                                         struct cairn_error *err) {
+    struct cairn_srv_read_slots *slots = calloc(1, sizeof(*slots));
+    if (!slots) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the slots of reads");
+    cairn_lock_init(&slots->lock, CAIRN_LOCK_server_read_slots);
+    slots->capacity = capacity;
+    slots->locked.waiting_end = &slots->locked.waiting;
+    *ret = slots;
+    return CAIRN_OK;
+}
+
+void cairn_srv_read_slots_free(struct cairn_srv_read_slots *slots) {
+    if (!slots) return;
+    CAIRN_ASSERT(!slots->locked.held);
+    CAIRN_ASSERT(!slots->locked.waiting);
+    cairn_lock_release(&slots->lock);
+    free(slots);
+}
+
+/* ---- with the lock held ---- */
+
+static void take_out(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot *slot) {
+    if (!slot->at) return; /* it has lent its slot and wants none yet */
+    if (slots->locked.waiting_end == &slot->next) slots->locked.waiting_end = slot->at;
+    *slot->at = slot->next;
+    if (slot->next) slot->next->at = slot->at;
+    slot->next = NULL;
+    slot->at = NULL;
+}
+
+static void hold(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot *slot) {
+    CAIRN_ASSERT(slots->locked.held < slots->capacity); /* server/reads/send.h#3 */
+    slots->locked.held++;
+    slot->held = true;
+    slot->next = slots->locked.holders;
+    slot->at = &slots->locked.holders;
+    if (slot->next) slot->next->at = &slot->next;
+    slots->locked.holders = slot;
+}
+
+static void let_go(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot *slot) {
+    take_out(slots, slot);
+    slots->locked.held -= slot->held;
+    slot->held = false;
+}
+
+static bool borrow(struct cairn_srv_read_slots *slots) {
+    for (struct cairn_srv_read_slot *one = slots->locked.holders; one; one = one->next) {
+        if (!one->lend(one)) continue;
+        let_go(slots, one);
+        return true;
+    }
+    return false;
+}
+
+/* server/reads/send.h#4: owners that have lent a slot come first. */
+static void serve_waiting(struct cairn_srv_read_slots *slots) {
+    for (struct cairn_srv_read_slot *first; (first = slots->locked.waiting);) {
+        if (slots->locked.held == slots->capacity && !borrow(slots)) return;
+        take_out(slots, first);
+        hold(slots, first);
+        first->got(first);
+    }
+}
+
+/* ---- from outside ---- */
+
+bool cairn_srv_read_slots_take(struct cairn_srv_read_slots *slots,
+                               struct cairn_srv_read_slot *slot) {
+    CAIRN_HOLD(&slots->lock);
+    serve_waiting(slots);
+    if (slots->locked.waiting) return false;
+    if (slots->locked.held == slots->capacity && !borrow(slots)) return false;
+    hold(slots, slot);
+    return true;
+}
+
+bool cairn_srv_read_slots_want(struct cairn_srv_read_slots *slots,
+                               struct cairn_srv_read_slot *slot) {
+    CAIRN_HOLD(&slots->lock);
+    if (slot->held) return true; /* it was asked for, and not lent */
+    CAIRN_ASSERT(!slot->at);
+    slot->at = slots->locked.waiting_end;
+    *slots->locked.waiting_end = slot;
+    slots->locked.waiting_end = &slot->next;
+    serve_waiting(slots);
+    return false;
+}
+
+void cairn_srv_read_slots_look(struct cairn_srv_read_slots *slots) {
+    CAIRN_HOLD(&slots->lock);
+    serve_waiting(slots);
+}
+
+void cairn_srv_read_slots_leave(struct cairn_srv_read_slots *slots,
+                                struct cairn_srv_read_slot *slot) {
+    CAIRN_HOLD(&slots->lock);
+    let_go(slots, slot);
+    serve_waiting(slots);
+}
+
+/* ---- chunks ---- */
+
+/* A stack of idle chunks: the one that was given back last is still in the cache. */
+#define IDLE_MAX 16
+
+struct cairn_srv_chunks {
+    struct cairn_lock lock;
+    size_t bytes, capacity;
+    struct {
+        size_t used, idle_count;
+        size_t spare; /* how many were idle all the time since the last look */
+        void *idle[IDLE_MAX];
+    } locked;
+};
+
+enum cairn_code cairn_srv_chunks_new(size_t bytes, size_t capacity, struct cairn_srv_chunks **ret,
+                                     struct cairn_error *err) {
+    struct cairn_srv_chunks *chunks = calloc(1, sizeof(*chunks));
+    if (!chunks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the chunks of reads");
+    cairn_lock_init(&chunks->lock, CAIRN_LOCK_server_chunks);
+    chunks->bytes = bytes;
+    chunks->capacity = capacity;
+    *ret = chunks;
+    return CAIRN_OK;
+}
+
+/* An idle one, or NULL; the lock is held. */
+static void *pop(struct cairn_srv_chunks *chunks) {
+    size_t count = chunks->locked.idle_count;
+    if (!count) return NULL;
+    chunks->locked.idle_count = count - 1;
+    chunks->locked.spare = cairn_min_u64(chunks->locked.spare, count - 1);
+    return chunks->locked.idle[count - 1];
+}
+
+void cairn_srv_chunks_free(struct cairn_srv_chunks *chunks) {
+    if (!chunks) return;
+    CAIRN_ASSERT(!chunks->locked.used);
+    for (void *data; (data = pop(chunks));) cairn_pages_unmap(data, chunks->bytes);
+    cairn_lock_release(&chunks->lock);
+    free(chunks);
+}
+
+void *cairn_srv_chunks_take(struct cairn_srv_chunks *chunks) {
+    cairn_lock_take(&chunks->lock);
+    void *data = pop(chunks);
+    chunks->locked.used++;
+    cairn_lock_give(&chunks->lock);
+    if (data) return data;
+    data = cairn_pages_map(chunks->bytes);
+    if (data) return data;
+    CAIRN_HOLD(&chunks->lock);
+    chunks->locked.used--;
+    return NULL;
+}
+
+void cairn_srv_chunks_give(struct cairn_srv_chunks *chunks, void *data) {
+    if (!data) return;
+    cairn_lock_take(&chunks->lock);
+    chunks->locked.used--;
+    bool keep = chunks->locked.idle_count < IDLE_MAX &&
+                chunks->locked.used + chunks->locked.idle_count < chunks->capacity;
+    if (keep) chunks->locked.idle[chunks->locked.idle_count++] = data;
+    cairn_lock_give(&chunks->lock);
+    if (!keep) cairn_pages_unmap(data, chunks->bytes);
+}
+
+void cairn_srv_chunks_look(struct cairn_srv_chunks *chunks) {
+    void *spare[IDLE_MAX];
+    size_t count = 0;
+    {
+        CAIRN_HOLD(&chunks->lock);
+        for (size_t left = chunks->locked.spare; left; left--) spare[count++] = pop(chunks);
+        chunks->locked.spare = chunks->locked.idle_count;
+    }
+    while (count) cairn_pages_unmap(spare[--count], chunks->bytes);
+}
+
+size_t cairn_srv_chunks_idle(struct cairn_srv_chunks *chunks) {
+    CAIRN_HOLD(&chunks->lock);
+    return chunks->locked.idle_count;
 }

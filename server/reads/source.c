@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole blocks of one shard, and bytes of memory; see source.h. */
-#include "server/reads/source_inside.h"
+/* Whole blocks of one shard, pieces out of the blocks of many, and bytes of memory; see source.h.
+ * */
 
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "plan/reads.h"
+#include "server/reads/send.h"
+#include "server/reads/source.h"
+#include "server/reads/stream.h"
 #include "store/range.h"
 
 #define READ_MS_MAX 60000
+#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */
+#define LOAD_READ_BYTES (1024 * CAIRN_MIB)
 
 void cairn_srv_source_free(struct cairn_srv_source *source) {
     if (source) source->free(source);
@@ -165,5 +171,123 @@ enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_
                                             .load = load_bytes,
                                             .free = free_bytes};
     *ret = &own->source;
+    return CAIRN_OK;
+}
+
+/* ---- pieces of tensors out of verified blocks, read in the order of the shards ---- */
+
+struct cairn_srv_pieces_source *cairn_srv_pieces_source_new(size_t bytes, struct cairn_srv *server,
+                                                            struct cairn_srv_held *take_manifest,
+                                                            struct cairn_srv_held *take_layout,
+                                                            const struct cairn_version_place *place,
+                                                            struct cairn_error *err) {
+    struct cairn_srv_pieces_source *own = calloc(1, bytes);
+    CAIRN_ASSERT(bytes >= sizeof(*own));
+    if (!own) {
+        cairn_srv_cache_give(server, take_manifest);
+        cairn_srv_cache_give(server, take_layout);
+        (void)cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+        return NULL;
+    }
+    *own = (struct cairn_srv_pieces_source){.source.version = place->id,
+                                            .server = server,
+                                            .manifest = take_manifest,
+                                            .layout = take_layout,
+                                            .place = *place};
+    return own;
+}
+
+void cairn_srv_pieces_source_free(struct cairn_srv_pieces_source *own) {
+    cairn_srv_cache_give(own->server, own->manifest);
+    cairn_srv_cache_give(own->server, own->layout);
+    cairn_srv_reading_free(own->reading);
+    free(own);
+}
+
+enum cairn_code cairn_srv_pieces_load_begin(struct cairn_srv_pieces_load *load, bool elements,
+                                            struct cairn_error *err) {
+    struct cairn_srv_chunks *chunks = load->source->server->chunks;
+    load->blocks = cairn_srv_chunks_take(chunks);
+    load->elements = elements ? cairn_srv_chunks_take(chunks) : NULL;
+    if (load->blocks && (load->elements || !elements)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+}
+
+void cairn_srv_pieces_load_end(struct cairn_srv_pieces_load *load) {
+    struct cairn_srv_chunks *chunks = load->source->server->chunks;
+    if (load->blocks) cairn_srv_chunks_give(chunks, load->blocks);
+    if (load->elements) cairn_srv_chunks_give(chunks, load->elements);
+}
+
+static int compare_places(const void *a, const void *b) {
+    const struct cairn_plan_piece *x = a, *y = b;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Of the pieces from first on those bytes that lie in what was read, which is `range`. */
+static void put_pieces(const struct cairn_srv_pieces_load *load,
+                       const struct cairn_plan_piece *pieces, size_t first, size_t count,
+                       struct cairn_plan_range range, uint8_t *into) {
+    for (size_t i = first; i < count && pieces[i].offset < range.end; i++) {
+        const struct cairn_plan_piece *piece = &pieces[i];
+        uint64_t begin = cairn_max_u64(piece->offset, range.begin);
+        uint64_t end = cairn_min_u64(piece->offset + piece->bytes, range.end);
+        if (begin >= end) continue;
+        memcpy(into + piece->at + (begin - piece->offset), load->blocks + (begin - range.begin),
+               (size_t)(end - begin));
+    }
+}
+
+/* Pieces [first, count) of one shard, whose blocks are one range. */
+static enum cairn_code read_joined(struct cairn_srv_pieces_load *load,
+                                   const struct cairn_plan_piece *pieces, size_t first,
+                                   size_t count, struct cairn_plan_range wide, uint8_t *into,
+                                   struct cairn_error *err) {
+    uint32_t shard = pieces[first].shard;
+    const struct cairn_srv_pieces_source *own = load->source;
+    struct cairn_srv_blocks blocks = {.manifest = own->manifest,
+                                      .shard = &own->manifest->manifest.shards[shard],
+                                      .place = &own->place,
+                                      .reading = own->reading,
+                                      .object = shard};
+    while (wide.begin < wide.end) {
+        uint64_t end = cairn_plan_range_cut(wide, BUFFER_BYTES);
+        if (load->read_bytes + (end - wide.begin) > LOAD_READ_BYTES)
+            return cairn_fail(err, CAIRN_TOO_LARGE,
+                              "the slice's elements lie too far apart: %d MiB are read for some "
+                              "MiB of it; ask for whole rows",
+                              (int)(LOAD_READ_BYTES / CAIRN_MIB));
+        load->read_bytes += end - wide.begin;
+        CAIRN_TRY(cairn_srv_blocks_read(&blocks, load->worker, wide.begin, end - wide.begin,
+                                        load->blocks, err));
+        while (first < count && pieces[first].offset + pieces[first].bytes <= wide.begin) first++;
+        put_pieces(load, pieces, first, count, (struct cairn_plan_range){wide.begin, end}, into);
+        wide.begin = end;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_pieces_read(struct cairn_srv_pieces_load *load,
+                                      struct cairn_plan_pieces *pieces, uint8_t *into,
+                                      struct cairn_error *err) {
+    const struct cairn_plan_piece *all = pieces->pieces;
+    if (pieces->count)
+        qsort(pieces->pieces, pieces->count, sizeof(*pieces->pieces), compare_places);
+    for (size_t i = 0, next = 0; i < pieces->count; i = next) {
+        uint64_t size = load->source->manifest->manifest.shards[all[i].shard].size_bytes;
+        struct cairn_plan_range wide = {0};
+        for (next = i; next < pieces->count && all[next].shard == all[i].shard; next++) {
+            struct cairn_plan_range own = cairn_plan_range_widen(
+                (struct cairn_plan_range){all[next].offset, all[next].offset + all[next].bytes},
+                size);
+            if (next == i)
+                wide = own;
+            else if (own.begin > wide.end)
+                break;
+            wide.end = cairn_max_u64(wide.end, own.end);
+        }
+        CAIRN_TRY(read_joined(load, all, i, next, wide, into, err));
+    }
     return CAIRN_OK;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * source: what a stream of bytes is loaded from.
+ * source: what a stream of bytes is loaded from; verified blocks, and pieces out of them, which all
+ *         sources are made of.
  *
  * Why:     a shard as it is stored, a tensor and a model file that are put together from the
  *          shards of many ranks leave through the same slots, in the same order, with the same
- *          memory.
+ *          memory, and say the same of a block that is damaged.
  * Promise: P3  what load answered has had every block that it lies in compared with its checksum.
  *              What came wrong is read once more over another connection before it counts
  *              (store/range.h); wrong again is CAIRN_CORRUPT naming run, step, shard and range.
@@ -15,13 +16,13 @@
  *          for its plan. It reads at most 1 GiB; a slice that needs more for one chunk is
  *          CAIRN_TOO_LARGE.
  * Threads: load on any, several at once; free by one, after them.
- * Next:    server/reads/stream.h, plan/reads.h, formats/convert.h.
+ * Next:    server/reads/tensors.c and server/reads/hf.c for the sources out of pieces;
+ *          server/reads/stream.h, plan/reads.h, formats/convert.h.
  */
 #pragma once
 
 #include "plan/reads.h"
-#include "server/reads/cache.h"
-#include "server/reads/model_files.h"
+#include "server/reads/tier_reads.h"
 
 struct cairn_srv_source {
     struct cairn_version_id version; /* "": its bytes are in memory */
@@ -51,30 +52,51 @@ enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
 enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_source **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
-/* One tensor or a slice of it. What it borrows is held by what it holds. */
-struct cairn_srv_tensor_view {
-    struct cairn_view name; /* in the layout; no alias */
-    uint32_t local_rank;
-    struct cairn_tensor tensor;
-    bool flat; /* elements [start[0], start[0] + count[0]) of the flattened tensor; else a box */
-    uint64_t start[CAIRN_DIMENSIONS_MAX], count[CAIRN_DIMENSIONS_MAX];
-    unsigned dtype; /* to give */
-};
-/* Both are given back with the source, also on failure. */
-enum cairn_code
-cairn_srv_source_tensor(struct cairn_srv *server, struct cairn_srv_held *take_manifest,
-                        struct cairn_srv_held *take_layout, const struct cairn_version_place *place,
-                        const struct cairn_srv_tensor_view *view, struct cairn_srv_source **ret,
-                        struct cairn_error *err) CAIRN_MUST_USE;
+/* ---- blocks ---- */
 
-/* One file of a model. What is taken is given back with the source, also on failure. */
-struct cairn_srv_model_read {
-    struct cairn_srv *server;
-    struct cairn_srv_held *take_manifest, *take_layout;
+struct cairn_srv_blocks {
+    const struct cairn_srv_held *manifest;
+    const struct cairn_manifest_shard *shard; /* in it */
     const struct cairn_version_place *place;
-    struct cairn_srv_model *model; /* its content is taken where the call succeeds */
-    size_t file;
+    struct cairn_srv_reading *reading;
+    size_t object; /* its number in the reading */
 };
-enum cairn_code cairn_srv_source_model(const struct cairn_srv_model_read *read,
-                                       struct cairn_srv_source **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* offset is a border of blocks, offset + bytes one, too, or the shard's end. */
+enum cairn_code cairn_srv_blocks_read(const struct cairn_srv_blocks *blocks,
+                                      struct cairn_store_worker *worker, uint64_t offset,
+                                      uint64_t bytes, void *into,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- pieces out of the shards of all ranks ---- */
+
+/* The first member of a source that is put together of them. */
+struct cairn_srv_pieces_source {
+    struct cairn_srv_source source; /* first */
+    struct cairn_srv *server;
+    struct cairn_srv_held *manifest, *layout; /* held by the source */
+    struct cairn_version_place place;
+    struct cairn_srv_reading *reading; /* by the numbers of shards */
+};
+/* Both are given back with the source, also on failure; take_layout's version is at `place`. NULL:
+ * no memory. bytes: of the struct that it is the first member of. */
+struct cairn_srv_pieces_source *
+cairn_srv_pieces_source_new(size_t bytes, struct cairn_srv *server,
+                            struct cairn_srv_held *take_manifest,
+                            struct cairn_srv_held *take_layout,
+                            const struct cairn_version_place *place, struct cairn_error *err);
+void cairn_srv_pieces_source_free(struct cairn_srv_pieces_source *source);
+
+struct cairn_srv_pieces_load {
+    struct cairn_srv_pieces_source *source;
+    struct cairn_store_worker *worker;
+    uint8_t *blocks, *elements; /* CAIRN_SRV_STREAM_CHUNK_BYTES each; elements may be NULL */
+    uint64_t read_bytes;        /* so far */
+};
+/* elements: with that buffer, too. It is ended also after a failure. */
+enum cairn_code cairn_srv_pieces_load_begin(struct cairn_srv_pieces_load *load, bool elements,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_pieces_load_end(struct cairn_srv_pieces_load *load);
+/* Puts them in the order of the shards; `at` counts from the first byte of into. */
+enum cairn_code cairn_srv_pieces_read(struct cairn_srv_pieces_load *load,
+                                      struct cairn_plan_pieces *pieces, uint8_t *into,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -16,20 +16,183 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/memory.h"
+#include "server/guard/ticks.h"
 #include "server/http/pool.h"
 #include "server/http/waiters.h"
+#include "server/ledger/read_leases.h"
 #include "server/metrics.h"
-#include "server/reads/chunks.h"
-#include "server/reads/read_slots.h"
+#include "server/reads/send.h"
 #include "server/reads/source.h"
-#include "server/reads/stream_leases.h"
 
 #define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
 #define STEP_BYTES (256 * CAIRN_KIB)
 #define READY_STEP_BYTES CAIRN_BLOCK_BYTES /* the least that can be compared */
 #define SILENT_MS 2000 /* a reader that took nothing for that long lends its slot */
+#define LEASE_S 120
+#define RENEW_MS (LEASE_S * 1000 / 3)
+
+/* ---- leases (Q29): counted by version in memory, and one row of the catalog for each ---- */
+
+struct leased_version {
+    struct cairn_srv_task task; /* first */
+    struct leased_version *next;
+    struct cairn_srv *server;
+    struct cairn_version_id version;
+    size_t count;        /* answers under way */
+    uint64_t renewed_ms; /* mono clock; 0: it has no row */
+    bool queued;         /* the task is queued or runs */
+};
+struct cairn_srv_stream_leases {
+    struct cairn_lock lock;
+    struct {
+        struct leased_version *first;
+    } locked;
+};
+
+enum cairn_code cairn_srv_stream_leases_new(struct cairn_srv_stream_leases **ret,
+                                            struct cairn_error *err) {
+    struct cairn_srv_stream_leases *leases = calloc(1, sizeof(*leases));
+    if (!leases) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for leases of downloads");
+    cairn_lock_init(&leases->lock, CAIRN_LOCK_server_stream_leases);
+    *ret = leases;
+    return CAIRN_OK;
+}
+
+void cairn_srv_stream_leases_free(struct cairn_srv_stream_leases *leases) {
+    if (!leases) return;
+    for (struct leased_version *one = leases->locked.first, *next = NULL; one; one = next) {
+        next = one->next;
+        free(one);
+    }
+    cairn_lock_release(&leases->lock);
+    free(leases);
+}
+
+struct lease_change {
+    struct cairn_srv *server;
+    struct leased_version *entry;
+    char job[80];
+    char id[CAIRN_SRV_READ_LEASE_BYTES];
+    bool put; /* the row was written, not dropped */
+};
+
+static enum cairn_code put_lease(struct cairn_srv_tx *tx, struct lease_change *change,
+                                 struct cairn_error *err) {
+    bool made = false;
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, change->server, err));
+    struct cairn_srv_read_lease lease = {.version = change->entry->version.text,
+                                         .job = change->job,
+                                         .until_tick =
+                                             cairn_srv_ticks_now(change->server) + LEASE_S * 1000,
+                                         .wall_ms = cairn_srv_wall_ms(change->server)};
+    memcpy(lease.id, change->id, sizeof(lease.id));
+    return cairn_srv_read_lease_take(tx, &lease, &made, err);
+}
+
+/* Changes run one after the other, and each looks here whether answers are under way: so an answer
+ * that begins beside a drop has its row written behind it. */
+static enum cairn_code settle_lease(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct lease_change *change = argument;
+    bool found = false;
+    {
+        CAIRN_HOLD(&change->server->stream_leases->lock);
+        change->put = change->entry->count > 0;
+        if (!change->put) change->entry->renewed_ms = 0;
+    }
+    if (change->put) return put_lease(tx, change, err);
+    return cairn_srv_read_lease_drop(tx, change->id, change->entry->version.text, &found, err);
+}
+
+/* entry stays: it has an answer under way, or is queued. False: its row was dropped, or may be
+ * there until it runs out. */
+static bool write_row(struct cairn_srv *server, struct leased_version *entry) {
+    struct lease_change change = {.server = server, .entry = entry};
+    struct cairn_error why = {0};
+    snprintf(change.job, sizeof(change.job), "downloads through server %.40s",
+             cairn_srv_catalog_server(server->catalog));
+    cairn_srv_read_lease_name(entry->version.text, change.job, change.id);
+    if (!cairn_srv_catalog_write(server->catalog, settle_lease, &change, &why)) return change.put;
+    cairn_log(WARN, "lease.untaken", "version=%s cause=\"%s\"", entry->version.text, why.message);
+    return false;
+}
+
+static void settle_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct leased_version *entry = (struct leased_version *)task;
+    struct cairn_srv_stream_leases *leases = entry->server->stream_leases;
+    (void)worker;
+    for (bool has_row = true; has_row;) {
+        has_row = write_row(entry->server, entry);
+        CAIRN_HOLD(&leases->lock);
+        if (!entry->count && has_row) continue; /* the last answer has ended meanwhile */
+        entry->queued = false;
+        if (entry->count) return;
+        struct leased_version **at = &leases->locked.first;
+        while (*at != entry) at = &(*at)->next;
+        *at = entry->next;
+    }
+    free(entry);
+}
+
+/* The lock is held. */
+static void queue_settling(struct leased_version *entry) {
+    entry->task.run = settle_in_pool;
+    entry->queued = cairn_srv_pool_push(entry->server->reads, &entry->task);
+}
+
+static struct leased_version *find_entry(struct cairn_srv_stream_leases *leases,
+                                         const struct cairn_version_id *version) {
+    struct leased_version *one = leases->locked.first;
+    while (one && strcmp(one->version.text, version->text) != 0) one = one->next;
+    return one;
+}
+
+static bool is_due(struct leased_version *entry) {
+    uint64_t now_ms = cairn_mono_ms();
+    if (entry->renewed_ms && now_ms < entry->renewed_ms + RENEW_MS) return false;
+    entry->renewed_ms = now_ms;
+    return true;
+}
+
+/* false: no memory, nothing is to be given back. */
+static bool take_lease(struct cairn_srv *server, const struct cairn_version_id *version) {
+    struct cairn_srv_stream_leases *leases = server->stream_leases;
+    struct leased_version *made = calloc(1, sizeof(*made)), *entry = NULL;
+    bool due = false;
+    if (!made) return false;
+    *made = (struct leased_version){.server = server, .version = *version};
+    {
+        CAIRN_HOLD(&leases->lock);
+        entry = find_entry(leases, version);
+        if (!entry) {
+            made->next = leases->locked.first;
+            leases->locked.first = entry = made;
+        }
+        entry->count++;
+        due = is_due(entry);
+    }
+    if (entry != made) free(made);
+    if (due) (void)write_row(server, entry);
+    return true;
+}
+
+static void renew_lease(struct cairn_srv *server, const struct cairn_version_id *version) {
+    CAIRN_HOLD(&server->stream_leases->lock);
+    struct leased_version *entry = find_entry(server->stream_leases, version);
+    if (entry && !entry->queued && is_due(entry)) queue_settling(entry);
+}
+
+static void give_lease(struct cairn_srv *server, const struct cairn_version_id *version) {
+    CAIRN_HOLD(&server->stream_leases->lock);
+    struct leased_version *entry = find_entry(server->stream_leases, version);
+    CAIRN_ASSERT(entry && entry->count);
+    if (!--entry->count && !entry->queued) queue_settling(entry);
+}
+
+/* ---- a stream ---- */
 
 /* All through the slots, or only the first chunk; and whether that has gone. */
 enum way { WAY_SLOTS, WAY_FIRST_CHUNK, WAY_READY };
@@ -55,12 +218,12 @@ struct slot {
 struct cairn_srv_stream {
     struct cairn_srv_read_slot slot; /* first */
     struct cairn_srv_stream_options options;
-    size_t head_bytes; /* of the first chunk */
-    size_t slot_bytes; /* of the others, but for the last */
-    _Atomic uint64_t taken_ms;     /* mono clock: when its reader last took bytes */
-    struct slot *wanted;           /* of the slots that are lent, the one that the reader is at */
-    uint64_t first;                /* begin, down to a grain of the source */
-    uint64_t last;                 /* end, up to a grain or the source's end */
+    size_t head_bytes;         /* of the first chunk */
+    size_t slot_bytes;         /* of the others, but for the last */
+    _Atomic uint64_t taken_ms; /* mono clock: when its reader last took bytes */
+    struct slot *wanted;       /* of the slots that are lent, the one that the reader is at */
+    uint64_t first;            /* begin, down to a grain of the source */
+    uint64_t last;             /* end, up to a grain or the source's end */
     struct slot slots[2];
     bool leased;  /* its version, until it is freed */
     bool counted; /* among the server's ready streams */
@@ -104,8 +267,7 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     if (stream->counted) atomic_fetch_sub(&server->ready_streams, 1);
-    if (stream->leased)
-        cairn_srv_stream_lease_give(server, &stream->options.take_source->version);
+    if (stream->leased) give_lease(server, &stream->options.take_source->version);
     cairn_srv_source_free(stream->options.take_source);
     free(stream);
     cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
@@ -135,7 +297,7 @@ static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *
     const struct cairn_srv_stream *stream = slot->stream;
     struct cairn_srv_source *source = stream->options.take_source;
     uint64_t from = begin_of(stream, slot->chunk);
-    if (stream->leased) cairn_srv_stream_lease_renew(stream->options.server, &source->version);
+    if (stream->leased) renew_lease(stream->options.server, &source->version);
     return source->load(source, worker, from, end_of(stream, slot->chunk) - from, slot->data, err);
 }
 
@@ -249,7 +411,7 @@ static ssize_t take_ready(struct cairn_srv_stream *stream, uint64_t at, void *to
     struct cairn_srv_source *source = stream->options.take_source;
     uint64_t bytes = cairn_min_u64(source->grain_bytes, stream->last - at);
     if (bytes > capacity || at + bytes > stream->options.end) return 0;
-    if (stream->leased) cairn_srv_stream_lease_renew(stream->options.server, &source->version);
+    if (stream->leased) renew_lease(stream->options.server, &source->version);
     if (!source->load_ready(source, at, bytes, to)) return 0;
     cairn_metrics_add(stream->options.server->metrics,
                       (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_read_ready_bytes_total},
@@ -277,8 +439,8 @@ static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_
     const struct cairn_srv_source *source = options->take_source;
     uint64_t grain = source->grain_bytes, past = options->end % grain;
     stream->first = options->begin - options->begin % grain;
-    stream->last = cairn_min_u64(past ? options->end + (grain - past) : options->end,
-                                 source->size_bytes);
+    stream->last =
+        cairn_min_u64(past ? options->end + (grain - past) : options->end, source->size_bytes);
     divide(stream);
     for (size_t i = 0; i < 2; i++) stream->slots[i].stream = stream;
     atomic_store(&stream->slots[0].state, SLOT_LOADING);
@@ -362,7 +524,7 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
     }
     bool is_long = end_of(stream, 0) < stream->last && options->take_source->version.text[0];
     if (is_long && server->stream_leases)
-        stream->leased = cairn_srv_stream_lease_take(server, &options->take_source->version);
+        stream->leased = take_lease(server, &options->take_source->version);
     look_for_ready(stream);
     enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {

@@ -15,16 +15,21 @@
  *          4   what memory holds of a long range (store/range.h) is read and compared by the thread
  *              that sends it, a block at a time, and takes neither slot nor chunk; from the first
  *              block on that is not ready, or is wrong, all is loaded as ever.
- *          Q29  while more than its first chunk is to be sent its version is leased
- *               (stream_leases.h).
+ *          Q29  a version is leased from before the first byte of an answer of more than a chunk
+ *               until that answer has ended, however many there are at once: a download of hours
+ *               has no lease of its own. All of one server share one lease, which is renewed while
+ *               bytes are loaded; of a server that died it ends after 2 min. Where the catalog
+ *               takes no change the bytes are sent without a lease.
  * Limits:  two chunks of at most 4 MiB a stream, and what its source needs to load
  *          them; settings streams-max at once, CAIRN_BUSY beyond. ready-streams-max at once take
  *          what is ready: a step of theirs is 1 MiB, about 0.3 ms of the event loop, and beside 16
  *          readers ordinary calls took twice as long.
+ *          A catalog change when the first long answer of a version begins, one when the last
+ *          ends, and one each third of the lease's time in between.
  * Threads: take and free from the connection's event loop, where what is ready is read; loading on
  *          a pool thread.
  * Next:    server/reads/source.h, server/reads/send.c, server/http/reply.c,
- *          server/reads/read_slots.h.
+ *          server/reads/send.h.
  */
 #pragma once
 
@@ -49,3 +54,10 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
 /* All of it at once, where it lies in the first chunk, which is read: it is appended, and the
  * stream may be freed. false: it does not, or there is no memory. */
 bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) CAIRN_MUST_USE;
+
+/* ---- leases of the versions whose bytes this server sends ---- */
+
+struct cairn_srv_stream_leases;
+enum cairn_code cairn_srv_stream_leases_new(struct cairn_srv_stream_leases **ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_stream_leases_free(struct cairn_srv_stream_leases *leases); /* NULL is fine */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One store after the other, until one gives what is proven; see tier_reads.h. */
+/* One store after the other, until one gives what is proven; what is used often stays in memory. */
 #include "server/reads/tier_reads.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "api/layout.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/damage.h"
@@ -17,7 +20,8 @@ struct looking {
     struct cairn_srv_copies copies;
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code look_at_copies(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
     struct looking *looking = argument;
     return cairn_srv_copies_get(tx, looking->version, &looking->copies, err);
 }
@@ -30,7 +34,7 @@ enum cairn_code cairn_srv_where_of(struct cairn_srv *server, const char *version
     *ret = (struct cairn_srv_where){.count = 0};
     (void)cairn_text_copy(ret->version, sizeof(ret->version), version);
     if (!cairn_srv_tiers_any(server)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, &looking, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_copies, &looking, err));
     for (size_t i = 0; i < tiers->count; i++) {
         struct cairn_srv_tier *tier = &tiers->tiers[i];
         const struct cairn_srv_copy *copy = cairn_srv_copies_find(&looking.copies, tier->name);
@@ -71,11 +75,11 @@ static void note_damage(struct cairn_srv *server, const struct cairn_srv_where *
     cairn_key_store_json(&key);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
     if (where->damaged[at] || cairn_store_perform(worker, &head, NULL)) return;
-    const struct cairn_srv_damage found = {
-        .version = where->version,
-        .store = where->count ? where->tiers[at]->name : CAIRN_SRV_TIER_MAIN,
-        .objects = 1,
-        .changed_ms = where->changed_ms[at]};
+    const struct cairn_srv_damage found = {.version = where->version,
+                                           .store = where->count ? where->tiers[at]->name
+                                                                 : CAIRN_SRV_TIER_MAIN,
+                                           .objects = 1,
+                                           .changed_ms = where->changed_ms[at]};
     cairn_srv_damage_note(server, &found);
 }
 
@@ -88,8 +92,7 @@ static void tell_fallback(const struct cairn_srv *server, const struct cairn_srv
                           const char *key, const struct cairn_error *why) {
     cairn_metrics_add(server->metrics,
                       (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_read_fallbacks_total}, 1);
-    cairn_log(WARN, "read.fallback", "store=%s key=%s cause=\"%s\"", from->name, key,
-              why->message);
+    cairn_log(WARN, "read.fallback", "store=%s key=%s cause=\"%s\"", from->name, key, why->message);
 }
 
 /* The main store by the caller's own worker. */
@@ -122,16 +125,16 @@ size_t cairn_srv_tier_tags(size_t shards) {
 static enum cairn_code read_from(struct cairn_store_worker *worker, size_t tier,
                                  const struct cairn_srv_tier_range *range,
                                  struct cairn_error *err) {
-    struct cairn_store_range one = {
-        .request = {.key = range->key,
-                    .offset = range->offset,
-                    .length = range->length,
-                    .into = range->into},
-        .tags = range->tags,
-        .object = tier * range->object_count + range->object, /* ETags are a store's own */
-        .object_bytes = range->object_bytes,
-        .checksums = range->checksums,
-        .wait_ms = range->wait_ms};
+    struct cairn_store_range one = {.request = {.key = range->key,
+                                                .offset = range->offset,
+                                                .length = range->length,
+                                                .into = range->into},
+                                    .tags = range->tags,
+                                    .object = tier * range->object_count +
+                                              range->object, /* ETags are a store's own */
+                                    .object_bytes = range->object_bytes,
+                                    .checksums = range->checksums,
+                                    .wait_ms = range->wait_ms};
     return cairn_store_range_read(&one, worker, range->again, range->owner, err);
 }
 
@@ -191,8 +194,7 @@ enum cairn_code cairn_srv_tier_read(struct cairn_srv *server, struct cairn_store
                                         : read_from(worker, 0, range, &why);
     if (code == CAIRN_CORRUPT && !where->count) note_damage(server, where, 0, worker);
     bool pieces = where->count > 1 && range->length > CAIRN_BLOCK_BYTES;
-    if (code == CAIRN_CORRUPT && pieces)
-        code = read_blocks(server, worker, where, range, &why);
+    if (code == CAIRN_CORRUPT && pieces) code = read_blocks(server, worker, where, range, &why);
     if (code && err) *err = why;
     return code;
 }
@@ -247,8 +249,8 @@ enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
 /* ---- documents ---- */
 
 /* What came wrong is asked for at the next store, if there is one. */
-static enum cairn_code get(void *owner, enum cairn_document document, const char *key, bool again,
-                           struct cairn_buf *ret, struct cairn_error *err) {
+static enum cairn_code get_document(void *owner, enum cairn_document document, const char *key,
+                                    bool again, struct cairn_buf *ret, struct cairn_error *err) {
     const struct cairn_srv_tier_documents *own = owner;
     const struct cairn_srv_where *where = own->where;
     size_t turns[CAIRN_SRV_TIERS_MAX];
@@ -284,5 +286,270 @@ struct cairn_document_source
 cairn_srv_tier_documents(struct cairn_srv_tier_documents *documents,
                          void (*tell_again)(const char *key, const struct cairn_error *why)) {
     if (!documents->where->count) return cairn_store_documents(documents->worker, tell_again);
-    return (struct cairn_document_source){.get = get, .tell_again = tell_again, .owner = documents};
+    return (struct cairn_document_source){
+        .get = get_document, .tell_again = tell_again, .owner = documents};
+}
+
+/* ---- the cache ----
+ *
+ * Two threads that load the same at once both load it, and the first to come back is kept: nothing
+ * is loaded under the lock. */
+
+#define ENTRIES_MAX 64
+#define IDLE_BYTES_MAX (512 * CAIRN_MIB)
+
+struct cairn_srv_cache {
+    struct cairn_lock lock;
+    struct {
+        struct cairn_srv_held *first;
+        uint64_t clock;
+    } locked;
+};
+
+enum cairn_code cairn_srv_cache_new(struct cairn_srv_cache **ret, struct cairn_error *err) {
+    struct cairn_srv_cache *cache = calloc(1, sizeof(*cache));
+    if (!cache) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
+    cairn_lock_init(&cache->lock, CAIRN_LOCK_server_cache);
+    *ret = cache;
+    return CAIRN_OK;
+}
+
+static void free_held(struct cairn_srv_held *held) {
+    cairn_manifest_release(&held->manifest);
+    cairn_layout_release(&held->layout);
+    cairn_buf_release(&held->text);
+    cairn_buf_release(&held->checksums);
+    free(held);
+}
+
+void cairn_srv_cache_free(struct cairn_srv_cache *cache) {
+    if (!cache) return;
+    while (cache->locked.first) {
+        struct cairn_srv_held *held = cache->locked.first;
+        cache->locked.first = held->next;
+        free_held(held);
+    }
+    cairn_lock_release(&cache->lock);
+    free(cache);
+}
+
+static uint64_t bytes_of(const struct cairn_srv_held *held) {
+    return held->text.capacity + held->checksums.capacity +
+           held->manifest.shard_count * (sizeof(*held->manifest.shards) + 64);
+}
+
+/* The idle entry that was used longest ago, when there are too many; the lock is held. */
+static struct cairn_srv_held *take_surplus(struct cairn_srv_cache *cache) {
+    uint64_t idle_bytes = 0;
+    size_t count = 0;
+    struct cairn_srv_held **oldest = NULL;
+    for (struct cairn_srv_held **at = &cache->locked.first; *at; at = &(*at)->next) {
+        count++;
+        if ((*at)->holders) continue;
+        idle_bytes += bytes_of(*at);
+        if (!oldest || (*at)->used < (*oldest)->used) oldest = at;
+    }
+    if (!oldest || (count <= ENTRIES_MAX && idle_bytes <= IDLE_BYTES_MAX)) return NULL;
+    struct cairn_srv_held *held = *oldest;
+    *oldest = held->next;
+    return held;
+}
+
+static struct cairn_srv_held *find_held(struct cairn_srv_cache *cache, const char *key) {
+    CAIRN_HOLD(&cache->lock);
+    struct cairn_srv_held *held = cache->locked.first;
+    while (held && strcmp(held->key, key)) held = held->next;
+    if (!held) return NULL;
+    held->holders++;
+    held->used = ++cache->locked.clock;
+    return held;
+}
+
+/* Keeps what was loaded, or takes what another thread has kept meanwhile. */
+static struct cairn_srv_held *keep_held(struct cairn_srv_cache *cache,
+                                        struct cairn_srv_held *fresh) {
+    struct cairn_srv_held *known = find_held(cache, fresh->key);
+    if (known) {
+        free_held(fresh);
+        return known;
+    }
+    CAIRN_HOLD(&cache->lock);
+    fresh->holders = 1;
+    fresh->used = ++cache->locked.clock;
+    fresh->next = cache->locked.first;
+    cache->locked.first = fresh;
+    return fresh;
+}
+
+void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held) {
+    if (!held) return;
+    struct cairn_srv_held *surplus = NULL;
+    {
+        CAIRN_HOLD(&server->cache->lock);
+        held->holders--;
+        surplus = take_surplus(server->cache);
+    }
+    if (surplus) free_held(surplus);
+}
+
+struct cairn_srv_held *cairn_srv_cache_find(struct cairn_srv *server, const char *key) {
+    return find_held(server->cache, key);
+}
+
+struct cairn_srv_held *cairn_srv_cache_keep(struct cairn_srv *server, const char *key,
+                                            struct cairn_buf *take) {
+    struct cairn_srv_held *held = calloc(1, sizeof(*held));
+    if (!held) return NULL;
+    (void)cairn_text_copy(held->key, sizeof(held->key), key);
+    held->text = *take;
+    *take = (struct cairn_buf){0};
+    return keep_held(server->cache, held);
+}
+
+/* ---- loading ---- */
+
+void cairn_srv_read_log_retry(const char *key, const struct cairn_error *why) {
+    cairn_log(WARN, "read.again", "key=%s cause=\"%s\"", key, why->message);
+}
+
+static enum cairn_code load_manifest(const struct cairn_document_source *source,
+                                     const struct cairn_srv_version *version,
+                                     struct cairn_srv_held *held, struct cairn_error *err) {
+    CAIRN_AUTO(committed)
+    committed = {.place = cairn_srv_version_place(version), .has_digest = true};
+    memcpy(committed.manifest_sha256, version->manifest_sha256, sizeof(committed.manifest_sha256));
+    CAIRN_TRY(cairn_committed_load(
+        &committed, source, CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS), err));
+    held->manifest = committed.manifest;
+    held->text = committed.manifest_text;
+    held->checksums = committed.checksums;
+    committed = (struct cairn_committed){0};
+    return CAIRN_OK;
+}
+
+/* The catalog knows which layout it is, so no manifest is read for it. */
+static enum cairn_code load_layout(const struct cairn_document_source *source,
+                                   const struct cairn_srv_version *version,
+                                   struct cairn_srv_held *held, struct cairn_error *err) {
+    CAIRN_AUTO(committed)
+    committed = {.place = cairn_srv_version_place(version),
+                 .manifest = {.has_layout = true, .layout_writer = version->layout_writer}};
+    memcpy(committed.manifest.layout_digest, version->layout,
+           sizeof(committed.manifest.layout_digest));
+    held->is_layout = true;
+    CAIRN_TRY(cairn_committed_load(&committed, source, CAIRN_DOCUMENT_BIT(LAYOUT), err));
+    held->layout = committed.layout;
+    held->text = committed.layout_text;
+    committed = (struct cairn_committed){0};
+    return CAIRN_OK;
+}
+
+static enum cairn_code load_held(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                 const struct cairn_srv_version *version, const char *key,
+                                 bool is_layout, struct cairn_srv_held **ret,
+                                 struct cairn_error *err) {
+    struct cairn_srv_where where;
+    CAIRN_TRY(cairn_srv_where_of(server, version->id.text, NULL, &where, err));
+    struct cairn_srv_tier_documents from = {server, worker, &where};
+    struct cairn_srv_held *held = calloc(1, sizeof(*held));
+    if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
+    (void)cairn_text_copy(held->key, sizeof(held->key), key);
+    struct cairn_document_source source = cairn_srv_tier_documents(&from, cairn_srv_read_log_retry);
+    enum cairn_code code = is_layout ? load_layout(&source, version, held, err)
+                                     : load_manifest(&source, version, held, err);
+    if (code) {
+        free_held(held);
+        return cairn_within(err, code, "run %s/%s step %" PRIu64, version->name.project,
+                            version->name.run, version->step);
+    }
+    *ret = held;
+    return CAIRN_OK;
+}
+
+static enum cairn_code get_held(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                const struct cairn_srv_version *version, const char *key,
+                                bool is_layout, struct cairn_srv_held **ret,
+                                struct cairn_error *err) {
+    struct cairn_srv_held *held = find_held(server->cache, key);
+    if (held) {
+        *ret = held;
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(load_held(server, worker, version, key, is_layout, &held, err));
+    *ret = keep_held(server->cache, held);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_cache_manifest(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         const struct cairn_srv_version *version,
+                                         struct cairn_srv_held **ret, struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    cairn_key_manifest(&place, &key);
+    return get_held(server, worker, version, key.text, false, ret, err);
+}
+
+enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                       const struct cairn_srv_version *version,
+                                       struct cairn_srv_held **ret, struct cairn_error *err) {
+    if (!version->has_layout)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no tensors, so it has no layout",
+                          version->id.text);
+    struct cairn_key key;
+    cairn_key_layout(&version->name, version->layout, &version->layout_writer, &key);
+    return get_held(server, worker, version, key.text, true, ret, err);
+}
+
+/* ---- a check of one shard: a HEAD, then range after range ---- */
+
+#define READ_MS_MAX 60000
+
+/* Nothing is to be read of an object of 0 bytes, and a HEAD tells a wrong size at once. */
+static enum cairn_code look_at_size(const struct cairn_srv_shard_check *check, const char *key,
+                                    uint64_t size_bytes, struct cairn_error *err) {
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
+    enum cairn_code code = cairn_store_perform(check->worker, &head, err);
+    if (code == CAIRN_NOT_FOUND) return cairn_fail(err, CAIRN_CORRUPT, "it is missing");
+    CAIRN_TRY(code);
+    if (head.object_bytes == size_bytes) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "it has %" PRIu64 " bytes, not %" PRIu64,
+                      head.object_bytes, size_bytes);
+}
+
+static void log_again(void *owner, const struct cairn_error *why) {
+    const char *key = owner;
+    cairn_log(WARN, "verify.read_again", "key=%s cause=\"%s\"", key, why->message);
+}
+
+static enum cairn_code check_blocks(const struct cairn_srv_shard_check *check,
+                                    struct cairn_key *key, const struct cairn_manifest_shard *shard,
+                                    struct cairn_store_tags *tags, struct cairn_error *err) {
+    const uint8_t *checksums = (const uint8_t *)check->version->checksums.data;
+    for (uint64_t at = 0; at < shard->size_bytes; at += CAIRN_SRV_CHECK_BYTES) {
+        uint64_t length = cairn_min_u64(CAIRN_SRV_CHECK_BYTES, shard->size_bytes - at);
+        struct cairn_store_range range = {
+            .request = {.key = key->text, .offset = at, .length = length, .into = check->buffer},
+            .tags = tags,
+            .object_bytes = shard->size_bytes,
+            .checksums = checksums + 4 * (shard->first_block + at / CAIRN_BLOCK_BYTES),
+            .wait_ms = READ_MS_MAX};
+        CAIRN_TRY(cairn_store_range_read(&range, check->worker, log_again, key->text, err));
+        if (!check->goes_on(check->owner, length))
+            return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_shard_check(const struct cairn_srv_shard_check *check, size_t shard,
+                                      struct cairn_error *err) {
+    const struct cairn_manifest_shard *one = &check->version->manifest.shards[shard];
+    struct cairn_store_tags *tags = NULL;
+    struct cairn_key key;
+    cairn_key_shard(&check->version->place, cairn_view_of(one->name), &key);
+    CAIRN_TRY(look_at_size(check, key.text, one->size_bytes, err));
+    CAIRN_TRY(cairn_store_tags_new(1, &tags, err)); /* of this one reading */
+    enum cairn_code code = check_blocks(check, &key, one, tags, err);
+    cairn_store_tags_free(tags);
+    return code;
 }

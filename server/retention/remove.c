@@ -2,7 +2,7 @@
 /* POST {R}/trash: many versions at once. Each is judged and moved by itself, in transactions of its
  * own (Q27); what cannot go is named. */
 #include "api/messages.h"
-#include "server/intake/verdicts.h"
+#include "server/intake/intake.h"
 
 #define REFS_MAX 1000
 

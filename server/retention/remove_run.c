@@ -12,14 +12,14 @@
 #include "server/db/actor.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
-#include "server/intake/verdicts.h"
+#include "server/intake/intake.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/members.h"
 #include "server/ledger/version_lists.h"
 #include "server/nodes/nodes.h"
 #include "server/operations/operations_job.h"
 #include "server/operations/operations_json.h"
-#include "server/versions/runs_json.h"
+#include "server/versions/versions.h"
 
 #define REMOVE_ROUND_MAX 100
 #define RECORD_LOOK_MS 200 /* a version that was just committed gets its record */

@@ -4,7 +4,7 @@
  *
  * Why:     a run that has versions is deleted only by who names it once more and has seen what it
  *          frees; thousands of versions are more than one call can wait for.
- * Promise: Q27  each version is judged as server/intake/verdicts.h says and moved by itself, in
+ * Promise: Q27  each version is judged as server/intake/intake.h says and moved by itself, in
  *               transactions of its own.
  *          1    what refuses it is said before anything is begun. What comes later (a pin, a lease,
  *               an alias, a trainer, another attempt) ends it; asked for again it goes on.

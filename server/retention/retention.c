@@ -3,7 +3,7 @@
 #include "api/messages.h"
 #include "common/log.h"
 #include "server/retention/policy_json.h"
-#include "server/versions/runs_json.h"
+#include "server/versions/versions.h"
 
 struct call {
     struct cairn_srv_request *request;

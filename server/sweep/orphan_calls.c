@@ -13,7 +13,7 @@
 #include "server/http/request.h"
 #include "server/ledger/events.h"
 #include "server/ledger/version_lists.h"
-#include "server/versions/versions_json.h"
+#include "server/versions/versions.h"
 
 static enum cairn_code orphans_of(struct cairn_srv *server, struct cairn_srv_orphans **ret,
                                   struct cairn_error *err) {

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/access/revoked.h"
+#include "server/access/access.h"
 #include "server/copies/copies_job.h"
 #include "server/guard/attempt_records.h"
 #include "server/guard/freeze.h"

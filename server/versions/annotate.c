@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PATCH {R} and PATCH {C}: labels, metrics, note and pin, merged as RFC 7396 says: a member that is
- * null is taken away, what is not named stays. */
+ * null is taken away, what is not named stays. {R}/aliases: names that people give, which protect
+ * what they point at; `latest` and `best` are computed, so nobody sets them. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -8,11 +9,13 @@
 #include "api/meta.h"
 #include "api/policy.h"
 #include "common/log.h"
+#include "common/text.h"
+#include "server/http/request.h"
 #include "server/ledger/aliases.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/lineage.h"
-#include "server/versions/runs_json.h"
-#include "server/versions/versions_json.h"
+#include "server/ledger/versions.h"
+#include "server/versions/versions.h"
 
 struct patch {
     struct cairn_srv_request *request;
@@ -22,15 +25,15 @@ struct patch {
     json_t *shown;
 };
 
-static void release(struct patch *patch) {
+static void release_patch(struct patch *patch) {
     cairn_buf_release(&patch->labels);
     cairn_buf_release(&patch->metrics);
     json_decref(patch->shown);
 }
 
 /* `stored` with what `changes` says of its members; changes NULL: as it is; null: none is left. */
-static enum cairn_code merge(const char *stored, const json_t *changes, json_t **ret,
-                             struct cairn_error *err) {
+static enum cairn_code merge_patch(const char *stored, const json_t *changes, json_t **ret,
+                                   struct cairn_error *err) {
     json_t *merged = json_is_null(changes) ? json_object() : json_loads(stored, 0, NULL);
     json_t *value = NULL;
     const char *key = NULL;
@@ -49,7 +52,7 @@ static enum cairn_code merge_labels(const char *stored, const json_t *changes,
                                     struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *merged = NULL;
     CAIRN_TRY(cairn_label_changes_check(changes, "/labels", err));
-    CAIRN_TRY(merge(stored, changes, &merged, err));
+    CAIRN_TRY(merge_patch(stored, changes, &merged, err));
     cairn_buf_clear(ret);
     /* One that an earlier release took is not in the way of others. */
     return cairn_meta_check(merged, "/labels", false, ret, err);
@@ -58,7 +61,7 @@ static enum cairn_code merge_labels(const char *stored, const json_t *changes,
 static enum cairn_code merge_metrics(const char *stored, const json_t *changes,
                                      struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *merged = NULL;
-    CAIRN_TRY(merge(stored, changes, &merged, err));
+    CAIRN_TRY(merge_patch(stored, changes, &merged, err));
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(merged, key, value) {
@@ -80,8 +83,8 @@ static const char *note_of(const json_t *body, const char *was) {
 
 /* ---- a version ---- */
 
-static enum cairn_code judge(const struct cairn_srv_version *version, const json_t *labels,
-                             bool pin, struct cairn_error *err) {
+static enum cairn_code judge_change(const struct cairn_srv_version *version, const json_t *labels,
+                                    bool pin, struct cairn_error *err) {
     const char *id = version->id.text;
     CAIRN_TRY(cairn_srv_version_there(version, err));
     if (version->state != CAIRN_STATE_OPEN && version->state != CAIRN_STATE_COMMITTED)
@@ -96,8 +99,8 @@ static enum cairn_code judge(const struct cairn_srv_version *version, const json
     return CAIRN_OK;
 }
 
-static enum cairn_code show(struct cairn_srv_tx *tx, struct patch *patch, const char *ref,
-                            struct cairn_srv_version *ret, struct cairn_error *err) {
+static enum cairn_code show_version(struct cairn_srv_tx *tx, struct patch *patch, const char *ref,
+                                    struct cairn_srv_version *ret, struct cairn_error *err) {
     struct cairn_srv_ref place = {&patch->request->params.run_name, ref, true};
     json_decref(patch->shown);
     patch->shown = NULL;
@@ -121,7 +124,7 @@ static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
     struct cairn_msg_checkpoint_patch said = {0};
     char tag[CAIRN_SRV_TAG_BYTES], id[CAIRN_VERSION_ID_BYTES + 2];
     CAIRN_TRY(cairn_msg_checkpoint_patch_read(patch->body, "", &said, err));
-    CAIRN_TRY(show(tx, patch, patch->request->params.ref, &version, err));
+    CAIRN_TRY(show_version(tx, patch, patch->request->params.ref, &version, err));
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
     CAIRN_TRY(cairn_srv_version_tag(patch->shown, tag, err));
     snprintf(id, sizeof(id), "\"%s\"", version.id.text);
@@ -129,7 +132,7 @@ static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
     const json_t *pin = json_object_get(patch->body, "pinned");
     const json_t *labels = json_object_get(patch->body, "labels");
     const json_t *metrics = json_object_get(patch->body, "metrics");
-    CAIRN_TRY(judge(&version, labels, json_is_true(pin), err));
+    CAIRN_TRY(judge_change(&version, labels, json_is_true(pin), err));
     CAIRN_TRY(merge_labels(version.labels, labels, &patch->labels, err));
     CAIRN_TRY(merge_metrics(version.metrics, metrics, &patch->metrics, err));
     struct cairn_srv_annotations wanted = {
@@ -140,7 +143,7 @@ static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
     };
     CAIRN_TRY(cairn_srv_version_annotate(tx, &version, &wanted, err));
     if (metrics) CAIRN_TRY(keep_metrics(tx, &version, patch->metrics.data, err));
-    return show(tx, patch, version.id.text, &after, err);
+    return show_version(tx, patch, version.id.text, &after, err);
 }
 
 enum cairn_code cairn_srv_on_checkpoint_patch(struct cairn_srv_request *request,
@@ -156,7 +159,7 @@ enum cairn_code cairn_srv_on_checkpoint_patch(struct cairn_srv_request *request,
         cairn_log(INFO, "checkpoint.annotated", "version=%s", patch.id.text);
         code = cairn_srv_reply_version(reply, 200, CAIRN_TAKE(patch.shown), err);
     }
-    release(&patch);
+    release_patch(&patch);
     return code;
 }
 
@@ -194,8 +197,8 @@ static enum cairn_code keep_origin(struct cairn_srv_tx *tx, const struct patch *
                       cairn_state_text(cairn_srv_version_shown(&version)));
 }
 
-/* GET says behind the tag, and a dot, what else there is of a run (changes.h): a commit meanwhile
- * is nobody's conflict. */
+/* GET says behind the tag, and a dot, what else there is of a run (server/versions/versions.h#2): a
+ * commit meanwhile is nobody's conflict. */
 static enum cairn_code run_must_match(const struct cairn_srv_request *request, const char *tag,
                                       struct cairn_error *err) {
     size_t size = strlen(tag) - 1; /* without the last quote */
@@ -223,8 +226,8 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(show_run(tx, patch, &run, err));
     CAIRN_TRY(cairn_srv_run_tag(patch->shown, tag, err));
     CAIRN_TRY(run_must_match(patch->request, tag, err));
-    CAIRN_TRY(merge_labels(run.labels, json_object_get(patch->body, "labels"), &patch->labels,
-                           err));
+    CAIRN_TRY(
+        merge_labels(run.labels, json_object_get(patch->body, "labels"), &patch->labels, err));
     if (json_object_get(patch->body, "from"))
         CAIRN_TRY(keep_origin(tx, patch, run.id, said.from, err));
     CAIRN_TRY(cairn_srv_run_annotate(tx, run.id, patch->labels.data, note_of(patch->body, run.note),
@@ -246,6 +249,167 @@ enum cairn_code cairn_srv_on_run_patch(struct cairn_srv_request *request,
                   request->params.run_name.run);
         code = cairn_srv_reply_run(reply, 200, CAIRN_TAKE(patch.shown), err);
     }
-    release(&patch);
+    release_patch(&patch);
     return code;
+}
+
+/* ---- aliases ---- */
+
+struct alias_call {
+    struct cairn_srv_request *request;
+    const char *to;        /* of PUT: what it is to point at, as a ref */
+    bool drop, made, same; /* same: it is as it is to be already */
+    struct cairn_version_id id;
+    json_t *shown;
+};
+
+static enum cairn_code check_name(const char *alias, struct cairn_error *err) {
+    if (!strcmp(alias, "latest") || !strcmp(alias, "best"))
+        return cairn_fail(err, CAIRN_CONFLICT, "`%s` is computed: nobody sets it", alias);
+    if (alias[0] >= 'a' && alias[0] <= 'z' && strlen(alias) <= CAIRN_SRV_ALIAS_BYTES_MAX &&
+        !cairn_text_starts(alias, "ckpt_"))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "alias: want [a-z][a-z0-9-]*, at most %d bytes",
+                      CAIRN_SRV_ALIAS_BYTES_MAX);
+}
+
+/* If-Match names the version that it points at by now; a new one needs none. */
+static enum cairn_code judge_match(const struct alias_call *call,
+                                   const struct cairn_version_id *now, struct cairn_error *err) {
+    const struct cairn_srv_request *request = call->request;
+    char tag[CAIRN_VERSION_ID_BYTES + 2];
+    snprintf(tag, sizeof(tag), "\"%s\"", now->text);
+    if (now->text[0] && request->if_none_match[0] &&
+        cairn_srv_tag_listed(request->if_none_match, tag, true))
+        return cairn_fail(err, CAIRN_PRECONDITION, "%s is there already: it is %s",
+                          request->params.ref, now->text);
+    if (now->text[0]) return cairn_srv_must_match(request, tag, NULL, err);
+    if (!request->if_match[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_PRECONDITION, "there is no alias %s", request->params.ref);
+}
+
+/* A repeat whose first answer was lost finds it there, whatever it says of the state before (RFC
+ * 9110, 13.1.1); who makes a new one or none hears that there is one. */
+static enum cairn_code point_alias(struct cairn_srv_tx *tx, struct alias_call *call,
+                                   const struct cairn_srv_run *run,
+                                   const struct cairn_version_id *now, struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_ref ref = {&run->name, call->to, false};
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
+    if (version.state != CAIRN_STATE_COMMITTED || !version.recorded)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED,
+                          "%s is %s: an alias points at what is committed", version.id.text,
+                          cairn_state_text(cairn_srv_version_shown(&version)));
+    if (version.trashed)
+        return cairn_fail(err, CAIRN_CONFLICT, "%s is in the trash: undelete it first",
+                          version.id.text);
+    call->id = version.id;
+    call->same = !strcmp(now->text, version.id.text) && !call->request->if_none_match[0];
+    if (call->same) return CAIRN_OK;
+    CAIRN_TRY(judge_match(call, now, err));
+    return cairn_srv_alias_put(tx, run->id, call->request->params.ref, version.id.text,
+                               cairn_srv_wall_ms(call->request->server), err);
+}
+
+static enum cairn_code change_alias(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct alias_call *call = argument;
+    const char *alias = call->request->params.ref;
+    struct cairn_version_id now;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+    CAIRN_TRY(cairn_srv_alias_get(tx, run.id, alias, &now, err));
+    call->made = !call->drop && !now.text[0];
+    call->id = now;
+    if (!call->drop) return point_alias(tx, call, &run, &now, err);
+    call->same = !now.text[0];
+    if (call->same) return CAIRN_OK;
+    CAIRN_TRY(judge_match(call, &now, err));
+    return cairn_srv_alias_drop(tx, run.id, alias, err);
+}
+
+static enum cairn_code answer_alias(struct alias_call *call, int status,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_reply_json(reply, status,
+                                   CAIRN_PACK(alias_row, .alias = call->request->params.ref,
+                                              .version = call->id.text, .step = CAIRN_MESSAGE_NONE),
+                                   err));
+    cairn_srv_reply_header(reply, "ETag", "\"%s\"", call->id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code serve_change(struct alias_call *call, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(check_name(call->request->params.ref, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, change_alias, call, err));
+    if (call->same && call->drop) {
+        reply->status = 204;
+        return CAIRN_OK;
+    }
+    if (call->same) return answer_alias(call, 200, reply, err);
+    cairn_log(INFO, "alias.changed", "run=%s/%s alias=%s version=%s dropped=%d",
+              call->request->params.run_name.project, call->request->params.run_name.run,
+              call->request->params.ref, call->id.text, call->drop);
+    return answer_alias(call, call->made ? 201 : 200, reply, err);
+}
+
+enum cairn_code cairn_srv_on_alias_put(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_alias_put said = {0};
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    CAIRN_TRY(cairn_msg_alias_put_read(body, "", &said, err));
+    struct alias_call call = {.request = request, .to = said.ref};
+    return serve_change(&call, reply, err);
+}
+
+enum cairn_code cairn_srv_on_alias_delete(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct alias_call call = {.request = request, .drop = true};
+    return serve_change(&call, reply, err);
+}
+
+static enum cairn_code look_at_alias(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct alias_call *call = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_ref ref = {&call->request->params.run_name, call->request->params.ref, true};
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
+    call->id = version.id;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_alias_get(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct alias_call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    if (request->params.ref[0] < 'a' || request->params.ref[0] > 'z' ||
+        cairn_text_starts(request->params.ref, "ckpt_"))
+        return check_name(request->params.ref, err);
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_at_alias, &call, err));
+    return answer_alias(&call, 200, reply, err);
+}
+
+static enum cairn_code list_aliases(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct alias_call *call = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    json_decref(call->shown);
+    call->shown = NULL;
+    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
+    return cairn_srv_aliases_of_run(tx, run.id, &call->shown, err);
+}
+
+enum cairn_code cairn_srv_on_alias_list(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct alias_call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    enum cairn_code code =
+        cairn_srv_catalog_read(request->server->catalog, list_aliases, &call, err);
+    if (code) json_decref(call.shown);
+    if (code) return code;
+    return cairn_srv_reply_page(reply, call.shown, NULL, err);
 }

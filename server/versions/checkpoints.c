@@ -1,25 +1,141 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C} with its long polls: for what a version becomes (Q24), and for the next `latest`. */
+/* GET {C} with its long polls: for what a version becomes (`for`, Q24), and for the next `latest`
+ * (`newer_than`). And for every route: tags of answers, and who waits for another one
+ * (server/versions/versions.h#3). A call that waits is held for as long as the answer may still
+ * change, and no longer; whatever turns NOT_YET into another outcome wakes who is parked by the
+ * key. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/awaited.h"
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
+#include "server/db/notify.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
+#include "server/guard/tiers.h"
 #include "server/http/waiters.h"
-#include "server/intake/saves.h"
-#include "server/versions/awaited.h"
-#include "server/versions/versions_json.h"
+#include "server/intake/intake.h"
+#include "server/ledger/shards.h"
+#include "server/versions/versions.h"
+
+/* ---- what `?for=` asks for: a judgement for each row of api/awaited.def ---- */
+
+struct awaited {
+    bool asked;
+    struct cairn_awaited what;
+    bool decided; /* rank 0 has sealed; looked up where that is awaited */
+};
+
+static enum cairn_code read_awaited(const struct cairn_srv_request *request, struct awaited *ret,
+                                    struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "for");
+    *ret = (struct awaited){.asked = text != NULL};
+    if (!text) return CAIRN_OK;
+    enum cairn_code code = cairn_awaited_parse(text, &ret->what, err);
+    if (code) return cairn_within(err, code, "for");
+    if (ret->what.state != CAIRN_AWAITED_PROMOTED ||
+        cairn_srv_tier_find(request->server, ret->what.store))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "for=%s: this server has no store %s", text,
+                      ret->what.store);
+}
+
+static uint64_t awaited_key(const struct cairn_awaited *what,
+                            const struct cairn_version_id *version) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    /* Every node of a save waits for that: it is woken by the end alone. */
+    if (what->state == CAIRN_AWAITED_COMMITTED) return cairn_srv_key_of(version->text);
+    cairn_srv_events_key_of_version(version, key);
+    return cairn_srv_key_of(key);
+}
+
+static enum cairn_code look_whether_decided(struct cairn_srv_tx *tx, struct awaited *awaited,
+                                            const struct cairn_srv_version *version,
+                                            struct cairn_error *err) {
+    if (!awaited->asked || awaited->what.state != CAIRN_AWAITED_DECIDED) return CAIRN_OK;
+    return cairn_srv_rank_sealed(tx, version->id.text, 0, &awaited->decided, err);
+}
+
+static bool is_whole_in(const struct cairn_msg_version_row *row, const char *store) {
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach((json_t *)(uintptr_t)row->copies, index, item) {
+        struct cairn_msg_copy_row copy = {0};
+        if (cairn_msg_copy_row_read(item, "", &copy, NULL)) continue;
+        if (!strcmp(copy.store, store)) return !strcmp(copy.state, "whole");
+    }
+    return false;
+}
+
+/* Of one that is open, or that is committed and there. */
+static bool has_come_to(const struct awaited *awaited, const struct cairn_srv_version *version,
+                        const struct cairn_msg_version_row *row) {
+    const struct cairn_awaited *what = &awaited->what;
+    bool committed = cairn_srv_version_shown(version) == CAIRN_STATE_COMMITTED;
+    bool staged = row->ranks_sealed >= row->world_size;
+    switch (what->state) {
+    case CAIRN_AWAITED_BEGUN:
+        return true;
+    case CAIRN_AWAITED_DECIDED:
+        return committed || staged || awaited->decided;
+    case CAIRN_AWAITED_STAGED:
+        return committed || staged;
+    case CAIRN_AWAITED_DURABLE:
+        return committed || (staged && row->shards_registered >= row->shards);
+    case CAIRN_AWAITED_COMMITTED:
+        return committed;
+    case CAIRN_AWAITED_PROMOTED:
+        return is_whole_in(row, what->store);
+    default:
+        return what->state == CAIRN_AWAITED_TRASHED && row->trashed;
+    }
+}
+
+static enum cairn_outcome judge_state(const struct awaited *awaited,
+                                      const struct cairn_srv_version *version,
+                                      const struct cairn_msg_version_row *row) {
+    const struct cairn_awaited *what = &awaited->what;
+    enum cairn_state state = cairn_srv_version_shown(version);
+    bool goes = what->state == CAIRN_AWAITED_GONE;
+    bool deleted = cairn_srv_version_there(version, NULL) != CAIRN_OK;
+    bool given_up = !deleted && state != CAIRN_STATE_OPEN && state != CAIRN_STATE_COMMITTED;
+    if (goes) return state == CAIRN_STATE_GONE ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
+    if (deleted)
+        return cairn_awaited_is_removal(what->state) ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NEVER;
+    if (given_up)
+        return what->state == CAIRN_AWAITED_ABORTED || what->state == CAIRN_AWAITED_BEGUN
+                   ? CAIRN_OUTCOME_REACHED
+                   : CAIRN_OUTCOME_NEVER;
+    if (what->state == CAIRN_AWAITED_ABORTED && state == CAIRN_STATE_COMMITTED)
+        return CAIRN_OUTCOME_NEVER;
+    return has_come_to(awaited, version, row) ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
+}
+
+static enum cairn_code judge_awaited(const struct awaited *awaited,
+                                     const struct cairn_srv_version *version, const json_t *shown,
+                                     enum cairn_outcome *ret, struct cairn_error *err) {
+    struct cairn_msg_version_row row = {0};
+    CAIRN_TRY(cairn_msg_version_row_read(shown, "", &row, err));
+    *ret = judge_state(awaited, version, &row);
+    return CAIRN_OK;
+}
+
+/* ---- the version ---- */
 
 struct shown {
     struct cairn_srv_request *request;
-    struct cairn_srv_awaited awaited;
+    struct awaited awaited;
     struct cairn_srv_version version;
     bool has_run; /* where the version was not found */
     json_t *json;
 };
 
 /* Who asks for one that was deleted is told what the store keeps of it. */
-static enum cairn_code still_there(struct cairn_srv_tx *tx,
-                                   const struct cairn_srv_version *version,
+static enum cairn_code still_there(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                    struct cairn_error *err) {
     struct cairn_error why = {0};
     struct cairn_srv_not_freed kept;
@@ -33,10 +149,11 @@ static enum cairn_code still_there(struct cairn_srv_tx *tx,
                       kept.left.counted ? "" : "at least ", size, kept.left.reason);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
     struct shown *shown = argument;
     struct cairn_srv_request *request = shown->request;
-    struct cairn_srv_awaited *awaited = &shown->awaited;
+    struct awaited *awaited = &shown->awaited;
     struct cairn_srv_ref ref = {
         &request->params.run_name,
         request->awaited.text[0] ? request->awaited.text : request->params.ref, false};
@@ -54,7 +171,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
         request->awaited = shown->version.id;
     if (!awaited->asked || !cairn_awaited_is_removal(awaited->what.state))
         CAIRN_TRY(still_there(tx, &shown->version, err));
-    CAIRN_TRY(cairn_srv_awaited_look(tx, awaited, &shown->version, err));
+    CAIRN_TRY(look_whether_decided(tx, awaited, &shown->version, err));
     /* Who asked for `latest` was given it: it is not looked for again. */
     struct cairn_srv_newest newest = {.id = shown->version.id};
     newest.looked = newest.found = !strcmp(ref.text, "latest");
@@ -70,10 +187,9 @@ static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *
     bool over = cairn_srv_version_shown(&shown->version) != CAIRN_STATE_OPEN;
     *ret_outcome = over ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
     if (shown->awaited.asked)
-        CAIRN_TRY(cairn_srv_awaited_judge(&shown->awaited, &shown->version, shown->json,
-                                          ret_outcome, err));
+        CAIRN_TRY(judge_awaited(&shown->awaited, &shown->version, shown->json, ret_outcome, err));
     else if (request->if_none_match[0])
-        return CAIRN_OK; /* for its change: changes.h */
+        return CAIRN_OK; /* for its change */
     CAIRN_TRY(cairn_srv_query_wait(request, ret_until_ms, err));
     if (*ret_outcome != CAIRN_OUTCOME_NOT_YET) *ret_until_ms = 0;
     return CAIRN_OK;
@@ -103,8 +219,8 @@ static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv
 }
 
 /* The tag is that of the version: what was waited for is no part of it. */
-static enum cairn_code answer(struct shown *shown, enum cairn_outcome outcome,
-                              struct cairn_srv_reply *reply, struct cairn_error *err) {
+static enum cairn_code answer_shown(struct shown *shown, enum cairn_outcome outcome,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
     char tag[CAIRN_SRV_TAG_BYTES];
     CAIRN_TRY(cairn_srv_version_tag(shown->json, tag, err));
     if (shown->awaited.asked &&
@@ -163,16 +279,17 @@ static enum cairn_code judge_newer(const struct shown *shown, const struct newer
     return CAIRN_OK;
 }
 
-static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
-                             struct cairn_error *err) {
+static enum cairn_code serve_get(struct shown *shown, struct cairn_srv_reply *reply,
+                                 struct cairn_error *err) {
     struct cairn_srv_request *request = shown->request;
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
         CAIRN_TRY(cairn_srv_thawed(request->server, err));
     struct newer newer;
     uint64_t changes = cairn_srv_catalog_changes(request->server->catalog); /* before the look */
     CAIRN_TRY(read_newer(request, &newer, err));
-    CAIRN_TRY(cairn_srv_awaited_read(request, &shown->awaited, err));
-    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, shown, err);
+    CAIRN_TRY(read_awaited(request, &shown->awaited, err));
+    enum cairn_code code =
+        cairn_srv_catalog_read(request->server->catalog, look_at_version, shown, err);
     if (newer.text)
         code = judge_newer(shown, &newer, code, reply, err);
     else if (code == CAIRN_NOT_FOUND)
@@ -187,12 +304,12 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     if (until_ms) {
         static const struct cairn_awaited its_end = {.state = CAIRN_AWAITED_COMMITTED};
         reply->park = reply->rung = true;
-        reply->park_key = cairn_srv_awaited_key(
-            shown->awaited.asked ? &shown->awaited.what : &its_end, &shown->version.id);
+        reply->park_key =
+            awaited_key(shown->awaited.asked ? &shown->awaited.what : &its_end, &shown->version.id);
         reply->park_until_ms = until_ms;
         return CAIRN_OK;
     }
-    CAIRN_TRY(answer(shown, outcome, reply, err));
+    CAIRN_TRY(answer_shown(shown, outcome, reply, err));
     reply->in_vain = outcome == CAIRN_OUTCOME_NOT_YET;
     /* An open version's missing record is asked for each time (Q24). */
     bool over = shown->version.state != CAIRN_STATE_COMMITTED || shown->version.recorded;
@@ -204,8 +321,139 @@ enum cairn_code cairn_srv_on_checkpoint_get(struct cairn_srv_request *request,
                                             struct cairn_srv_reply *reply,
                                             struct cairn_error *err) {
     struct shown shown = {.request = request};
-    enum cairn_code code = serve(&shown, reply, err);
+    enum cairn_code code = serve_get(&shown, reply, err);
     cairn_srv_version_release(&shown.version);
     json_decref(shown.json);
     return code;
+}
+
+/* ---- changes: tags of answers, and who waits for another one ---- */
+
+#define LOOK_AGAIN_MS 1000
+
+/* What moves with the clock alone: no answer is another one for it. */
+static const char *const ages[] = {"age_ms",   "expires_s", "idle_s",         "last_commit_age_s",
+                                   "heard_at", "silent_ms", "nodes_silent_ms"};
+
+static bool looks(const struct cairn_srv_request *request) {
+    return request->route->wait == CAIRN_WAIT_LOOK;
+}
+
+static bool has_tag(const struct cairn_srv_request *request) {
+    return request->route->wait == CAIRN_WAIT_EVENT || looks(request);
+}
+
+enum cairn_code cairn_srv_changes_check(const struct cairn_srv_request *request,
+                                        struct cairn_error *err) {
+    uint64_t until_ms = 0;
+    if (!has_tag(request)) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    bool other = request->route->id == CAIRN_ROUTE_CHECKPOINT_GET; /* it waits for its end, too */
+    if (other || request->if_none_match[0] || !cairn_query_get(&request->query, "wait"))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "wait: for a change of what? Send the ETag of the answer that you have as "
+                      "If-None-Match");
+}
+
+/* Of a text in JSON, from its first quote on: where it ends. */
+static const char *end_of_text(const char *at) {
+    for (at++; *at && *at != '"'; at++)
+        if (*at == '\\' && at[1]) at++;
+    return *at ? at + 1 : at;
+}
+
+static bool is_age(const char *key, const char *end) {
+    if (*end != ':') return false; /* a value */
+    size_t size = (size_t)(end - key) - 2;
+    for (size_t i = 0; i < CAIRN_COUNT(ages); i++)
+        if (strlen(ages[i]) == size && !memcmp(ages[i], key + 1, size)) return true;
+    return false;
+}
+
+/* The body as the server writes it, without the values of its ages. */
+static enum cairn_code drop_ages(const char *body, struct cairn_buf *ret, struct cairn_error *err) {
+    const char *from = body;
+    for (const char *at = body; *at;) {
+        if (*at != '"') {
+            at++;
+            continue;
+        }
+        const char *end = end_of_text(at);
+        bool age = is_age(at, end);
+        at = end;
+        if (!age) continue;
+        CAIRN_TRY(cairn_buf_append(ret, from, (size_t)(at - from), err));
+        at++;
+        at = *at == '"' ? end_of_text(at) : at + strcspn(at, ",}");
+        from = at;
+    }
+    return cairn_buf_append_text(ret, from, err);
+}
+
+static enum cairn_code key_of_body(const struct cairn_srv_request *request,
+                                   const struct cairn_srv_reply *reply, uint64_t *ret,
+                                   struct cairn_error *err) {
+    const char *body = reply->body.data ? reply->body.data : "";
+    CAIRN_AUTO(buf) text = {.limit = reply->body.size + 1};
+    if (looks(request)) CAIRN_TRY(drop_ages(body, &text, err));
+    *ret = cairn_srv_key_of(looks(request) ? text.data : body);
+    return CAIRN_OK;
+}
+
+static struct cairn_srv_header *tag_header(struct cairn_srv_reply *reply) {
+    for (size_t i = 0; i < reply->header_count; i++)
+        if (!strcasecmp(reply->headers[i].name, "ETag")) return &reply->headers[i];
+    return NULL;
+}
+
+/* *ret with its quotes, and without what says that it is weak. A handler's tag may be that of what
+ * people change alone (a run's labels and note): then what else has changed is said behind it. */
+static enum cairn_code tag_of(const struct cairn_srv_request *request,
+                              struct cairn_srv_reply *reply, const char **ret,
+                              struct cairn_error *err) {
+    struct cairn_srv_header *header = tag_header(reply);
+    uint64_t key = 0;
+    if (!header || looks(request)) CAIRN_TRY(key_of_body(request, reply, &key, err));
+    if (!header) {
+        cairn_srv_reply_header(reply, "ETag", "W/\"%016" PRIx64 "\"", key);
+        header = tag_header(reply);
+    } else if (looks(request)) {
+        size_t size = strlen(header->value);
+        CAIRN_ASSERT(size > 1);
+        snprintf(header->value + size - 1, sizeof(header->value) - size + 1, ".%016" PRIx64 "\"",
+                 key);
+    }
+    *ret = header->value[0] == 'W' ? header->value + 2 : header->value;
+    return CAIRN_OK;
+}
+
+/* Of what belongs to no run any event may be the one. */
+static uint64_t key_of_events(const struct cairn_run_name *name) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    cairn_srv_events_key_of_run(name, key);
+    return cairn_srv_key_of(key);
+}
+
+enum cairn_code cairn_srv_changes_judge(const struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    uint64_t until_ms = 0;
+    const char *tag = NULL;
+    if (!has_tag(request) || reply->park) return CAIRN_OK;
+    CAIRN_TRY(tag_of(request, reply, &tag, err));
+    if (!cairn_srv_tag_listed(request->if_none_match, tag, true)) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    if (until_ms) {
+        reply->park = true;
+        reply->rung = !looks(request);
+        reply->park_key = key_of_events(&request->params.run_name);
+        reply->park_until_ms = until_ms;
+        if (looks(request))
+            reply->park_until_ms =
+                cairn_min_u64(until_ms, cairn_srv_mono_ms(request->server) + LOOK_AGAIN_MS);
+        return CAIRN_OK;
+    }
+    reply->status = 304;
+    cairn_buf_clear(&reply->body);
+    return CAIRN_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PUT, GET and DELETE {R}, GET /v1/runs. */
+/* PUT, GET and DELETE {R}, GET /v1/runs, GET {C}/lineage. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,16 +7,18 @@
 #include "api/messages.h"
 #include "api/meta.h"
 #include "api/selector.h"
-#include "server/intake/verdicts.h"
+#include "server/http/request.h"
+#include "server/intake/intake.h"
 #include "server/ledger/frozen.h"
+#include "server/ledger/lineage.h"
 #include "server/retention/remove_run.h"
-#include "server/versions/runs_json.h"
+#include "server/versions/versions.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 #define ROWS_MAX 2000 /* that one request looks at */
 #define ROWS_AT_ONCE 200
 
-struct call {
+struct run_call {
     struct cairn_srv_request *request;
     struct cairn_buf labels;
     bool made;
@@ -30,7 +32,7 @@ struct call {
 };
 
 static enum cairn_code get_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
+    struct run_call *call = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
     CAIRN_TRY(cairn_srv_run_there(&run, err));
@@ -38,7 +40,7 @@ static enum cairn_code get_run(struct cairn_srv_tx *tx, void *argument, struct c
 }
 
 static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
+    struct run_call *call = argument;
     const struct cairn_run_name *name = &call->request->params.run_name;
     {
         CAIRN_AUTO(srv_run) run = {0};
@@ -56,7 +58,8 @@ static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct c
     return get_run(tx, call, err);
 }
 
-static enum cairn_code read_labels(struct call *call, const json_t *body, struct cairn_error *err) {
+static enum cairn_code read_labels(struct run_call *call, const json_t *body,
+                                   struct cairn_error *err) {
     struct cairn_msg_run_put msg = {0};
     CAIRN_TRY(cairn_msg_run_put_read(body, "", &msg, err));
     return msg.labels ? cairn_meta_check(msg.labels, "/labels", true, &call->labels, err)
@@ -68,7 +71,7 @@ enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
     if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 2000, &body, err));
-    struct call call = {.request = request};
+    struct run_call call = {.request = request};
     enum cairn_code code = body ? read_labels(&call, body, err) : CAIRN_OK;
     if (!code) code = cairn_srv_catalog_write(request->server->catalog, put_run, &call, err);
     if (!code) code = cairn_srv_reply_run(reply, call.made ? 201 : 200, CAIRN_TAKE(call.json), err);
@@ -79,14 +82,14 @@ enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,
 
 enum cairn_code cairn_srv_on_run_get(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct call call = {.request = request};
+    struct run_call call = {.request = request};
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, get_run, &call, err));
     return cairn_srv_reply_run(reply, 200, call.json, err);
 }
 
 static enum cairn_code remove_run(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    const struct call *call = argument;
+    const struct run_call *call = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
     if (run.removed) return CAIRN_OK;
@@ -107,7 +110,7 @@ enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     const struct cairn_run_name *name = &request->params.run_name;
     const char *confirm = cairn_query_get(&request->query, "confirm");
-    struct call call = {.request = request};
+    struct run_call call = {.request = request};
     struct cairn_error why = {0};
     bool dry_run = false;
     CAIRN_TRY(read_dry_run(request, &dry_run, err));
@@ -125,7 +128,7 @@ enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
 /* ---- the list ---- */
 
 /* One run; *ret_full when it is wanted and the page has no place left. */
-static enum cairn_code add_run(struct cairn_srv_tx *tx, struct call *call,
+static enum cairn_code add_run(struct cairn_srv_tx *tx, struct run_call *call,
                                const struct cairn_run_name *name, bool *ret_full,
                                struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
@@ -147,7 +150,7 @@ static enum cairn_code add_run(struct cairn_srv_tx *tx, struct call *call,
 
 /* Runs are looked at in pages of their own, so that a filter that chooses few fills this one. */
 static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
+    struct run_call *call = argument;
     size_t seen = 0;
     for (bool full = false; !full;) {
         CAIRN_AUTO(srv_run_names) page = {0};
@@ -167,7 +170,7 @@ static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-static enum cairn_code read_cursor(struct call *call, struct cairn_error *err) {
+static enum cairn_code read_cursor(struct run_call *call, struct cairn_error *err) {
     char text[RUN_TEXT_BYTES];
     CAIRN_TRY(cairn_srv_cursor_read(call->request, text, sizeof(text), err));
     size_t size = strcspn(text, "/");
@@ -183,7 +186,7 @@ static enum cairn_code read_cursor(struct call *call, struct cairn_error *err) {
 enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    struct call call = {.request = request};
+    struct run_call call = {.request = request};
     CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
     CAIRN_TRY(read_cursor(&call, err));
     const char *labels = cairn_query_get(&request->query, "l");
@@ -200,4 +203,51 @@ enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
         return code;
     }
     return cairn_srv_reply_page(reply, call.json, call.next, err);
+}
+
+/* ---- GET {C}/lineage: what a version was trained from, attempt by attempt and across runs ---- */
+
+struct lineage_call {
+    struct cairn_srv_request *request;
+    json_t *items;
+    bool more;
+};
+
+static enum cairn_code look_at_lineage(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
+    struct lineage_call *call = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_ref ref = {&call->request->params.run_name, call->request->params.ref, true};
+    json_decref(call->items);
+    call->items = NULL;
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
+    return cairn_srv_lineage(tx, &version, &call->items, &call->more, err);
+}
+
+/* The chain ends for him where a project begins that he may not read. */
+static void cut_at_hidden(struct lineage_call *call) {
+    for (size_t i = 0; i < json_array_size(call->items); i++) {
+        const char *project =
+            json_string_value(json_object_get(json_array_get(call->items, i), "project"));
+        if (!project || !project[0] ||
+            cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, project))
+            continue;
+        while (json_array_size(call->items) > i)
+            (void)json_array_remove(call->items, json_array_size(call->items) - 1);
+        call->more = true;
+    }
+}
+
+enum cairn_code cairn_srv_on_lineage(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct lineage_call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    enum cairn_code code =
+        cairn_srv_catalog_read(request->server->catalog, look_at_lineage, &call, err);
+    if (!code) cut_at_hidden(&call);
+    if (!code)
+        code = cairn_srv_reply_json(
+            reply, 200, CAIRN_PACK(lineage, .items = call.items, .more = call.more), err);
+    json_decref(call.items);
+    return code;
 }

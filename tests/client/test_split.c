@@ -387,7 +387,7 @@ static bool differ_as(const struct edited *list, uint64_t step) {
                             (int)list->edit, list->at, err.message);
 }
 
-TEST(the_first_tensor_in_which_lists_differ_is_named_however_long_they_are) /* Q10, lists.h#2 */
+TEST(the_first_tensor_in_which_lists_differ_is_named_however_long_they_are) /* Q10, intake.h#3 */
 {
     OPEN_WORLD();
     static const uint32_t counts[] = {5, 31, 32, 33, 1000};

@@ -5,7 +5,7 @@
 #include "api/servers.h"
 #include "common/config.h"
 #include "common/text.h"
-#include "server/reads/range.h"
+#include "server/reads/send.h"
 #include "store/time.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/settings.h"

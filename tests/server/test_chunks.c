@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chunks: what is kept for the next read, and what is not. */
 #include "common/base.h"
-#include "server/reads/chunks.h"
+#include "server/reads/send.h"
 #include "tests/harness.h"
 
 #define BYTES (2 * CAIRN_MIB)
@@ -22,7 +22,7 @@ TEST(a_chunk_that_was_given_back_is_taken_again) {
     cairn_srv_chunks_free(chunks);
 }
 
-TEST(idle_chunks_and_used_ones_are_no_more_than_the_capacity) /* chunks.h#1 */
+TEST(idle_chunks_and_used_ones_are_no_more_than_the_capacity) /* server/reads/send.h#6 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_chunks *chunks = NULL;
@@ -38,7 +38,8 @@ TEST(idle_chunks_and_used_ones_are_no_more_than_the_capacity) /* chunks.h#1 */
     cairn_srv_chunks_free(chunks);
 }
 
-TEST(a_chunk_that_nobody_needed_between_two_looks_is_given_to_the_system) /* chunks.h#2 */
+/* server/reads/send.h#7 */
+TEST(a_chunk_that_nobody_needed_between_two_looks_is_given_to_the_system)
 {
     struct cairn_error err = {0};
     struct cairn_srv_chunks *chunks = NULL;

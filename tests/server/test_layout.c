@@ -171,7 +171,7 @@ TEST(a_hole_in_a_tensor_aborts_the_version_and_names_tensor_and_region) /* Q22, 
     EXPECT(strstr(cairn_world_text(version, "reason"), "50"));
 }
 
-TEST(replicated_tensors_that_differ_are_committed_and_reported) /* replicas.h#1 */
+TEST(replicated_tensors_that_differ_are_committed_and_reported) /* commit.h#4 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

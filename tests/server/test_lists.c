@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the lists of two ranks differ, asked by hand (Q10, server/versions/list_calls.h). */
+/* Where the lists of two ranks differ, asked by hand (Q10, server/intake/begin.c). */
 #include <stdio.h>
 
 #include "tests/server/world.h"
@@ -59,7 +59,7 @@ static uint64_t number(const json_t *reply, const char *name) {
 
 #define err world.err /* of the macros */
 
-TEST(two_ranks_look_until_one_tensor_is_left_and_the_reason_names_it) /* lists.h#2 */
+TEST(two_ranks_look_until_one_tensor_is_left_and_the_reason_names_it) /* intake.h#3 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -99,7 +99,7 @@ TEST(two_ranks_look_until_one_tensor_is_left_and_the_reason_names_it) /* lists.h
     EXPECT_EQ_TEXT(cairn_world_text(later, "reason"), cairn_world_text(named, "reason"));
 }
 
-TEST(looks_that_tell_nothing_leave_the_reason_as_it_was) /* lists.h#3 */
+TEST(looks_that_tell_nothing_leave_the_reason_as_it_was) /* intake.h#4 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

@@ -176,7 +176,7 @@ TEST(a_list_of_nodes_is_not_complete_before_each_was_heard_the_one_that_asks_too
     expect_told(&world, "node-b", grant, true, "node-a");
 }
 
-/* Q57, peers.h */
+/* Q57 */
 TEST(the_policy_that_holds_for_a_run_says_whether_its_nodes_have_partners_else_the_setting) {
     static const struct {
         const char *path, *policy;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How often callers may ask: the buckets (server/access/rates.h), what costs a request and whom,
- * and how a refusal is told (server/http/request.h#3). */
+/* How often callers may ask: the buckets, what costs a request and whom, and how a refusal is told
+ * (server/access/access.h#3). */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/trace.h"
-#include "server/access/rates.h"
+#include "server/access/access.h"
 #include "tests/server/office.h"
 #include "tests/support/raw.h"
 
@@ -29,7 +29,7 @@ static uint64_t take(struct cairn_srv_rates *rates, const char *caller, uint64_t
     return taken;
 }
 
-TEST(a_caller_has_its_burst_and_then_its_rate_and_is_told_when_to_come_again) { /* rates.h#1 */
+TEST(a_caller_has_its_burst_and_then_its_rate_and_is_told_when_to_come_again) { /* access.h#4 */
     struct cairn_srv_rates *rates = make(10, 20);
     uint64_t wait_ms = 0, now_ms = 1000000;
     REQUIRE(rates != NULL);
@@ -42,7 +42,7 @@ TEST(a_caller_has_its_burst_and_then_its_rate_and_is_told_when_to_come_again) { 
     EXPECT_EQ_U64(take(rates, "a", now_ms + 1100, 100), 10);
     EXPECT_EQ_U64(take(rates, "a", now_ms, 100), 0); /* read before, by another thread */
     EXPECT_EQ_U64(take(rates, "a", now_ms + 1100 + 86400000, 100), 20); /* never more */
-    EXPECT_EQ_U64(take(rates, "b", now_ms + 1100, 100), 20);            /* rates.h#2 */
+    EXPECT_EQ_U64(take(rates, "b", now_ms + 1100, 100), 20);            /* access.h#5 */
     cairn_srv_rates_free(rates);
     rates = make(CAIRN_SRV_RATES_PER_SECOND_MAX, CAIRN_SRV_RATES_PER_SECOND_MAX);
     REQUIRE(rates != NULL);
@@ -131,7 +131,7 @@ TEST(a01_each_token_has_a_rate_of_its_own_and_who_guesses_tokens_the_one_of_his_
     EXPECT_SAID(200, &office, other.text, "GET", "/v1/whoami", NULL);
 }
 
-TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* judge.c#3 */
+TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* access.h#3 */
     AUTO_OFFICE office = {0};
     struct cairn_world *world = &office.world;
     struct cairn_hand hand;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may hold the memory of a read, and in which order slots come back. */
-#include "server/reads/read_slots.h"
+#include "server/reads/send.h"
 #include "tests/harness.h"
 
 struct owner {
@@ -30,7 +30,7 @@ static void make(struct owner *owners, size_t count) {
         owners[i] = (struct owner){.slot = {.lend = lend, .got = got}};
 }
 
-TEST(no_more_slots_are_held_than_there_are) /* R6, read_slots.h#1 */
+TEST(no_more_slots_are_held_than_there_are) /* R6, server/reads/send.h#3 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_read_slots *slots = NULL;
@@ -48,7 +48,8 @@ TEST(no_more_slots_are_held_than_there_are) /* R6, read_slots.h#1 */
     cairn_srv_read_slots_free(slots);
 }
 
-TEST(who_has_lent_a_slot_gets_one_back_before_any_newcomer) /* read_slots.h#2, read_slots.h#3 */
+/* server/reads/send.h#4, server/reads/send.h#5 */
+TEST(who_has_lent_a_slot_gets_one_back_before_any_newcomer)
 {
     struct cairn_error err = {0};
     struct cairn_srv_read_slots *slots = NULL;
@@ -73,7 +74,8 @@ TEST(who_has_lent_a_slot_gets_one_back_before_any_newcomer) /* read_slots.h#2, r
     cairn_srv_read_slots_free(slots);
 }
 
-TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused) /* read_slots.h#2 */
+/* server/reads/send.h#4 */
+TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused)
 {
     struct cairn_error err = {0};
     struct cairn_srv_read_slots *slots = NULL;
@@ -116,7 +118,7 @@ TEST(a_slot_that_can_be_lent_after_a_while_is_found_by_looking) {
     cairn_srv_read_slots_free(slots);
 }
 
-TEST(who_leaves_while_it_waits_is_given_nothing) /* read_slots.h#3 */
+TEST(who_leaves_while_it_waits_is_given_nothing) /* server/reads/send.h#5 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_read_slots *slots = NULL;

@@ -48,7 +48,7 @@ static bool is_there(const struct cairn_world *world, const char *id) {
     return !access(path, F_OK);
 }
 
-TEST(no_copy_of_before_a_revocation_brings_the_token_back) { /* revoked.h#1 */
+TEST(no_copy_of_before_a_revocation_brings_the_token_back) { /* access.h#6 */
     CAIRN_AUTO(world) world = {0};
     char one[CAIRN_TOKEN_ID_BYTES], two[CAIRN_TOKEN_ID_BYTES];
     struct cairn_key key;
@@ -116,7 +116,7 @@ TEST(a_catalog_that_is_put_back_drops_what_the_store_calls_revoked_when_it_is_li
 }
 
 /* Of two marks one is made older than what is kept, which the other one is not. */
-TEST(a_revocation_is_forgotten_after_400_days_when_two_copies_were_read_after_it) /* revoked.h#2 */
+TEST(a_revocation_is_forgotten_after_400_days_when_two_copies_were_read_after_it) /* access.h#7 */
 {
     CAIRN_AUTO(world) world = {0};
     char old[CAIRN_TOKEN_ID_BYTES], fresh[CAIRN_TOKEN_ID_BYTES], more[CAIRN_TOKEN_ID_BYTES];

@@ -9,7 +9,6 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "server/access/access.h"
-#include "server/access/revoked.h"
 #include "tests/server/office.h"
 
 #define say cairn_office_say

@@ -2,7 +2,7 @@
 /* A list that jumps shows what one shows that looks at every row. */
 #include <stdlib.h>
 
-#include "server/versions/version_filter.h"
+#include "server/versions/inside.h"
 #include "tests/harness.h"
 
 #define ROWS 120
@@ -105,7 +105,7 @@ static size_t walk(const struct rows *rows, bool rising, struct cairn_srv_versio
     return count;
 }
 
-TEST(jumps_pass_no_row_that_is_wanted) /* version_filter.h#1, version_filter.h#2 */
+TEST(jumps_pass_no_row_that_is_wanted) /* server/versions/inside.h#1, server/versions/inside.h#2 */
 {
     uint64_t random = cairn_test_seed();
     for (int i = 0; i < CASES; i++) {

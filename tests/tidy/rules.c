@@ -223,13 +223,13 @@ static const struct {
     {"server/access/access.h", 5}, /* http: a request carries who asks */
     {"server/nodes/nodes.h", 5}, /* versions, intake: which nodes are alive */
     {"server/copies/damage.h", 5}, /* reads: an object that was read is damaged */
-    {"server/commit/shard_check.h", 5}, /* copies: a shard against its checksums */
+    {"server/reads/tier_reads.h", 5}, /* copies: a shard against its checksums */
     {"server/sweep/sweep_objects.h", 5}, /* guard, copies: uploads and objects to delete */
     {"server/health.h", 5}, /* recovery: is another server alive on this store? */
-    {"server/intake/saves.h", 8}, /* versions: the version that a write's path names */
-    {"server/intake/verdicts.h", 8}, /* versions: into the trash, one by one */
+    {"server/intake/intake.h", 8}, /* versions: naming a version, and into the trash */
     {"server/retention/remove_run.h", 8}, /* versions, operations: a whole run goes */
 };
+
 
 
 

@@ -3,7 +3,7 @@
  * lists: a save that ended because the lists of two ranks differ is told in which tensor.
  *
  * Why:     a begin says one digest of a list; which tensor of a million differs is found by looks
- *          at both lists (server/versions/list_calls.h), and then the save's end can name it.
+ *          at both lists (server/intake/begin.c), and then the save's end can name it.
  * Promise: 1   such an end waits until the tensor is known, or the server no longer says what is to
  *              be looked at; at the latest CAIRN_UP_LISTS_HOLD_MS after it last said something new.
  *              There are at most five looks (of 2^20 tensors 32 parts each time, and the name).

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * version_filter: which versions of a run a list is about, and where the next of them can be.
+ * inside: which versions of a run a list is about, and where the next of them can be.
  *
  * Why:     a list of a million versions is read by the order of its index; what its filters say of
  *          that order (an attempt, a range of steps) is jumped to, and only the rest is asked of
@@ -15,7 +15,6 @@
 
 #include "api/routes.h"
 #include "api/selector.h"
-
 #include "server/ledger/version_lists.h"
 
 struct cairn_srv_version_filter {
