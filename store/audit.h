@@ -15,7 +15,7 @@
  * Limits:  shards are read only where a HEAD tells another CRC32C than the manifest; the rest is
  *          the caller's (cli/fetch.h).
  * Threads: one owner of the worker.
- * Next:    server/copies/verify_calls.c, cli/verbs/verify.c.
+ * Next:    server/copies/verify.c, cli/verbs/verify.c.
  */
 #pragma once
 

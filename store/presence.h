@@ -14,7 +14,7 @@
  *              listing is on its way meanwhile, so that a commit does not wait for it alone.
  * Limits:  one page of a listing in memory; 65,536 pages.
  * Threads: one owner of the worker.
- * Next:    server/commit/commit_objects.c, server/recovery/reconcile.c, store/audit.c.
+ * Next:    server/commit/commit_objects.c, server/recovery/mend.c, store/audit.c.
  */
 #pragma once
 

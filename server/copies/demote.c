@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Judged, marked, removed; see demote.h. */
-#include "server/copies/demote.h"
+/* Removes one copy of a version while the version stays; keeps what is known to be damaged.
+ *  1  A copy becomes REMOVING in one transaction, which sees another copy that is whole and not
+ *     known to be damaged. Before it, that one was looked at: its store is the one that the catalog
+ *     knows, and each of its objects is there with its size. The last copy is never removed.
+ *  2  Where damage was found in all others before the removal begins, the copy is WHOLE again,
+ *     unless its record was deleted already.
+ *  Q29  A version that is being read, or that the newest attempt resumed from and has committed
+ *     nothing since, keeps all its copies.
+ *  Q30  The record goes first, then the manifest, then the rest of the version's own prefix, then
+ *     open uploads; the row says GONE after all of that. Marks stay: they belong to the version.
+ *  3  Damage that was found stays known to every server of the catalog, through restarts, until all
+ *     of the copy was read and is right, or the copy is gone (server/ledger/copies.h).
+ *  4  A copy that was removed or made again since the look began is not called damaged, nor is one
+ *     of a version that is on its way out.
+ *  5  Where it cannot be kept that is logged, and the caller goes on. */
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copy_look.h"
-#include "server/copies/copying_now.h"
+#include "server/copies/copying.h"
+#include "server/copies/damage.h"
 #include "server/guard/identity.h"
 #include "server/guard/tier_identity.h"
 #include "server/http/waiters.h"
+#include "server/ledger/copies.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/read_leases.h"
+#include "server/ledger/versions.h"
 #include "server/metrics.h"
 #include "server/reads/tier_reads.h"
 #include "server/sweep/sweep_objects.h"
@@ -46,7 +62,7 @@ static enum cairn_code judge_holders(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* demote.h#1. Of two that are damaged each may have what the other has lost. */
+/* 1. Of two that are damaged each may have what the other has lost. */
 static enum cairn_code judge_others(const struct asking *asking, struct cairn_error *err) {
     const struct cairn_srv_copies *copies = &asking->copies;
     const struct cairn_srv_version *version = &asking->version;
@@ -131,12 +147,12 @@ static enum cairn_code look_at(const struct asking *asking, struct cairn_srv_tie
     unsigned documents = CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) |
                          CAIRN_DOCUMENT_BIT(CHECKSUMS);
     if (!code) code = cairn_committed_load(&committed, &source, documents, err);
-    if (!code) code = cairn_srv_copy_look(worker, &committed, true, err);
+    if (!code) code = cairn_srv_copy_look(worker, &committed, ~0u, err);
     cairn_srv_tier_return(server, tier, worker);
     return code ? cairn_within(err, code, "in %s", tier->name) : CAIRN_OK;
 }
 
-/* demote.h#1: the first other copy that is whole stays in asking->others, alone. */
+/* 1: the first other copy that is whole stays in asking->others, alone. */
 static enum cairn_code find_other(struct asking *asking, struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
     struct cairn_error why = {0};
@@ -227,7 +243,7 @@ static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
 }
 
-/* demote.h#2. Its record is there: nothing of it was deleted yet (Q30). */
+/* 2. Its record is there: nothing of it was deleted yet (Q30). */
 static enum cairn_code keep(struct removing *removing, struct cairn_store_worker *worker,
                             struct cairn_error *err) {
     struct cairn_srv *server = removing->server;
@@ -294,4 +310,90 @@ enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_stor
     }
     cairn_srv_version_release(&removing.version);
     return code;
+}
+
+/* ---- damage ---- */
+
+struct noting {
+    struct cairn_srv *server;
+    const struct cairn_srv_damage *found;
+    struct cairn_srv_version version;
+    struct cairn_srv_copy copy; /* as it shall be */
+    uint64_t known;
+    bool differs;
+};
+
+static enum cairn_code compare(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct noting *noting = argument;
+    const struct cairn_srv_damage *found = noting->found;
+    struct cairn_srv_copies copies;
+    noting->differs = false;
+    cairn_srv_version_release(&noting->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, found->version, &noting->version, err));
+    CAIRN_TRY(cairn_srv_copies_get(tx, found->version, &copies, err));
+    const struct cairn_srv_copy *copy = cairn_srv_copies_find(&copies, found->store);
+    bool there = noting->version.state == CAIRN_STATE_COMMITTED && copy &&
+                 copy->state == CAIRN_SRV_COPY_WHOLE && copy->changed_ms == found->changed_ms;
+    if (!there) return CAIRN_OK; /* 4 */
+    noting->copy = *copy;
+    noting->known = copy->damaged;
+    noting->copy.damaged =
+        found->all ? found->objects : cairn_max_u64(copy->damaged, found->objects);
+    noting->differs = noting->copy.damaged != noting->known;
+    return CAIRN_OK;
+}
+
+static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    static const enum cairn_srv_event worse = CAIRN_SRV_EVENT_COPY_DAMAGED,
+                                      sound = CAIRN_SRV_EVENT_COPY_SOUND;
+    struct noting *noting = argument;
+    CAIRN_TRY(compare(tx, noting, err));
+    if (!noting->differs) return CAIRN_OK;
+    noting->copy.damaged_ms = cairn_srv_wall_ms(noting->server);
+    bool mended_in_part = noting->copy.damaged && noting->copy.damaged < noting->known;
+    const enum cairn_srv_event *event = noting->copy.damaged ? &worse : &sound;
+    return cairn_srv_copy_damage_put(tx, noting->found->version, &noting->copy,
+                                     mended_in_part ? NULL : event, err);
+}
+
+static void tell(const struct noting *noting) {
+    const struct cairn_srv_version *version = &noting->version;
+    const char *store = noting->found->store;
+    if (noting->copy.damaged > noting->known)
+        cairn_log(WARN, "copy.damaged", "version=%s step=%" PRIu64 " store=%s objects=%" PRIu64,
+                  version->id.text, version->step, store, noting->copy.damaged);
+    if (!noting->copy.damaged)
+        cairn_log(INFO, "copy.sound", "version=%s step=%" PRIu64 " store=%s", version->id.text,
+                  version->step, store);
+    cairn_srv_waiters_wake_version(noting->server->waiters, &version->id, &version->name);
+}
+
+void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage) {
+    struct noting noting = {.server = server, .found = damage};
+    struct cairn_error why = {0};
+    if (!damage->objects && !damage->all) return;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, compare, &noting, &why);
+    if (!code && noting.differs)
+        code = cairn_srv_catalog_write(server->catalog, put, &noting, &why);
+    if (code && code != CAIRN_NOT_FOUND)
+        cairn_log(WARN, "copy.damage_untold", "version=%s store=%s objects=%" PRIu64
+                  " cause=\"%s\"", damage->version, damage->store, damage->objects, why.message);
+    if (!code && noting.differs) tell(&noting);
+    cairn_srv_version_release(&noting.version);
+}
+
+static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return cairn_srv_copies_damaged(tx, argument, err);
+}
+
+uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]) {
+    struct cairn_srv_damaged_copies found = {.count = 0};
+    ret[0] = '\0';
+    if (cairn_srv_catalog_read(server->catalog, count, &found, NULL) || !found.count) return 0;
+    snprintf(ret, CAIRN_SRV_DAMAGE_BYTES,
+             "%" PRIu64 " %s damaged objects; of %s/%s@%" PRIu64 " in store %s %" PRIu64
+             ": cairn verify --repair",
+             found.count, found.count == 1 ? "copy has" : "copies have", found.name.project,
+             found.name.run, found.step, found.store, found.objects);
+    return found.count;
 }

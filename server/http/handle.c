@@ -8,7 +8,7 @@
 #include "server/http/waiters.h"
 #include "server/ledger/actor.h"
 #include "server/ledger/versions.h"
-#include "server/recovery/compare.h"
+#include "server/recovery/recovery.h"
 #include "server/versions/changes.h"
 
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,

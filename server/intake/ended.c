@@ -15,7 +15,7 @@
 #include "server/intake/saves.h"
 #include "server/ledger/members.h"
 #include "server/ledger/version_lists.h"
-#include "server/recovery/compare.h"
+#include "server/recovery/recovery.h"
 
 /* ---- reading ---- */
 

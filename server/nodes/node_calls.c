@@ -21,7 +21,7 @@
 #include "server/nodes/nodes.h"
 #include "server/nodes/peers.h"
 #include "server/nodes/restores.h"
-#include "server/recovery/compare.h"
+#include "server/recovery/recovery.h"
 #include "server/versions/versions_json.h"
 
 #define RUNS_MAX 4096

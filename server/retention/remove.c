@@ -1,10 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST {R}/trash: many versions at once. Each is judged and moved by itself, in transactions of its
- * own (Q27); what cannot go is named. */
+/* Removing by hand: POST {R}/trash, many versions at once; and a run with all that it has, as an
+ * operation in rounds (promises in remove_run.h). Each version is judged and moved by itself, in
+ * transactions of its own (Q27); what cannot go is named. */
+
+#include <inttypes.h>
+#include <poll.h>
+
 #include "api/messages.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "common/utf8.h"
+#include "server/guard/jobs.h"
+#include "server/http/waiters.h"
 #include "server/intake/verdicts.h"
+#include "server/ledger/actor.h"
+#include "server/ledger/frozen.h"
+#include "server/ledger/members.h"
+#include "server/ledger/version_lists.h"
+#include "server/nodes/nodes.h"
+#include "server/operations/run.h"
+#include "server/retention/remove_run.h"
+#include "server/versions/runs_json.h"
 
 #define REFS_MAX 1000
+#define REMOVE_ROUND_MAX 100
+#define RECORD_LOOK_MS 200 /* a version that was just committed gets its record */
+#define RECORD_LOOKS 150
+
+/* ---- POST {R}/trash ---- */
 
 static enum cairn_code add_result(json_t *items, const char *ref, enum cairn_code code,
                                   const struct cairn_srv_trashed *gone,
@@ -66,4 +89,376 @@ enum cairn_code cairn_srv_on_trash(struct cairn_srv_request *request, struct cai
     CAIRN_TRY(trash_all(request, said.versions, items, &bytes, err));
     return cairn_srv_reply_json(reply, 200, CAIRN_PACK(trashed, .items = items, .bytes = bytes),
                                 err);
+}
+
+/* ---- a whole run: may it go? ---- */
+
+struct judging {
+    struct cairn_srv *server;
+    const struct cairn_srv_run *run;
+    uint64_t tick;
+    bool busy;
+};
+
+static void look_at_node(void *argument, const struct cairn_srv_node_mark *node) {
+    struct judging *judging = argument;
+    const struct cairn_srv_run *run = judging->run;
+    if (cairn_srv_node_silent_ms(judging->server, node, judging->tick) < CAIRN_SRV_SILENT_MS)
+        judging->busy |=
+            cairn_srv_node_writes(judging->server, node->node, &run->name, run->attempt);
+}
+
+/* Nothing goes where a job is at work, or something of the run is held. */
+static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                 const struct cairn_srv_run *run, struct cairn_error *err) {
+    struct judging judging = {.server = server, .run = run, .tick = cairn_srv_tick(tx)};
+    struct cairn_version_id held;
+    uint64_t step = 0;
+    CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &judging, err));
+    if (judging.busy)
+        return cairn_fail(err, CAIRN_RUN_BUSY,
+                          "trainers of attempt %" PRIu64 " are at work: end them", run->attempt);
+    CAIRN_TRY(cairn_srv_run_held(tx, run->id, &held, &step, err));
+    if (!held.text[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_IN_USE, "%s (step %" PRIu64 ") is pinned, leased or has an alias",
+                      held.text, step);
+}
+
+/* ---- the operation ---- */
+
+struct removal {
+    const struct cairn_srv_remove_run *wish;
+    struct cairn_srv_to_remove round;
+    size_t next;                      /* of the round's committed ones */
+    uint64_t removed, bytes, aborted; /* so far */
+    uint64_t aborted_now;             /* in the transaction at hand */
+    bool hidden;
+};
+
+static enum cairn_code get_run(struct cairn_srv_tx *tx, const struct removal *removal,
+                               struct cairn_srv_run *ret, struct cairn_error *err) {
+    const struct cairn_srv_remove_run *wish = removal->wish;
+    if (wish->check) CAIRN_TRY(wish->check(tx, wish->owner, err));
+    CAIRN_TRY(cairn_srv_run_get(tx, wish->name, ret, err));
+    CAIRN_TRY(cairn_srv_run_there(ret, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ret->id, err));
+    if (ret->attempt == wish->attempt) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_RUN_BUSY,
+                      "attempt %" PRIu64 " was opened meanwhile: end it first", ret->attempt);
+}
+
+static enum cairn_code still(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    return get_run(tx, argument, &run, err);
+}
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removal *removal = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(get_run(tx, removal, &run, err));
+    CAIRN_TRY(judge_run(tx, removal->wish->server, &run, err));
+    removal->next = 0;
+    return cairn_srv_versions_to_remove(tx, run.id, REMOVE_ROUND_MAX, &removal->round, err);
+}
+
+static enum cairn_code give_up_open(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct removal *removal = argument;
+    removal->aborted_now = 0;
+    CAIRN_TRY(still(tx, removal, err));
+    for (size_t i = 0; i < removal->round.open.count; i++) {
+        CAIRN_AUTO(srv_version) version = {0};
+        CAIRN_TRY(cairn_srv_version_get(tx, removal->round.open.ids[i].text, &version, err));
+        if (version.state != CAIRN_STATE_OPEN) continue;
+        struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_ABORTED, "the run was removed"};
+        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+        removal->aborted_now++;
+    }
+    return CAIRN_OK;
+}
+
+/* Not where something came in since the look. */
+static enum cairn_code hide(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removal *removal = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    removal->hidden = false;
+    CAIRN_TRY(get_run(tx, removal, &run, err));
+    CAIRN_TRY(cairn_srv_versions_to_remove(tx, run.id, 1, &removal->round, err));
+    removal->next = 0;
+    if (removal->round.open.count || removal->round.committed.count || removal->round.unrecorded)
+        return CAIRN_OK;
+    removal->hidden = true;
+    return cairn_srv_run_hide(tx, run.id, err);
+}
+
+static uint64_t total_of(const struct removal *removal) {
+    uint64_t done = removal->removed + removal->aborted;
+    uint64_t left = removal->round.committed.count - removal->next + removal->round.open.count;
+    return cairn_max_u64(removal->wish->versions, done + left);
+}
+
+static enum cairn_code tell(const struct removal *removal, struct cairn_error *err) {
+    const struct cairn_srv_remove_run *wish = removal->wish;
+    uint64_t done = removal->removed + removal->aborted;
+    if (!wish->tell || wish->tell(wish->owner, done, total_of(removal))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CANCELLED, "it was cancelled");
+}
+
+static enum cairn_code end_open(struct removal *removal, struct cairn_error *err) {
+    struct cairn_srv *server = removal->wish->server;
+    struct cairn_srv_ids *open = &removal->round.open;
+    if (!open->count) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, give_up_open, removal, err));
+    for (size_t i = 0; i < open->count; i++)
+        cairn_srv_waiters_wake_version(server->waiters, &open->ids[i], removal->wish->name);
+    removal->aborted += removal->aborted_now;
+    open->count = 0;
+    cairn_srv_jobs_sweep(server);
+    return CAIRN_OK;
+}
+
+static enum cairn_code trash_next(struct removal *removal, struct cairn_error *err) {
+    const struct cairn_srv_remove_run *wish = removal->wish;
+    struct cairn_srv_trashed gone = {0};
+    struct cairn_error why = {0};
+    const struct cairn_srv_trash_one one = {.server = wish->server,
+                                            .worker = wish->worker,
+                                            .name = wish->name,
+                                            .ref = removal->round.committed.ids[removal->next].text,
+                                            .reason = "with its run",
+                                            .with_run = true,
+                                            .first = still,
+                                            .argument = removal};
+    enum cairn_code code = cairn_srv_trash_one(&one, &gone, &why);
+    if (code == CAIRN_DELETED) code = CAIRN_OK; /* from the trash, too */
+    if (code && err) *err = why;
+    if (code) return code;
+    removal->next++;
+    if (!gone.changed) return CAIRN_OK;
+    removal->removed++;
+    removal->bytes += gone.bytes;
+    return CAIRN_OK;
+}
+
+static enum cairn_code wait_for_records(const struct removal *removal, unsigned looks,
+                                        struct cairn_error *err) {
+    if (looks >= RECORD_LOOKS)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED,
+                          "%zu versions are being committed: the store has not got their records",
+                          removal->round.unrecorded);
+    CAIRN_TRY(tell(removal, err));
+    (void)poll(NULL, 0, RECORD_LOOK_MS);
+    return CAIRN_OK;
+}
+
+static enum cairn_code remove_all(struct removal *removal, struct cairn_error *err) {
+    struct cairn_srv *server = removal->wish->server;
+    unsigned looks = 0;
+    while (!removal->hidden) {
+        CAIRN_TRY(cairn_srv_thawed(server, err));
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, removal, err));
+        bool does = removal->round.open.count || removal->round.committed.count;
+        if (does) {
+            CAIRN_TRY(tell(removal, err));
+            CAIRN_TRY(end_open(removal, err));
+        }
+        while (removal->next < removal->round.committed.count) {
+            CAIRN_TRY(tell(removal, err));
+            CAIRN_TRY(trash_next(removal, err));
+        }
+        if (does) {
+            looks = 0;
+        } else if (removal->round.unrecorded) {
+            CAIRN_TRY(wait_for_records(removal, looks++, err));
+        } else {
+            CAIRN_TRY(cairn_srv_catalog_write(server->catalog, hide, removal, err));
+        }
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_remove_run(const struct cairn_srv_remove_run *wish, json_t **ret_result,
+                                     struct cairn_error *err) {
+    struct removal removal = {.wish = wish};
+    const struct cairn_srv_actor *before = cairn_srv_actor_get();
+    const struct cairn_srv_actor actor = {.who = wish->who, .from = wish->from};
+    cairn_srv_actor_set(&actor);
+    enum cairn_code code = remove_all(&removal, err);
+    cairn_srv_actor_set(before);
+    uint64_t done = removal.removed + removal.aborted, total = total_of(&removal);
+    cairn_srv_ids_release(&removal.round.committed);
+    cairn_srv_ids_release(&removal.round.open);
+    cairn_log(INFO, "run.removed",
+              "run=%s/%s versions=%" PRIu64 " bytes=%" PRIu64 " aborted=%" PRIu64 " code=%s",
+              wish->name->project, wish->name->run, removal.removed, removal.bytes, removal.aborted,
+              cairn_code_info(code)->slug);
+    *ret_result = CAIRN_PACK(run_removed, .removed = removal.removed, .bytes = removal.bytes,
+                             .aborted = removal.aborted);
+    if (code)
+        return cairn_within(err, code,
+                            "%" PRIu64 " of %" PRIu64 " versions are gone, the others stay; ask "
+                            "for it again to go on",
+                            done, total);
+    return *ret_result ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker *worker,
+                            const json_t *arguments, void *owner, json_t **ret_result,
+                            struct cairn_error *err) {
+    struct cairn_run_name name = {0};
+    (void)cairn_text_copy(name.project, sizeof(name.project),
+                          json_string_value(json_object_get(arguments, "project")));
+    (void)cairn_text_copy(name.run, sizeof(name.run),
+                          json_string_value(json_object_get(arguments, "run")));
+    const struct cairn_srv_remove_run wish = {
+        .server = server,
+        .worker = worker,
+        .name = &name,
+        .attempt = (uint64_t)json_integer_value(json_object_get(arguments, "attempt")),
+        .versions = (uint64_t)json_integer_value(json_object_get(arguments, "versions")),
+        .who = json_string_value(json_object_get(arguments, "who")),
+        .from = json_string_value(json_object_get(arguments, "from")),
+        .tell = owner ? cairn_srv_operation_tell : NULL,
+        .check = owner ? cairn_srv_operation_check : NULL,
+        .owner = owner};
+    return cairn_srv_remove_run(&wish, ret_result, err);
+}
+
+/* ---- DELETE {R} ---- */
+
+struct call {
+    struct cairn_srv_request *request;
+    uint64_t attempt;
+    struct cairn_srv_run_removal plan;
+    char running[CAIRN_SRV_OPERATION_BYTES]; /* "": none */
+    struct cairn_error refused;              /* what is in its way now */
+};
+
+static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    const struct cairn_run_name *name = &call->request->params.run_name;
+    CAIRN_AUTO(srv_run) run = {0};
+    struct cairn_error why = {0};
+    call->refused = why;
+    CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
+    CAIRN_TRY(cairn_srv_run_there(&run, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+    CAIRN_TRY(cairn_srv_operation_of_run(tx, CAIRN_SRV_REMOVE, name, call->running, err));
+    CAIRN_TRY(cairn_srv_run_removal(tx, run.id, &call->plan, err));
+    call->attempt = run.attempt;
+    enum cairn_code code = judge_run(tx, call->request->server, &run, &why);
+    if (code == CAIRN_RUN_BUSY || code == CAIRN_IN_USE)
+        call->refused = why;
+    else if (code && err)
+        *err = why;
+    return call->refused.code ? CAIRN_OK : code;
+}
+
+static enum cairn_code begin_in(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct call *call = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
+    CAIRN_TRY(cairn_srv_run_there(&run, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+    return judge_run(tx, call->request->server, &run, err);
+}
+
+static enum cairn_code begin(struct call *call, const char *confirm, struct cairn_srv_reply *reply,
+                             struct cairn_error *err) {
+    struct cairn_srv_request *request = call->request;
+    struct cairn_srv *server = request->server;
+    const struct cairn_run_name *name = &request->params.run_name;
+    const struct cairn_srv_run_removal *plan = &call->plan;
+    char id[CAIRN_SRV_OPERATION_BYTES];
+    bool made = false;
+    CAIRN_AUTO_JSON json_t *asked =
+        json_pack("{s:s, s:I, s:I, s:I}", "confirm", confirm, "versions",
+                  (json_int_t)plan->versions, "bytes", (json_int_t)plan->bytes, "open",
+                  (json_int_t)plan->open);
+    CAIRN_AUTO_JSON json_t *arguments =
+        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "project", name->project, "run", name->run,
+                  "attempt", (json_int_t)call->attempt, "versions",
+                  (json_int_t)(plan->versions + plan->open), "who", request->caller.who, "from",
+                  request->from);
+    if (!asked || !arguments) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to remove a run");
+    if (!server->operations) { /* a test's */
+        json_t *result = NULL;
+        enum cairn_code code = work(server, request->store, arguments, NULL, &result, err);
+        if (!code) return cairn_srv_reply_json(reply, 200, result, err);
+        json_decref(result);
+        return code;
+    }
+    struct cairn_srv_operation_wish wish = {.kind = CAIRN_SRV_REMOVE,
+                                            .alone = true,
+                                            .work = work,
+                                            .name = name,
+                                            .caller = &request->caller,
+                                            .path = name->run,
+                                            .request = asked,
+                                            .arguments = arguments,
+                                            .place.folder_fd = -1,
+                                            .first = begin_in,
+                                            .argument = call};
+    CAIRN_TRY(cairn_srv_operation_begin(server, &wish, id, &made, err));
+    if (made)
+        cairn_log(INFO, "run.removal_begun", "operation=%s run=%s/%s versions=%" PRIu64, id,
+                  name->project, name->run, plan->versions);
+    return cairn_srv_reply_begun(request, id, reply, err);
+}
+
+static enum cairn_code check_name(const struct cairn_srv_request *request, const char *confirm,
+                                  struct cairn_error *err) {
+    const char *run = request->params.run_name.run;
+    if (!strcmp(confirm, run)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "confirm=%s: the run's name is %s",
+                      cairn_short(confirm).text, run);
+}
+
+static void say_plan(const struct call *call, struct cairn_srv_reply *reply) {
+    cairn_srv_reply_extra(reply, "versions", json_integer((json_int_t)call->plan.versions));
+    cairn_srv_reply_extra(reply, "bytes", json_integer((json_int_t)call->plan.bytes));
+    cairn_srv_reply_extra(reply, "open", json_integer((json_int_t)call->plan.open));
+}
+
+enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, const char *confirm,
+                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct call call = {.request = request};
+    CAIRN_TRY(check_name(request, confirm, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &call, err));
+    if (call.running[0]) return cairn_srv_reply_begun(request, call.running, reply, err);
+    if (!call.refused.code) return begin(&call, confirm, reply, err);
+    say_plan(&call, reply);
+    if (err) *err = call.refused;
+    return cairn_within(err, call.refused.code, "nothing was removed");
+}
+
+enum cairn_code cairn_srv_run_removal_show(struct cairn_srv_request *request, const char *confirm,
+                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
+    const struct cairn_run_name *name = &request->params.run_name;
+    struct call call = {.request = request};
+    const struct cairn_error *refused = &call.refused;
+    if (confirm) CAIRN_TRY(check_name(request, confirm, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &call, err));
+    return cairn_srv_reply_json(
+        reply, 200,
+        CAIRN_PACK(run_removal, .project = name->project, .run = name->run,
+                   .versions = call.plan.versions, .bytes = call.plan.bytes, .open = call.plan.open,
+                   .code = refused->code ? cairn_code_info(refused->code)->slug : NULL,
+                   .detail = refused->code ? refused->message : NULL),
+        err);
+}
+
+enum cairn_code cairn_srv_run_delete_unconfirmed(struct cairn_srv_request *request,
+                                                 struct cairn_srv_reply *reply,
+                                                 struct cairn_error *err) {
+    const struct cairn_run_name *name = &request->params.run_name;
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &call, err));
+    say_plan(&call, reply);
+    return cairn_fail(err, CAIRN_INVALID,
+                      "confirm is missing: %s/%s has %" PRIu64 " versions of %" PRIu64
+                      " bytes and %" PRIu64 " open saves besides what is in the trash; confirm=%s "
+                      "removes it with them, dry_run=true only shows them",
+                      name->project, name->run, call.plan.versions, call.plan.bytes, call.plan.open,
+                      name->run);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One round of what falls due by time: catalog time, commits and records that were left over,
- * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
- * which order, is in sweep_objects.c. */
-#include "server/ledger/aliases.h"
+ * versions that stayed open too long, the trash (Q24, Q26, Q27, Q34), temporary files, old rows.
+ * What is deleted, and in which order, is in sweep_objects.c. */
 #include "server/sweep/sweep.h"
+#include "server/sweep/sweep_objects.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/access/revoked.h"
-#include "server/copies/copies_job.h"
+#include "server/copies/copying.h"
 #include "server/guard/attempt_records.h"
 #include "server/guard/freeze.h"
 #include "server/guard/identity.h"
@@ -21,6 +21,7 @@
 #include "server/guard/said_copy.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"
+#include "server/ledger/aliases.h"
 #include "server/ledger/events.h"
 #include "server/ledger/members.h"
 #include "server/ledger/node_rows.h"
@@ -28,26 +29,31 @@
 #include "server/ledger/over.h"
 #include "server/ledger/quotas.h"
 #include "server/ledger/read_leases.h"
+#include "server/ledger/runs.h"
 #include "server/ledger/servers.h"
 #include "server/ledger/shard_lists.h"
 #include "server/ledger/tokens.h"
 #include "server/ledger/version_lists.h"
 #include "server/metrics.h"
 #include "server/nodes/nodes.h"
-#include "server/operations/operations_job.h"
-#include "server/recovery/compare.h"
-#include "server/recovery/reconcile.h"
-#include "server/sweep/orphans.h"
-#include "server/sweep/sweep_objects.h"
-#include "server/sweep/sweep_temporaries.h"
-#include "server/sweep/uploads.h"
+#include "server/operations/run.h"
+#include "server/recovery/recovery.h"
 
 #define ROUND_VERSIONS_MAX 1000
+#define TEMPORARIES_MAX 1000
 #define HOUR_MS UINT64_C(3600000)
 #define UNUSED_MS (48 * HOUR_MS)
 #define NOTED_MS (10 * UINT64_C(60000))
 #define LOG_BYTES_MAX (256 * CAIRN_MIB) /* of the catalog's log; it is cut at a quarter of that */
 #define RAISE_MS (10 * UINT64_C(60000))
+
+struct temporaries {
+    char *keys[TEMPORARIES_MAX]; /* owned */
+    size_t count;
+};
+struct both_temporaries {
+    struct temporaries before, now;
+};
 
 /* Version ids that one query found, worked on after it. */
 struct cairn_srv_sweep {
@@ -60,7 +66,7 @@ struct cairn_srv_sweep {
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
     uint64_t tidied_ms, noted_ms; /* mono clock; 0: never */
-    struct cairn_srv_temporaries *temporaries;
+    struct both_temporaries temporaries;
     bool raised;        /* the generation, in this round */
     uint64_t raised_ms; /* mono clock */
     struct cairn_srv_said_copy said_copy;
@@ -349,6 +355,87 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
     return CAIRN_OK;
 }
 
+/* ---- temporary files ---- */
+
+/* What small puts that died left in a folder store, where no version is swept: below .cairn/, and
+ * among the layouts and attempts of runs. Deleted is only what was there, unpublished, at two looks
+ * an hour apart: a small put takes no hour, and only one clock counts. */
+static void drop(struct temporaries *seen) {
+    for (size_t i = 0; i < seen->count; i++) free(seen->keys[i]);
+    seen->count = 0;
+}
+
+static bool was_there(const struct temporaries *seen, const char *key) {
+    for (size_t i = 0; i < seen->count; i++)
+        if (!strcmp(seen->keys[i], key)) return true;
+    return false;
+}
+
+static enum cairn_code take(struct both_temporaries *temporaries, struct cairn_store_worker *worker,
+                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+    if (was_there(&temporaries->before, entry->key)) {
+        struct cairn_store_request abort_upload = {
+            .op = CAIRN_STORE_UPLOAD_ABORT, .key = entry->key, .upload_id_in = entry->upload_id};
+        cairn_log(INFO, "sweep.temporary", "key=%s", entry->key);
+        return cairn_store_perform(worker, &abort_upload, err);
+    }
+    if (temporaries->now.count == TEMPORARIES_MAX) return CAIRN_OK; /* the next hour's */
+    char *key = strdup(entry->key);
+    if (!key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for temporary files");
+    temporaries->now.keys[temporaries->now.count++] = key;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_below(struct both_temporaries *temporaries,
+                                  struct cairn_store_worker *worker, const char *prefix,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(store_listing) listing = {0}; /* the first page is enough for one hour */
+    struct cairn_store_request list = {
+        .op = CAIRN_STORE_UPLOADS, .key = prefix, .listing = &listing};
+    CAIRN_TRY(cairn_store_perform(worker, &list, err));
+    for (size_t i = 0; i < listing.count; i++) {
+        if (!cairn_text_starts(listing.entries[i].key, prefix))
+            return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s",
+                              listing.entries[i].key, prefix);
+        CAIRN_TRY(take(temporaries, worker, &listing.entries[i], err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    return cairn_srv_runs_all(tx, argument, err);
+}
+
+static enum cairn_code look(struct both_temporaries *temporaries, struct cairn_store_worker *worker,
+                            const struct cairn_srv_run_names *names, struct cairn_error *err) {
+    static const char *const folders[] = {"attempts", "layouts"};
+    CAIRN_TRY(look_below(temporaries, worker, ".cairn/", err));
+    for (size_t i = 0; i < names->count; i++) {
+        for (size_t j = 0; j < CAIRN_COUNT(folders); j++) {
+            char prefix[2 * CAIRN_NAME_BYTES_MAX + 16];
+            snprintf(prefix, sizeof(prefix), "%s/%s/%s/", names->names[i].project,
+                     names->names[i].run, folders[j]);
+            CAIRN_TRY(look_below(temporaries, worker, prefix, err));
+        }
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code sweep_temporaries(struct both_temporaries *temporaries,
+                                         struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(srv_run_names) names = {0};
+    if (!cairn_store_profile(server->store)->leaves_temporaries) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
+    if (!code) code = look(temporaries, worker, &names, err);
+    drop(&temporaries->before);
+    temporaries->before = temporaries->now;
+    temporaries->now = (struct temporaries){0};
+    return code;
+}
+
 /* ---- rows of what is over ---- */
 
 static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -420,7 +507,7 @@ static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worke
     uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
     if (sweep->tidied_ms && now_ms - sweep->tidied_ms < HOUR_MS) return;
     sweep->tidied_ms = now_ms;
-    if (cairn_srv_temporaries_sweep(sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
+    if (sweep_temporaries(&sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
     if (cairn_store_tidy(store, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
@@ -488,8 +575,7 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
     if (!sweep) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sweep");
     sweep->server = server;
     server->ticks = (struct cairn_srv_ticks){0};
-    enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
-    if (!code) code = cairn_srv_uploads_new(server, &server->uploads, err);
+    enum cairn_code code = cairn_srv_uploads_new(server, &server->uploads, err);
     if (!code) code = cairn_srv_orphans_new(server, &server->orphans, err);
     if (code)
         cairn_srv_sweep_free(sweep);
@@ -501,7 +587,8 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
 void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
     if (!sweep) return;
     cairn_srv_ids_release(&sweep->ids);
-    cairn_srv_temporaries_free(sweep->temporaries);
+    drop(&sweep->temporaries.before);
+    drop(&sweep->temporaries.now);
     cairn_srv_uploads_free(sweep->server->uploads);
     cairn_srv_orphans_free(sweep->server->orphans);
     sweep->server->uploads = NULL;

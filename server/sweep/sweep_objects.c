@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deleting what a dead version left in the store; see sweep_objects.h. */
+/* Deletes what a dead version left in the store; promises in sweep_objects.h. */
 #include "server/sweep/sweep_objects.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying_now.h"
+#include "server/copies/copying.h"
 #include "server/guard/freeze.h"
 #include "server/guard/identity.h"
 #include "server/guard/lease.h"
@@ -223,8 +223,7 @@ static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_sr
 
 enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const struct cairn_srv_version *version,
-                                     const struct cairn_srv_lease *lease,
-                                     struct cairn_error *err) {
+                                     const struct cairn_srv_lease *lease, struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;

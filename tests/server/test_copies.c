@@ -12,8 +12,7 @@
 
 #include "api/committed.h"
 #include "common/crashpoint.h"
-#include "server/copies/promote.h"
-#include "server/copies/verify.h"
+#include "server/copies/copying.h"
 #include "server/ledger/copies.h"
 #include "store/audit.h"
 #include "store/open.h"

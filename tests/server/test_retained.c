@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "plan/retention_base.h"
-#include "server/retention/retained.h"
+#include "server/retention/retain.h"
 #include "tests/server/world.h"
 
 #define SAVES 60

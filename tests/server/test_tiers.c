@@ -5,7 +5,7 @@
 
 #include "api/records.h"
 #include "common/file.h"
-#include "server/copies/copying_now.h"
+#include "server/copies/copying.h"
 #include "server/guard/tier_identity.h"
 #include "tests/server/world.h"
 

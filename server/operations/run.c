@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two pools whose tasks each run one command or one work of this process; see operations.h. */
-#include "server/operations/operations_job.h"
+/* Operations: two pools whose tasks each run one command or one work of this process; the routes
+ * /v1/operations, and the object that shows one. Promises in run.h. */
+#include "server/operations/run.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -11,19 +12,20 @@
 #include <sys/wait.h>
 
 #include "api/failure.h"
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/copies/copying.h"
 #include "server/db/notify.h"
 #include "server/db/values.h"
+#include "server/guard/jobs.h"
 #include "server/guard/lease.h"
 #include "server/guard/ticks.h"
 #include "server/http/pool.h"
 #include "server/http/waiters.h"
-#include "server/operations/child.h"
-#include "server/operations/operation_command.h"
 
 #define LISTEN_MS 100
 #define WRITE_EVERY_MS 500
@@ -604,15 +606,13 @@ struct left {
     struct cairn_srv_lease lease;
 };
 
-static enum cairn_code find_left(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code find_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct left *left = argument;
     return cairn_srv_operations_unfinished(tx, &left->ids, &left->count, err);
 }
 
 /* O02: its server is gone, or was stopped for longer than its lease. */
-static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument,
-                                struct cairn_error *err) {
+static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct left *left = argument;
     const struct cairn_srv_operation_end end = {
         .state = CAIRN_SRV_OPERATION_INTERRUPTED,
@@ -694,4 +694,204 @@ void cairn_srv_operations_free(struct cairn_srv_operations *operations) {
     CAIRN_ASSERT(!operations->locked.tasks); /* each was run or dropped */
     cairn_lock_release(&operations->lock);
     free(operations);
+}
+
+/* ---- an operation as the API shows it ---- */
+
+static json_t *parse(const struct cairn_buf *text) {
+    json_t *json = NULL;
+    const struct cairn_json_limits limits = {0};
+    if (!text->size || cairn_json_parse(cairn_buf_view(text), limits, &json, NULL)) return NULL;
+    return json;
+}
+
+static const char *time_or_null(int64_t wall_ms, char text[32]) {
+    cairn_time_text(wall_ms, true, text);
+    return wall_ms ? text : NULL;
+}
+
+/* What its work counts. */
+static const char *unit_of(const struct cairn_srv_operation *operation) {
+    return strcmp(operation->kind, CAIRN_SRV_REMOVE) ? "bytes" : "versions";
+}
+
+static json_t *operation_json(const struct cairn_srv_request *asked,
+                              const struct cairn_srv_operation *operation) {
+    char created[32], ended[32], instance[600];
+    CAIRN_AUTO_JSON json_t *request = parse(&operation->request);
+    CAIRN_AUTO_JSON json_t *result = parse(&operation->result);
+    CAIRN_AUTO_JSON json_t *failure = parse(&operation->problem);
+    CAIRN_AUTO_JSON json_t *problem = NULL;
+    if (failure) {
+        struct cairn_error why = {0};
+        cairn_failure_get(failure, "message", &why);
+        snprintf(instance, sizeof(instance), "%s/v1/operations/%s",
+                 cairn_srv_public_path(asked->server->settings), operation->id);
+        problem = cairn_srv_problem(why.code, &why, instance);
+    }
+    CAIRN_AUTO_JSON json_t *progress =
+        CAIRN_PACK(operation_progress, .done = operation->done, .total = operation->total,
+                   .unit = unit_of(operation));
+    cairn_time_text(operation->created_ms, true, created);
+    return CAIRN_PACK(operation_row, .id = operation->id, .kind = operation->kind,
+                      .project = operation->name.project, .run = operation->name.run,
+                      .state = cairn_srv_operation_state_text(operation->state),
+                      .progress = progress, .request = request,
+                      .cancel_requested = operation->cancel, .result = result, .problem = problem,
+                      .actor = operation->who, .created_at = created,
+                      .ended_at = time_or_null(operation->ended_ms, ended));
+}
+
+static enum cairn_code reply_operation(const struct cairn_srv_request *request,
+                                       const struct cairn_srv_operation *operation,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache");
+    return cairn_srv_reply_json(reply, cairn_srv_operation_is_over(operation) ? 200 : 202,
+                                operation_json(request, operation), err);
+}
+
+struct begun {
+    const char *id;
+    struct cairn_srv_operation operation;
+};
+
+static enum cairn_code look_at_begun(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct begun *begun = argument;
+    return cairn_srv_operation_get(tx, begun->id, &begun->operation, err);
+}
+
+enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct begun begun = {.id = id};
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look_at_begun, &begun,
+                                                  err);
+    if (!code) code = reply_operation(request, &begun.operation, reply, err);
+    cairn_srv_reply_header(reply, "Location", "%s/v1/operations/%s",
+                           cairn_srv_public_path(request->server->settings), id);
+    cairn_srv_operation_release(&begun.operation);
+    return code;
+}
+
+struct call {
+    struct cairn_srv_request *request;
+    struct cairn_srv_operation operation;
+    uint64_t limit;
+    char before[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_SRV_OPERATION_BYTES];
+    size_t looked;
+    json_t *items, *next;
+};
+
+/* What is outside of his projects is as if it were not there (P16). */
+static enum cairn_code get(struct cairn_srv_tx *tx, struct call *call, enum cairn_scope scope,
+                           struct cairn_error *err) {
+    const char *id = call->request->params.node;
+    CAIRN_TRY(cairn_srv_operation_get(tx, id, &call->operation, err));
+    if (cairn_srv_caller_may(&call->request->caller, scope, call->operation.name.project))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no operation %s", id);
+}
+
+/* ---- GET /v1/operations/{operation} ---- */
+
+static enum cairn_code look_readable(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct call *call = argument;
+    return get(tx, call, CAIRN_SCOPE_READ, err);
+}
+
+static enum cairn_code serve_get(struct call *call, struct cairn_srv_reply *reply,
+                                 struct cairn_error *err) {
+    struct cairn_srv_request *request = call->request;
+    uint64_t until_ms = 0;
+    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_readable, call, err));
+    if (until_ms && !cairn_srv_operation_is_over(&call->operation)) {
+        reply->park = reply->rung = true;
+        reply->park_key = cairn_srv_key_of(call->operation.id);
+        reply->park_until_ms = until_ms;
+        return CAIRN_OK;
+    }
+    reply->in_vain = !cairn_srv_operation_is_over(&call->operation);
+    return reply_operation(request, &call->operation, reply, err);
+}
+
+enum cairn_code cairn_srv_on_operation_get(struct cairn_srv_request *request,
+                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct call call = {.request = request};
+    enum cairn_code code = serve_get(&call, reply, err);
+    cairn_srv_operation_release(&call.operation);
+    return code;
+}
+
+/* ---- DELETE /v1/operations/{operation} ---- */
+
+/* One that waits ends here; of one that runs its server is told by the row. */
+static enum cairn_code cancel(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    const char *id = call->request->params.node;
+    const struct cairn_srv_operation_end end = {
+        .state = CAIRN_SRV_OPERATION_CANCELLED,
+        .problem = "{\"code\":\"cancelled\",\"message\":\"it was cancelled before it began\"}",
+        .wall_ms = cairn_srv_wall_ms(call->request->server)};
+    CAIRN_TRY(get(tx, call, CAIRN_SCOPE_WRITE, err));
+    if (call->operation.state == CAIRN_SRV_OPERATION_QUEUED) {
+        CAIRN_TRY(cairn_srv_ticks_advance(tx, call->request->server, err));
+        CAIRN_TRY(cairn_srv_operation_end(tx, id, &end, err));
+        CAIRN_TRY(cairn_srv_copies_unwish(tx, call->request->server, &call->operation, err));
+    }
+    if (call->operation.state == CAIRN_SRV_OPERATION_RUNNING)
+        CAIRN_TRY(cairn_srv_operation_cancel(tx, id, err));
+    return get(tx, call, CAIRN_SCOPE_WRITE, err);
+}
+
+enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
+                                              struct cairn_srv_reply *reply,
+                                              struct cairn_error *err) {
+    struct call call = {.request = request};
+    enum cairn_code code = cairn_srv_catalog_write(request->server->catalog, cancel, &call, err);
+    if (!code) {
+        cairn_log(INFO, "operation.cancel", "operation=%s", call.operation.id);
+        cairn_srv_waiters_wake(request->server->waiters, call.operation.id);
+        cairn_srv_jobs_sweep(request->server); /* of a copy that is wanted no more */
+        code = reply_operation(request, &call.operation, reply, err);
+    }
+    cairn_srv_operation_release(&call.operation);
+    return code;
+}
+
+/* ---- GET /v1/operations ---- */
+
+/* Rows of others are passed over, so a page may be short and have a next one. */
+static enum cairn_code add_row(const struct cairn_srv_operation *operation, void *owner,
+                               struct cairn_error *err) {
+    struct call *call = owner;
+    call->looked++;
+    (void)cairn_text_copy(call->last, sizeof(call->last), operation->id);
+    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, operation->name.project) ||
+        !json_array_append_new(call->items, operation_json(call->request, operation)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+}
+
+static enum cairn_code list(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    json_array_clear(call->items);
+    call->looked = 0;
+    return cairn_srv_operations_each(tx, call->before[0] ? call->before : "op_~", call->limit,
+                                     add_row, call, err);
+}
+
+enum cairn_code cairn_srv_on_operation_list(struct cairn_srv_request *request,
+                                            struct cairn_srv_reply *reply,
+                                            struct cairn_error *err) {
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, call.before, sizeof(call.before), err));
+    call.items = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list, &call, err);
+    if (code) json_decref(call.items);
+    if (code) return code;
+    if (call.looked == call.limit) call.next = cairn_srv_cursor_write(request->server, call.last);
+    return cairn_srv_reply_page(reply, call.items, call.next, err);
 }
