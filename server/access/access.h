@@ -10,7 +10,7 @@
  *               catalog for CAIRN_SRV_TOKENS_OLD_MS takes no token at all.
  * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory. An answer that has begun is sent to its end.
  * Threads: one of its own; asked by any; locked by server_access.
- * Next:    server/access/judge.h, server/ledger/tokens.h, server/access/token_calls.c.
+ * Next:    server/http/request.h, server/ledger/tokens.h, server/access/token_calls.c.
  */
 #pragma once
 

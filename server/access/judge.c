@@ -1,12 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a route needs against what the caller has; see judge.h. */
-#include "server/access/judge.h"
-
+/*
+ * judge: may this caller make this call? What a route needs against what the caller has, before the
+ * body of a request is there, and again before its handler runs, also when that was parked.
+ *
+ * Promise: P16  outside of a token's projects, and where it may not read, a call is 404 in the
+ *               words of a run that is not there; 403 is for who may see and not change.
+ *          1    who comes with a grant needs no token for the calls of a save that is under way
+ *               (routes.def), so that uploaders finish while tokens change.
+ *          2    it is judged from memory: nobody waits for the catalog.
+ *          3    a call costs its token one request of its rate, one without a good token its
+ *               address; a call that shows a good grant, a heartbeat and the life of a reader's
+ *               lease cost nothing, so no save and no restore starves; nor do those that need
+ *               nothing, /livez and the like.
+ * Threads: the event loop's, or one pool thread.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "common/net.h"
 #include "server/access/rates.h"
+#include "server/http/request.h"
 #include "server/metrics.h"
 
 /* As the catalog says it of a run that is not there (P16). */

@@ -10,7 +10,7 @@
  *          has asked for nothing for longest is forgotten, and begins anew with a whole burst. Each
  *          server counts for itself.
  * Threads: any; locked by server_rates.
- * Next:    server/access/judge.h for what counts, and for whom.
+ * Next:    server/http/request.h for what counts, and for whom.
  */
 #pragma once
 

@@ -42,11 +42,6 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
                                        const struct cairn_srv_copy_begin *begin,
                                        char ret_id[CAIRN_SRV_OPERATION_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* In the change that ends an operation which has not begun to work: its wish goes with it, or the
- * next sweep would begin it again. Does nothing for other kinds than a promotion. */
-enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                        const struct cairn_srv_operation *operation,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* raise: called before the first removal of a round (Q35). */
 struct cairn_srv_copies_round {
     struct cairn_srv *server;

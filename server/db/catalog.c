@@ -12,9 +12,9 @@
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/text.h"
+#include "server/db/actor.h"
 #include "server/db/engine.h"
 #include "server/db/notify.h"
-#include "server/ledger/actor.h"
 
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256

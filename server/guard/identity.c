@@ -16,10 +16,10 @@
 #include "common/text.h"
 #include "server/db/values.h"
 #include "server/guard/freeze.h"
+#include "server/guard/run_objects.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"
 #include "server/ledger/servers.h"
-#include "server/sweep/run_objects.h"
 #include "store/record.h"
 
 #define NUMBERS_TRIED_MAX 16

@@ -17,9 +17,9 @@
  */
 #pragma once
 
+#include "server/guard/run_objects.h"
 #include "server/ledger/versions.h"
 #include "server/server.h"
-#include "server/sweep/run_objects.h"
 
 enum cairn_code cairn_srv_mark_trashed(struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version, bool trashed,

@@ -8,14 +8,14 @@
  *              catalog knows by its name, or it is not read.
  *          2   a store that does not answer, or may not be listed, is a failure that names it,
  *              never a store without the run.
- * Limits:  CAIRN_SRV_TIERS_MAX stores; as server/sweep/run_objects.h in each.
+ * Limits:  CAIRN_SRV_TIERS_MAX stores; as server/guard/run_objects.h in each.
  * Threads: one owner.
  * Next:    server/recovery/recovery.h, server/recovery/recovery.h.
  */
 #pragma once
 
+#include "server/guard/run_objects.h"
 #include "server/guard/tiers.h"
-#include "server/sweep/run_objects.h"
 
 struct cairn_srv_run_store {
     struct cairn_srv_tier *tier; /* NULL: the main store of a server that has no other */

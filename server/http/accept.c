@@ -5,8 +5,8 @@
 
 #include "common/hash.h"
 #include "common/text.h"
-#include "server/access/judge.h"
 #include "server/http/inside.h"
+#include "server/http/request.h"
 
 static uint64_t body_limit(enum cairn_route_id id) {
     switch (id) {

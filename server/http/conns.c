@@ -16,11 +16,8 @@
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "server/http/chunks.h"
 #include "server/http/inside.h"
-#include "server/http/read_slots.h"
 #include "server/metrics.h"
-#include "server/nodes/nodes.h"
 
 #define LOOK_EVERY_MS 200
 #define BEYOND_MAX 16
@@ -307,10 +304,8 @@ static size_t reset_overdue(struct cairn_srv_http *http) {
 static void conns_loop(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_http *http = owner;
     do {
-        cairn_srv_nodes_awake(http->server);
+        cairn_srv_housekeep(http->server);
         cairn_srv_parked_end_gone(http);
-        cairn_srv_read_slots_look(http->server->read_slots);
-        cairn_srv_chunks_look(http->server->chunks);
         size_t count = reset_overdue(http);
         if (count) cairn_log(DEBUG, "http.cut", "connections=%zu", count);
     } while (cairn_thread_wait(thread, cairn_mono_ms() + LOOK_EVERY_MS));

@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/net.h"
 #include "server/events/feed.h"
-#include "server/http/handle.h"
 #include "server/http/kept.h"
+#include "server/http/request.h"
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
 #define ROOM_MADE_FROM (64 * CAIRN_KIB) /* what stays below costs no more than its announcement */

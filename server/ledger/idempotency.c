@@ -3,8 +3,8 @@
 #include "server/ledger/idempotency.h"
 
 #include "common/text.h"
+#include "server/db/actor.h"
 #include "server/db/engine.h"
-#include "server/ledger/actor.h"
 
 static const struct cairn_srv_idempotency *asked(const struct cairn_srv_tx *tx) {
     return tx->actor ? tx->actor->idempotency : NULL;

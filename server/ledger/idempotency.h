@@ -11,7 +11,7 @@
  *          3   one caller's keys are nothing to another one.
  * Limits:  CAIRN_SRV_IDEMPOTENCY_KEPT_MS, and the newest CAIRN_SRV_IDEMPOTENCY_MAX of a caller.
  * Threads: inside a transaction.
- * Next:    server/ledger/actor.h, server/http/handle.c.
+ * Next:    server/db/actor.h, server/handle.c.
  */
 #pragma once
 

@@ -18,7 +18,6 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying.h"
 #include "server/db/notify.h"
 #include "server/db/values.h"
 #include "server/guard/jobs.h"

@@ -96,6 +96,12 @@ enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const c
                                       struct cairn_srv_reply *reply,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
+/* server/copies/copying.c: in the change that ends an operation which has not begun to work. Its wish
+ * goes with it, or the next sweep would begin it again; other kinds than a promotion have none. */
+enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                        const struct cairn_srv_operation *operation,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+
 /* ---- the command `cairn` in a process of its own (child.c) ---- */
 
 struct cairn_srv_child {

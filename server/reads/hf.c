@@ -13,8 +13,8 @@
 #include "common/utf8.h"
 #include "formats/convert.h"
 #include "server/http/request.h"
-#include "server/http/send.h"
 #include "server/reads/model_texts.h"
+#include "server/reads/send.h"
 #include "server/reads/shard_calls.h"
 
 #define TAG_BYTES 96

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "server/http/request.h"
-#include "server/http/send.h"
 #include "server/reads/cache.h"
+#include "server/reads/send.h"
 #include "server/reads/shard_calls.h"
 #include "server/reads/urls.h"
 

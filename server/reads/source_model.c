@@ -6,7 +6,7 @@
 
 #include "api/dtype.h"
 #include "formats/convert.h"
-#include "server/http/chunks.h"
+#include "server/reads/chunks.h"
 #include "server/reads/source_inside.h"
 #include "server/reads/stream.h"
 

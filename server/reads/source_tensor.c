@@ -9,7 +9,7 @@
 #include "api/dtype.h"
 #include "formats/convert.h"
 #include "plan/boxes.h"
-#include "server/http/chunks.h"
+#include "server/reads/chunks.h"
 #include "server/reads/stream.h"
 
 #define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */

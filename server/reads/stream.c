@@ -18,11 +18,12 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/pages.h"
-#include "server/http/chunks.h"
 #include "server/http/pool.h"
-#include "server/http/read_slots.h"
 #include "server/http/waiters.h"
 #include "server/metrics.h"
+#include "server/reads/chunks.h"
+#include "server/reads/read_slots.h"
+#include "server/reads/source.h"
 #include "server/reads/stream_leases.h"
 
 #define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES

@@ -23,19 +23,20 @@
  *          readers ordinary calls took twice as long.
  * Threads: take and free from the connection's event loop, where what is ready is read; loading on
  *          a pool thread.
- * Next:    server/reads/source.h, server/http/send.c, server/http/reply.c,
- *          server/http/read_slots.h.
+ * Next:    server/reads/source.h, server/reads/send.c, server/http/reply.c,
+ *          server/reads/read_slots.h.
  */
 #pragma once
 
 #include <sys/types.h>
 
-#include "server/reads/source.h"
+#include "server/server.h"
 
 /* The key of waiters that a stream wakes when it ends. */
 #define CAIRN_SRV_STREAMS_KEY "streams"
 #define CAIRN_SRV_STREAM_CHUNK_BYTES (4 * CAIRN_MIB)
 
+struct cairn_srv_source;
 struct cairn_srv_stream;
 struct cairn_srv_stream_options {
     struct cairn_srv *server;

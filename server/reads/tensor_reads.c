@@ -14,8 +14,8 @@
 #include "plan/fragments.h"
 #include "plan/slices.h"
 #include "server/http/request.h"
-#include "server/http/send.h"
 #include "server/reads/cache.h"
+#include "server/reads/send.h"
 #include "server/reads/shard_calls.h"
 
 #define TAG_BYTES 96

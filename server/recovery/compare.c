@@ -28,12 +28,12 @@
 #include "server/guard/freeze.h"
 #include "server/guard/marks.h"
 #include "server/guard/record.h"
+#include "server/guard/run_objects.h"
 #include "server/http/waiters.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/version_lists.h"
 #include "server/reads/tier_reads.h"
 #include "server/recovery/recovery.h"
-#include "server/sweep/run_objects.h"
 
 #define BUSY_MAX 64
 #define CAUSE_BYTES 400

@@ -13,7 +13,7 @@
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/intake/verdicts.h"
-#include "server/ledger/actor.h"
+#include "server/db/actor.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/members.h"
 #include "server/ledger/version_lists.h"

@@ -17,8 +17,10 @@
  */
 #pragma once
 
-#include "server/guard/lease.h"
 #include "server/ledger/versions.h"
+#include "server/server.h"
+
+struct cairn_srv_lease;
 
 /* *away: a bit for each store, by its place in server->tiers, that has not answered in this round
  * and is not asked again; a version with a copy there stays. */

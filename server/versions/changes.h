@@ -17,7 +17,7 @@
  * Limits:  CAIRN_WAIT_MS_MAX; of EVENT, what changes without one is seen at the end of the wait.
  *          Who waits for a LOOK is answered anew each second, and told when it is another answer.
  * Threads: that of the handler.
- * Next:    server/http/handle.c, which calls these; server/http/waiters.h.
+ * Next:    server/handle.c, which calls these; server/http/waiters.h.
  */
 #pragma once
 

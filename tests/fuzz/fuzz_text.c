@@ -6,7 +6,7 @@
 #include "common/config.h"
 #include "common/encode.h"
 #include "common/text.h"
-#include "server/http/range.h"
+#include "server/reads/range.h"
 #include "store/time.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/settings.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chunks: what is kept for the next read, and what is not. */
 #include "common/base.h"
-#include "server/http/chunks.h"
+#include "server/reads/chunks.h"
 #include "tests/harness.h"
 
 #define BYTES (2 * CAIRN_MIB)

@@ -3,7 +3,7 @@
 /* Idempotency-Key: what is made is made once, and a repeat is answered with it; idempotency.h. */
 #include <stdio.h>
 
-#include "server/ledger/actor.h"
+#include "server/db/actor.h"
 #include "server/ledger/idempotency.h"
 #include "tests/server/office.h"
 

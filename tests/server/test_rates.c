@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How often callers may ask: the buckets (server/access/rates.h), what costs a request and whom, and how a
- * refusal is told (server/access/judge.h#3). */
+ * refusal is told (server/http/request.h#3). */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -131,7 +131,7 @@ TEST(a01_each_token_has_a_rate_of_its_own_and_who_guesses_tokens_the_one_of_his_
     EXPECT_SAID(200, &office, other.text, "GET", "/v1/whoami", NULL);
 }
 
-TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* judge.h#3 */
+TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* judge.c#3 */
     AUTO_OFFICE office = {0};
     struct cairn_world *world = &office.world;
     struct cairn_hand hand;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may hold the memory of a read, and in which order slots come back. */
-#include "server/http/read_slots.h"
+#include "server/reads/read_slots.h"
 #include "tests/harness.h"
 
 struct owner {

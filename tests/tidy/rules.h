@@ -32,7 +32,7 @@ cairn_tidy_rule cairn_tidy_calls;          /* calls that are banned */
 cairn_tidy_rule cairn_tidy_pauses;         /* a test waits for a state; a pause says whose it is */
 cairn_tidy_rule cairn_tidy_states;         /* a version's state has one writer */
 cairn_tidy_rule cairn_tidy_sentences;      /* errors are told apart by their codes */
-cairn_tidy_rule cairn_tidy_sql;            /* SQL stands below server/catalog/ */
+cairn_tidy_rule cairn_tidy_sql;            /* SQL stands in server/db/, its uses in ledger/ */
 cairn_tidy_rule cairn_tidy_typedefs;       /* structs and enums have none */
 cairn_tidy_rule cairn_tidy_tables;         /* every row of a .def says what it means */
 cairn_tidy_rule cairn_tidy_words;          /* words that mark unfinished work */

@@ -67,7 +67,7 @@ TEST(no_test_waits_for_a_fixed_time) {
 TEST(the_state_of_a_version_has_one_writer) {
     expect_tidy(cairn_tidy_states, CODE | TABLE, 20);
 }
-TEST(sql_stands_below_the_catalog) {
+TEST(sql_stands_in_the_rooms_db_and_ledger) {
     expect_tidy(cairn_tidy_sql, CODE, 20);
 }
 TEST(errors_are_told_apart_by_their_codes) {
@@ -162,6 +162,9 @@ TEST(a_wrong_include_between_rooms_is_found) {
             {"uploader/trainers/a.c", "#include \"uploader/daemon.h\"\n", 1},
             {"uploader/a.c", "#include \"store/s3/inside.h\"\n", 1},
             {"tests/s3/a.c", "#include \"store/s3/inside.h\"\n", 0},
+            {"server/http/a.c", "#include \"server/guard/b.h\"\n", 1},
+            {"server/http/a.c", "#include \"server/access/access.h\"\n", 0},
+            {"server/http/a.c", "#include \"server/access/rates.h\"\n", 1},
             {"client/session/a.c", "#include \"client/save/b.h\"\n", 1},
             {"client/save/a.c", "#include \"client/restore/b.h\"\n", 1},
             {"client/restore/a.c", "#include \"client/save/b.h\"\n", 1},
@@ -177,7 +180,7 @@ TEST(a_second_writer_of_a_versions_state_is_found) {
             {"server/sweep/sweep.c", "run(\"SELECT state FROM versions\");\n", 0});
 }
 
-TEST(a_statement_outside_the_catalog_is_found) {
+TEST(a_statement_outside_db_and_ledger_is_found) {
     SAMPLES(cairn_tidy_sentences, {"cli/a.c", "strstr(err.message, \"Too\");", 1},
             {"cli/a.c", "strstr(text, err.message);", 0},
             {"tests/a.c", "strstr(err.message, \"Too\");", 0});
@@ -188,6 +191,8 @@ TEST(a_statement_outside_the_catalog_is_found) {
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
             {"tests/server/world.c", "run(\"SELECT 1\");\n", 0},
             {"server/sweep/sweep.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
+            {"server/ledger/runs.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0},
+            {"server/ledger/runs.c", "run(\"SELECT name FROM runs\");\n", 1},
             {"server/db/values.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two lists under one lock: who holds a slot, oldest last, and who wants one back, oldest first;
  * see read_slots.h. */
-#include "server/http/read_slots.h"
+#include "server/reads/read_slots.h"
 
 #include <stdlib.h>
 

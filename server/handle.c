@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which handler answers which route, and what holds for all of them; see handle.h. */
-#include "server/http/handle.h"
-
-
-#include "server/access/judge.h"
+/*
+ * One request to its handler, and what holds before and after every handler, over HTTP and in a
+ * test without it.
+ *
+ * Promise: Q35  no handler of a run's route runs before that run was compared with its store.
+ *          Q36  a frozen run answers reconciles and reads by version id, nothing else.
+ */
+#include "server/db/actor.h"
 #include "server/guard/freeze.h"
+#include "server/http/request.h"
 #include "server/http/waiters.h"
-#include "server/ledger/actor.h"
 #include "server/ledger/versions.h"
+#include "server/nodes/nodes.h"
+#include "server/reads/chunks.h"
+#include "server/reads/read_slots.h"
 #include "server/recovery/recovery.h"
 #include "server/versions/changes.h"
 
@@ -155,4 +161,10 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
     cairn_srv_trim_after(request->body.size > reply->body.size ? request->body.size
                                                                : reply->body.size);
     return code;
+}
+
+void cairn_srv_housekeep(struct cairn_srv *server) {
+    cairn_srv_nodes_awake(server);
+    cairn_srv_read_slots_look(server->read_slots);
+    cairn_srv_chunks_look(server->chunks);
 }

@@ -10,7 +10,7 @@
  *              CAIRN_BUSY.
  * Limits:  one range a request.
  * Threads: one pool thread.
- * Next:    server/http/range.h, server/reads/stream.h.
+ * Next:    server/reads/range.h, server/reads/stream.h.
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conditions, range and slot of an answer of bytes; see send.h. */
-#include "server/http/send.h"
+#include "server/reads/send.h"
 
 #include <inttypes.h>
 #include <strings.h>
 
-#include "server/http/range.h"
 #include "server/http/waiters.h"
+#include "server/reads/range.h"
 #include "server/reads/stream.h"
 
 #define SLOT_WAIT_MS 20000

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading one run from its store; see run_objects.h. */
-#include "server/sweep/run_objects.h"
+#include "server/guard/run_objects.h"
 
 #include <stdio.h>
 #include <stdlib.h>

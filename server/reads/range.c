@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one byte range that a request may name; see range.h. */
-#include "server/http/range.h"
+#include "server/reads/range.h"
 
 #include <inttypes.h>
 #include <strings.h>

@@ -2,7 +2,7 @@
 /* Who asks for the changes of this thread; see actor.h. A handler and all that it calls run on one
  * thread from begin to end, and its changes are carried out on another one, to which the catalog
  * hands this. */
-#include "server/ledger/actor.h"
+#include "server/db/actor.h"
 
 #include <stddef.h>
 

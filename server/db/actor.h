@@ -7,7 +7,7 @@
  * Promise: 1   a change bears the actor that its thread had when it asked for it.
  * Limits:  one actor a thread.
  * Threads: of the thread that sets it.
- * Next:    server/ledger/events.h, server/http/handle.c.
+ * Next:    server/ledger/events.h, server/handle.c.
  */
 #pragma once
 

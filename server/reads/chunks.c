@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stack of idle chunks: the one that was given back last is still in the cache. */
-#include "server/http/chunks.h"
+#include "server/reads/chunks.h"
 
 #include <stdlib.h>
 
