@@ -7,6 +7,7 @@
  *          Q36  a frozen run answers reconciles and reads by version id, nothing else.
  */
 #include "server/db/actor.h"
+#include "server/events/feed.h"
 #include "server/guard/freeze.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
@@ -161,6 +162,10 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
     cairn_srv_trim_after(request->body.size > reply->body.size ? request->body.size
                                                                : reply->body.size);
     return code;
+}
+
+void cairn_srv_end_flows(struct cairn_srv *server) {
+    if (server->feed) cairn_srv_feed_stop(server->feed);
 }
 
 void cairn_srv_housekeep(struct cairn_srv *server) {

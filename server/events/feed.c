@@ -48,7 +48,7 @@ struct cairn_srv_follower {
     uint64_t loaded;   /* rows of the last look at the catalog */
     uint64_t given_ms; /* when the reader last got something */
     bool ended;
-    struct cairn_srv_follower_hooks hooks;
+    struct cairn_srv_flow_hooks hooks;
     char caller[96]; /* who is bounded */
     struct cairn_srv_follower *all_next, **all_at; /* under the lock, as long as it is there */
     struct cairn_srv_follower *next, **at; /* under the lock; at NULL: it does not wait */
@@ -382,26 +382,8 @@ static enum cairn_code join(struct cairn_srv_feed *feed, struct cairn_srv_follow
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
-                                       const struct cairn_srv_follow *follow,
-                                       struct cairn_srv_follower **ret, struct cairn_error *err) {
-    struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
-    if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
-    name_caller(follow, follower->caller);
-    enum cairn_code code = join(feed, follower, err);
-    if (code) {
-        free(follower);
-        return code;
-    }
-    follower->feed = feed;
-    follower->follow = *follow;
-    follower->given_ms = 0; /* a first comment at once: the stream is open */
-    *ret = follower;
-    return CAIRN_OK;
-}
-
-void cairn_srv_follower_free(struct cairn_srv_follower *follower) {
-    if (!follower) return;
+static void free_follower(void *owner) {
+    struct cairn_srv_follower *follower = owner;
     CAIRN_ASSERT(!follower->at);
     {
         CAIRN_HOLD(&follower->feed->lock);
@@ -494,7 +476,7 @@ static enum found look(struct cairn_srv_follower *follower, bool may_wait) {
 
 /* Without a reader's thread: what is not there is waited for while the connection is paused. */
 static void wait_for_more(struct cairn_srv_follower *follower,
-                          const struct cairn_srv_follower_hooks *hooks) {
+                          const struct cairn_srv_flow_hooks *hooks) {
     follower->hooks = *hooks;
     hooks->pause(hooks->owner);
     switch (look(follower, true)) {
@@ -514,8 +496,10 @@ static void wait_for_more(struct cairn_srv_follower *follower,
     hooks->wake(hooks->owner);
 }
 
-ssize_t cairn_srv_follower_take(struct cairn_srv_follower *follower, void *to, size_t capacity,
-                                const struct cairn_srv_follower_hooks *hooks) {
+static ssize_t take(void *owner, uint64_t position, void *to, size_t capacity,
+                    const struct cairn_srv_flow_hooks *hooks) {
+    struct cairn_srv_follower *follower = owner;
+    (void)position;
     if (!cairn_srv_access_holds(follower->feed->server->access, &follower->follow.credential))
         return -1;
     if (!follower->text.size && look(follower, false) == END) return -1;
@@ -532,6 +516,28 @@ ssize_t cairn_srv_follower_take(struct cairn_srv_follower *follower, void *to, s
     cairn_buf_release(&follower->text);
     follower->taken = 0;
     return (ssize_t)size;
+}
+
+enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
+                                      const struct cairn_srv_follow *follow,
+                                      struct cairn_srv_flow *ret, struct cairn_error *err) {
+    struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
+    if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
+    name_caller(follow, follower->caller);
+    enum cairn_code code = join(feed, follower, err);
+    if (code) {
+        free(follower);
+        return code;
+    }
+    follower->feed = feed;
+    follower->follow = *follow;
+    follower->given_ms = 0; /* a first comment at once: the stream is open */
+    *ret = (struct cairn_srv_flow){.owner = follower,
+                                   .take = take,
+                                   .free = free_follower,
+                                   .size_bytes = UINT64_MAX,
+                                   .step_bytes = CAIRN_SRV_FEED_TEXT_BYTES};
+    return CAIRN_OK;
 }
 
 /* ---- GET /v1/events, {R}/events, {C}/events ---- */
@@ -706,7 +712,7 @@ static enum cairn_code serve_stream(struct call *call, struct cairn_srv_reply *r
     call->follow.credential = call->request->credential;
     call->follow.caller = call->request->caller;
     (void)cairn_text_copy(call->follow.from, sizeof(call->follow.from), call->request->from);
-    CAIRN_TRY(cairn_srv_follower_new(server->feed, &call->follow, &reply->follower, err));
+    CAIRN_TRY(cairn_srv_feed_follow(server->feed, &call->follow, &reply->flow, err));
     reply->content_type = "text/event-stream";
     cairn_srv_reply_header(reply, "X-Accel-Buffering", "no");
     return CAIRN_OK;

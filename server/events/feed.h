@@ -24,9 +24,7 @@
  */
 #pragma once
 
-#include <sys/types.h>
-
-#include "server/access/access.h"
+#include "server/http/request.h"
 #include "server/ledger/events.h"
 
 #define CAIRN_SRV_FEED_KEPT 1024
@@ -62,18 +60,8 @@ struct cairn_srv_follow {
     struct cairn_srv_caller caller;
     char from[64]; /* his address; "": of a Unix socket */
 };
-struct cairn_srv_follower;
-enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
-                                       const struct cairn_srv_follow *follow,
-                                       struct cairn_srv_follower **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* As cairn_srv_stream_take: 0: none is there yet, pause() was called and wake() will be, on another
- * thread. -1: the stream ends. */
-struct cairn_srv_follower_hooks {
-    void (*pause)(void *owner);
-    void (*wake)(void *owner);
-    void *owner;
-};
-ssize_t cairn_srv_follower_take(struct cairn_srv_follower *follower, void *to, size_t capacity,
-                                const struct cairn_srv_follower_hooks *hooks);
-void cairn_srv_follower_free(struct cairn_srv_follower *follower); /* NULL is fine */
+/* The flow of these events; the first comes at once, without an event. */
+enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
+                                      const struct cairn_srv_follow *follow,
+                                      struct cairn_srv_flow *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

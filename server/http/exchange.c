@@ -3,15 +3,12 @@
  * where the library has refused it without one. */
 #include <stdlib.h>
 
-#include "server/events/feed.h"
 #include "server/http/inside.h"
-#include "server/reads/stream.h"
 
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
     if (!exchange) return;
     cairn_buf_release(&exchange->body);
-    cairn_srv_stream_free(exchange->reply.stream);
-    cairn_srv_follower_free(exchange->reply.follower);
+    if (exchange->reply.flow.owner) exchange->reply.flow.free(exchange->reply.flow.owner);
     cairn_srv_trim_later(exchange->reply.body.size);
     cairn_srv_reply_release(&exchange->reply);
     free(exchange->request.path);

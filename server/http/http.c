@@ -9,7 +9,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "server/events/feed.h"
 #include "server/http/kept.h"
 #include "server/http/request.h"
 
@@ -488,7 +487,7 @@ void cairn_srv_http_reload(struct cairn_srv_http *http) {
 void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
     cairn_srv_acceptor_close(http);
-    if (http->server->feed) cairn_srv_feed_stop(http->server->feed);
+    cairn_srv_end_flows(http->server);
     /* Parked requests are answered now: suspended connections must all be resumed before the daemon
      * may stop. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);

@@ -7,10 +7,8 @@
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/log.h"
-#include "server/events/feed.h"
 #include "server/http/kept.h"
 #include "server/metrics.h"
-#include "server/reads/stream.h"
 
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
 #define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* of as many connections as there may be: 128 MiB */
@@ -60,13 +58,12 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
     return CAIRN_OK;
 }
 
-/* ---- streams ---- */
+/* ---- flows ---- */
 
 struct flow {
     struct MHD_Connection *connection;
     struct cairn_srv_conn *conn;
-    struct cairn_srv_stream *stream;
-    struct cairn_srv_follower *follower; /* or this */
+    struct cairn_srv_flow flow;
     uint64_t timeout_ms;
 };
 
@@ -82,63 +79,43 @@ static void wake_flow(void *owner) {
     MHD_resume_connection(flow->connection);
 }
 
+static bool is_endless(const struct cairn_srv_flow *flow) {
+    return flow->size_bytes == UINT64_MAX;
+}
+
 static ssize_t read_flow(void *cls, uint64_t position, char *to, size_t capacity) {
     struct flow *flow = cls;
-    struct cairn_srv_stream_hooks hooks = {pause_flow, wake_flow, flow};
+    struct cairn_srv_flow_hooks hooks = {pause_flow, wake_flow, flow};
     cairn_srv_conn_set(flow->conn, flow->timeout_ms);
-    ssize_t got = cairn_srv_stream_take(flow->stream, position, to, capacity, &hooks);
+    ssize_t got = flow->flow.take(flow->flow.owner, position, to, capacity, &hooks);
+    if (got >= 0) return got;
     /* P3: the connection is broken in the middle, never ended cleanly. */
-    return got < 0 ? MHD_CONTENT_READER_END_WITH_ERROR : got;
+    return is_endless(&flow->flow) ? MHD_CONTENT_READER_END_OF_STREAM
+                                   : MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
 static void free_flow(void *cls) {
     struct flow *flow = cls;
-    cairn_srv_stream_free(flow->stream);
-    cairn_srv_follower_free(flow->follower);
+    flow->flow.free(flow->flow.owner);
     free(flow);
 }
 
-static struct flow *new_flow(struct cairn_srv_exchange *exchange) {
+/* What a reader of events does not take stays with the system: little of it, or a thousand that
+ * never read hold megabytes each (feed.h#2). */
+static struct MHD_Response *flow_response(struct cairn_srv_exchange *exchange) {
     struct flow *flow = calloc(1, sizeof(*flow));
     if (!flow) return NULL;
     flow->connection = exchange->connection;
     flow->conn = exchange->conn;
     flow->timeout_ms = exchange->http->server->settings->request_timeout_ms;
-    return flow;
-}
-
-static struct MHD_Response *stream_response(struct cairn_srv_exchange *exchange) {
-    struct flow *flow = new_flow(exchange);
-    if (!flow) return NULL;
-    flow->stream = CAIRN_TAKE(exchange->reply.stream);
+    flow->flow = exchange->reply.flow;
+    exchange->reply.flow = (struct cairn_srv_flow){0};
+    uint64_t size = is_endless(&flow->flow) ? MHD_SIZE_UNKNOWN : flow->flow.size_bytes;
+    const int bytes = (int)flow->flow.step_bytes;
+    if (is_endless(&flow->flow))
+        (void)setsockopt(flow->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     struct MHD_Response *response = MHD_create_response_from_callback(
-        cairn_srv_stream_size(flow->stream), cairn_srv_stream_step_bytes(flow->stream), read_flow,
-        flow, free_flow);
-    if (!response) free_flow(flow);
-    return response;
-}
-
-/* ---- streams of events ---- */
-
-static ssize_t read_events(void *cls, uint64_t position, char *to, size_t capacity) {
-    struct flow *flow = cls;
-    struct cairn_srv_follower_hooks hooks = {pause_flow, wake_flow, flow};
-    (void)position;
-    cairn_srv_conn_set(flow->conn, flow->timeout_ms);
-    ssize_t got = cairn_srv_follower_take(flow->follower, to, capacity, &hooks);
-    return got < 0 ? MHD_CONTENT_READER_END_OF_STREAM : got;
-}
-
-/* What a reader does not take stays with the system: little of it, or a thousand that never read
- * hold megabytes each (feed.h#2). */
-static struct MHD_Response *events_response(struct cairn_srv_exchange *exchange) {
-    const int bytes = CAIRN_SRV_FEED_TEXT_BYTES;
-    struct flow *flow = new_flow(exchange);
-    if (!flow) return NULL;
-    (void)setsockopt(exchange->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-    flow->follower = CAIRN_TAKE(exchange->reply.follower);
-    struct MHD_Response *response = MHD_create_response_from_callback(
-        MHD_SIZE_UNKNOWN, CAIRN_SRV_FEED_TEXT_BYTES, read_events, flow, free_flow);
+        size, flow->flow.step_bytes, read_flow, flow, free_flow);
     if (!response) free_flow(flow);
     return response;
 }
@@ -172,7 +149,7 @@ static void free_page(void *cls) {
 
 static bool is_large(const struct cairn_srv_exchange *exchange) {
     const struct cairn_srv_reply *reply = &exchange->reply;
-    return !reply->stream && reply->body.size > SMALL_REPLY_BYTES_MAX;
+    return !reply->flow.owner && reply->body.size > SMALL_REPLY_BYTES_MAX;
 }
 
 static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
@@ -191,8 +168,7 @@ static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
 
 static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;
-    if (reply->stream) return stream_response(exchange);
-    if (reply->follower) return events_response(exchange);
+    if (reply->flow.owner) return flow_response(exchange);
     if (reply->head_bytes)
         return MHD_create_response_from_callback(reply->head_bytes, 1024, read_nothing, NULL, NULL);
     if (is_large(exchange)) return page_response(exchange);

@@ -18,15 +18,14 @@
  */
 #pragma once
 
+#include <sys/types.h>
+
 #include "api/routes.h"
 #include "common/json.h"
 #include "common/tracing.h"
 #include "server/access/access.h"
 #include "server/ledger/idempotency.h"
 
-
-struct cairn_srv_stream;
-struct cairn_srv_follower;
 
 struct cairn_srv_request {
     struct cairn_srv *server;
@@ -53,6 +52,24 @@ struct cairn_srv_request {
     bool node_said;           /* Q3: what the body says of the caller's node was taken */
 };
 
+/* The bytes of an answer, as they come: of a shard, or of events. */
+struct cairn_srv_flow_hooks {
+    void (*pause)(void *owner);
+    void (*wake)(void *owner);
+    void *owner;
+};
+struct cairn_srv_flow {
+    void *owner; /* NULL: there is no flow */
+    /* Copies up to capacity bytes from position (which only grows). 0: not there yet; pause() was
+     * called before the answer, and wake() is called once, on another thread, when bytes are there
+     * or the flow has ended. -1: it has ended; where its size is known, it has failed. */
+    ssize_t (*take)(void *owner, uint64_t position, void *to, size_t capacity,
+                    const struct cairn_srv_flow_hooks *hooks);
+    void (*free)(void *owner);
+    uint64_t size_bytes; /* UINT64_MAX: not known */
+    size_t step_bytes;   /* to take at once */
+};
+
 struct cairn_srv_reply {
     int status; /* 0 = 200 */
     struct cairn_buf body;
@@ -67,8 +84,7 @@ struct cairn_srv_reply {
     json_t *extra;             /* further members of a problem; dropped with the reply */
     char hint[200];
     uint32_t retry_s; /* Retry-After of CAIRN_CATALOG_BEHIND; 0: it does not end by itself */
-    struct cairn_srv_stream *stream; /* instead of body */
-    struct cairn_srv_follower *follower; /* likewise: a stream of events */
+    struct cairn_srv_flow flow; /* instead of body */
     uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */
     bool park;
     bool rung;    /* what ends this wait rings its key: the timer is for who waits in vain ... */
@@ -145,6 +161,8 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* server/handle.c: the thread of deadlines calls it several times a second. */
 void cairn_srv_housekeep(struct cairn_srv *server);
+/* server/handle.c: flows whose size is not known end, and none begins from here on. */
+void cairn_srv_end_flows(struct cairn_srv *server);
 /* server/access/judge.c: may this caller make this call? Sets request->caller. */
 enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
                                 struct cairn_error *err) CAIRN_MUST_USE;

@@ -69,11 +69,11 @@ static enum cairn_code wait_for_slot(struct send *send, struct cairn_error *err)
 
 /* Trees have files by the thousand. */
 static void send_whole(struct cairn_srv_reply *reply) {
-    if (cairn_srv_stream_size(reply->stream) > WHOLE_BYTES_MAX) return;
+    if (reply->flow.size_bytes > WHOLE_BYTES_MAX) return;
     reply->body.limit = WHOLE_BYTES_MAX;
-    if (!cairn_srv_stream_whole(reply->stream, &reply->body)) return;
-    cairn_srv_stream_free(reply->stream);
-    reply->stream = NULL;
+    if (!cairn_srv_stream_whole(reply->flow.owner, &reply->body)) return;
+    reply->flow.free(reply->flow.owner);
+    reply->flow = (struct cairn_srv_flow){0};
 }
 
 static enum cairn_code send_bytes(struct send *send, struct cairn_error *err) {
@@ -94,7 +94,7 @@ static enum cairn_code send_bytes(struct send *send, struct cairn_error *err) {
                                                .take_source = CAIRN_TAKE(send->source),
                                                .begin = send->begin,
                                                .end = send->end};
-    enum cairn_code code = cairn_srv_stream_open(&options, &send->reply->stream, err);
+    enum cairn_code code = cairn_srv_stream_open(&options, &send->reply->flow, err);
     /* The problem must not carry what was meant for the bytes. */
     if (code) send->reply->header_count = 0;
     if (!code) send_whole(send->reply);

@@ -111,14 +111,6 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
 }
 
-uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
-    return stream->options.end - stream->options.begin;
-}
-
-size_t cairn_srv_stream_step_bytes(const struct cairn_srv_stream *stream) {
-    return stream->counted ? READY_STEP_BYTES : STEP_BYTES;
-}
-
 /* ---- which bytes are whose ---- */
 
 static uint64_t chunk_of(const struct cairn_srv_stream *stream, uint64_t at) {
@@ -294,8 +286,68 @@ static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_
     atomic_store(&stream->holders, 1);
 }
 
+static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint64_t at, void *to,
+                        size_t capacity) {
+    uint64_t chunk_end = cairn_min_u64(end_of(stream, slot->chunk), stream->options.end);
+    uint64_t size = cairn_min_u64(chunk_end - at, capacity);
+    memcpy(to, slot->data + (at - begin_of(stream, slot->chunk)), (size_t)size);
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    if (at + size < chunk_end)
+        atomic_store(&slot->state, SLOT_READY);
+    else if (atomic_load(&stream->way) == WAY_FIRST_CHUNK)
+        become_ready(stream, slot);
+    else
+        prefetch(stream, slot->chunk + 2);
+    return (ssize_t)size;
+}
+
+/* Paused before the slot is looked at again: the loader may wake at any moment from then on. */
+static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
+                     const struct cairn_srv_flow_hooks *hooks) {
+    stream->wake = hooks->wake;
+    stream->owner = hooks->owner;
+    stream->wanted = slot;
+    hooks->pause(hooks->owner);
+}
+
+/* Its slots are as if they were lent; whether it holds them still it does not know. */
+static void wait_anew(struct cairn_srv_stream *stream, const struct cairn_srv_flow_hooks *hooks) {
+    pause_at(stream, &stream->slots[0], hooks);
+    if (cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
+        got_slot(&stream->slot);
+}
+
+static ssize_t take(void *owner, uint64_t position, void *to, size_t capacity,
+                    const struct cairn_srv_flow_hooks *hooks) {
+    struct cairn_srv_stream *stream = owner;
+    uint64_t at = stream->options.begin + position;
+    if (atomic_load(&stream->way) == WAY_READY) {
+        ssize_t got = take_ready(stream, at, to, capacity);
+        if (got) return got;
+        begin_anew(stream, at);
+        wait_anew(stream, hooks);
+        return 0;
+    }
+    struct slot *slot = &stream->slots[chunk_of(stream, at) % 2];
+    if (atomic_load(&slot->state) == SLOT_FAILED) {
+        log_failed(slot);
+        return -1;
+    }
+    if (swap(slot, SLOT_READY, SLOT_TAKEN_FROM)) return copy_out(stream, slot, at, to, capacity);
+    pause_at(stream, slot, hooks);
+    if (swap(slot, SLOT_LOADING, SLOT_WAITED_FOR)) return 0;
+    bool lent = atomic_load(&slot->state) == SLOT_LENT;
+    if (!lent || cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
+        hooks->wake(hooks->owner);
+    return 0;
+}
+
+static void free_stream(void *owner) {
+    drop_holder(owner);
+}
+
 enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
-                                      struct cairn_srv_stream **ret, struct cairn_error *err) {
+                                      struct cairn_srv_flow *ret, struct cairn_error *err) {
     struct cairn_srv_stream *stream = calloc(1, sizeof(*stream));
     struct cairn_srv *server = options->server;
     if (stream) init(stream, options);
@@ -320,63 +372,12 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
     atomic_store(&stream->taken_ms, cairn_mono_ms());
     if (!stream->counted) prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
     atomic_store(&stream->slots[0].state, SLOT_READY);
-    *ret = stream;
+    *ret = (struct cairn_srv_flow){.owner = stream,
+                                   .take = take,
+                                   .free = free_stream,
+                                   .size_bytes = options->end - options->begin,
+                                   .step_bytes = stream->counted ? READY_STEP_BYTES : STEP_BYTES};
     return CAIRN_OK;
-}
-
-static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint64_t at, void *to,
-                        size_t capacity) {
-    uint64_t chunk_end = cairn_min_u64(end_of(stream, slot->chunk), stream->options.end);
-    uint64_t size = cairn_min_u64(chunk_end - at, capacity);
-    memcpy(to, slot->data + (at - begin_of(stream, slot->chunk)), (size_t)size);
-    atomic_store(&stream->taken_ms, cairn_mono_ms());
-    if (at + size < chunk_end)
-        atomic_store(&slot->state, SLOT_READY);
-    else if (atomic_load(&stream->way) == WAY_FIRST_CHUNK)
-        become_ready(stream, slot);
-    else
-        prefetch(stream, slot->chunk + 2);
-    return (ssize_t)size;
-}
-
-/* Paused before the slot is looked at again: the loader may wake at any moment from then on. */
-static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
-                     const struct cairn_srv_stream_hooks *hooks) {
-    stream->wake = hooks->wake;
-    stream->owner = hooks->owner;
-    stream->wanted = slot;
-    hooks->pause(hooks->owner);
-}
-
-/* Its slots are as if they were lent; whether it holds them still it does not know. */
-static void wait_anew(struct cairn_srv_stream *stream, const struct cairn_srv_stream_hooks *hooks) {
-    pause_at(stream, &stream->slots[0], hooks);
-    if (cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
-        got_slot(&stream->slot);
-}
-
-ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
-                              size_t capacity, const struct cairn_srv_stream_hooks *hooks) {
-    uint64_t at = stream->options.begin + position;
-    if (atomic_load(&stream->way) == WAY_READY) {
-        ssize_t got = take_ready(stream, at, to, capacity);
-        if (got) return got;
-        begin_anew(stream, at);
-        wait_anew(stream, hooks);
-        return 0;
-    }
-    struct slot *slot = &stream->slots[chunk_of(stream, at) % 2];
-    if (atomic_load(&slot->state) == SLOT_FAILED) {
-        log_failed(slot);
-        return -1;
-    }
-    if (swap(slot, SLOT_READY, SLOT_TAKEN_FROM)) return copy_out(stream, slot, at, to, capacity);
-    pause_at(stream, slot, hooks);
-    if (swap(slot, SLOT_LOADING, SLOT_WAITED_FOR)) return 0;
-    bool lent = atomic_load(&slot->state) == SLOT_LENT;
-    if (!lent || cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
-        hooks->wake(hooks->owner);
-    return 0;
 }
 
 bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) {
@@ -385,8 +386,4 @@ bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *r
     if (end_of(stream, 0) < options->end || atomic_load(&slot->state) != SLOT_READY) return false;
     return !cairn_buf_append(ret, slot->data + (options->begin - stream->first),
                              options->end - options->begin, NULL);
-}
-
-void cairn_srv_stream_free(struct cairn_srv_stream *stream) {
-    if (stream) drop_holder(stream);
 }

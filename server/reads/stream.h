@@ -28,9 +28,7 @@
  */
 #pragma once
 
-#include <sys/types.h>
-
-#include "server/server.h"
+#include "server/http/request.h"
 
 /* The key of waiters that a stream wakes when it ends. */
 #define CAIRN_SRV_STREAMS_KEY "streams"
@@ -44,25 +42,10 @@ struct cairn_srv_stream_options {
     struct cairn_srv_source *take_source;
     uint64_t begin, end; /* bytes of the source, begin < end */
 };
-/* take_source is freed with the stream, also on failure. */
+/* take_source is freed with the stream, which is the flow's owner, also on failure. */
 enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
-                                      struct cairn_srv_stream **ret,
+                                      struct cairn_srv_flow *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* All of it at once, where it lies in the first chunk, which is read: it is appended, and the
  * stream may be freed. false: it does not, or there is no memory. */
 bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) CAIRN_MUST_USE;
-uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream);
-/* How many bytes to take at once. */
-size_t cairn_srv_stream_step_bytes(const struct cairn_srv_stream *stream);
-/* Copies up to capacity bytes from position (which only grows). 0: not there yet; pause() was
- * called before the answer, and wake() is called once, on another thread, when bytes are
- * there or the stream has failed.
- * -1: failed for good. */
-struct cairn_srv_stream_hooks {
-    void (*pause)(void *owner);
-    void (*wake)(void *owner);
-    void *owner;
-};
-ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
-                              size_t capacity, const struct cairn_srv_stream_hooks *hooks);
-void cairn_srv_stream_free(struct cairn_srv_stream *stream); /* NULL is fine */

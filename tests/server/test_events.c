@@ -494,24 +494,24 @@ static enum cairn_code find_last(struct cairn_srv_tx *tx, void *argument, struct
 }
 
 /* Follows all from that number on, and waits; its first comment is taken. */
-static struct cairn_srv_follower *follow(struct cairn_srv_feed *feed, uint64_t after,
-                                         struct woken *woken) {
-    const struct cairn_srv_follower_hooks hooks = {pause_none, note_woken, woken};
+static struct cairn_srv_flow follow(struct cairn_srv_feed *feed, uint64_t after,
+                                    struct woken *woken) {
+    const struct cairn_srv_flow_hooks hooks = {pause_none, note_woken, woken};
     const struct cairn_srv_follow all = {.after = after, .caller = {.kind = CAIRN_SRV_EVERYBODY}};
-    struct cairn_srv_follower *follower = NULL;
+    struct cairn_srv_flow flow = {0};
     char text[200];
-    EXPECT(cairn_srv_follower_new(feed, &all, &follower, NULL) == CAIRN_OK);
-    if (!follower) return NULL;
-    EXPECT(cairn_srv_follower_take(follower, text, sizeof(text), &hooks) > 0);
-    EXPECT(cairn_srv_follower_take(follower, text, sizeof(text), &hooks) == 0);
-    return follower;
+    EXPECT(cairn_srv_feed_follow(feed, &all, &flow, NULL) == CAIRN_OK);
+    if (!flow.owner) return flow;
+    EXPECT(flow.take(flow.owner, 0, text, sizeof(text), &hooks) > 0);
+    EXPECT(flow.take(flow.owner, 0, text, sizeof(text), &hooks) == 0);
+    return flow;
 }
 
 /* The event loops are free for others between one group and the next. */
 TEST(followers_of_one_event_are_woken_a_few_at_a_time) { /* feed.h#4 */
     CAIRN_AUTO(world) world = {.inside = {.on_disk = true}};
     static struct woken woken;
-    struct cairn_srv_follower *followers[FOLLOWERS] = {NULL};
+    struct cairn_srv_flow followers[FOLLOWERS] = {0};
     struct cairn_srv_feed *feed = NULL;
     REQUIRE(cairn_world_start_inside(&world, NULL));
     uint64_t last = 0;
@@ -526,6 +526,7 @@ TEST(followers_of_one_event_are_woken_a_few_at_a_time) { /* feed.h#4 */
     for (size_t i = AT_ONCE; i < FOLLOWERS && woken.count == FOLLOWERS; i += AT_ONCE)
         EXPECT(woken.at_us[i] - woken.at_us[i - 1] >= PAUSE_US);
     cairn_srv_feed_stop(feed);
-    for (size_t i = 0; i < FOLLOWERS; i++) cairn_srv_follower_free(followers[i]);
+    for (size_t i = 0; i < FOLLOWERS; i++)
+        if (followers[i].owner) followers[i].free(followers[i].owner);
     cairn_srv_feed_free(feed);
 }

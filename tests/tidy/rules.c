@@ -215,8 +215,6 @@ static const struct {
     {"server/", 22},
     {"server/main", 23},
     {"server/access/access.h", 5},      /* http: a request carries who asks */
-    {"server/events/feed.h", 6},        /* http: the answer is a stream of events */
-    {"server/reads/stream.h", 6},       /* http: the answer is a stream of bytes */
     {"server/nodes/nodes.h", 5},        /* versions, intake: which nodes are alive */
     {"server/copies/damage.h", 5},      /* reads: an object that was read is damaged */
     {"server/commit/shard_check.h", 5}, /* copies: a shard against its checksums */
