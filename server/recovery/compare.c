@@ -33,6 +33,7 @@
 #include "server/ledger/frozen.h"
 #include "server/ledger/version_lists.h"
 #include "server/reads/tier_reads.h"
+#include "server/recovery/mend.h"
 #include "server/recovery/recovery.h"
 
 #define BUSY_MAX 64

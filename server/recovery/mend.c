@@ -52,6 +52,7 @@
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
 #include "server/ledger/versions.h"
+#include "server/recovery/mend.h"
 #include "server/recovery/recovery.h"
 #include "store/presence.h"
 

@@ -45,6 +45,7 @@
 #include "server/health.h"
 #include "server/http/waiters.h"
 #include "server/ledger/runs.h"
+#include "server/recovery/mend.h"
 #include "server/recovery/recovery.h"
 #include "store/record.h"
 

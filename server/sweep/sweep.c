@@ -59,6 +59,7 @@ struct both_temporaries {
 struct cairn_srv_sweep {
     struct cairn_srv *server;
     struct cairn_srv_ids ids;
+    enum cairn_srv_round round;
     size_t passed; /* of those that a query finds: they could not be swept in this round */
     uint64_t away; /* stores that have not answered in this round (sweep_objects.h) */
     uint64_t tick; /* of the change that is under way */
@@ -89,43 +90,24 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
 
 /* ---- queries ---- */
 
-static enum cairn_code find(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
-                            enum cairn_srv_round round, uint64_t tick_ms, struct cairn_error *err) {
-    const struct cairn_srv_round_query query = {round, tick_ms, ROUND_VERSIONS_MAX, found->passed};
+/* The versions of sweep->round. AGAIN (Q30): after 10 s, for a request that was on the wire when its
+ * version was given up, and after 1, 24 and 48 h, for late writes of paused processes. */
+static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
+    struct cairn_srv_round_query query = {found->round, tick, ROUND_VERSIONS_MAX, found->passed};
+    found->ids.count = 0;
+    if (found->round == CAIRN_SRV_ROUND_TRASHED) {
+        if (tick < grace_ms) return CAIRN_OK;
+        query.tick_ms -= grace_ms;
+    }
     return cairn_srv_versions_round(tx, &query, &found->ids, err);
 }
 
-static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_LEFT_OVER, 0, err);
-}
-
-static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_OPEN, 0, err);
-}
-
-static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code find_round(struct cairn_srv_sweep *found, enum cairn_srv_round round,
                                   struct cairn_error *err) {
-    struct cairn_srv_sweep *found = argument;
-    uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
-    found->ids.count = 0;
-    if (tick < grace_ms) return CAIRN_OK;
-    return find(tx, found, CAIRN_SRV_ROUND_TRASHED, tick - grace_ms, err);
-}
-
-static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_DEAD, 0, err);
-}
-
-/* Q30: again after 10 s, for a request that was on the wire when its version was given up, and
- * after 1, 24 and 48 h, for late writes of paused processes. */
-static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_AGAIN, cairn_srv_tick(tx), err);
-}
-
-static enum cairn_code find_not_freed(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_NOT_FREED, cairn_srv_tick(tx), err);
+    found->round = round;
+    return cairn_srv_catalog_read(found->server->catalog, find, found, err);
 }
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
@@ -176,7 +158,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
 static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     cairn_srv_nodes_awake(server);
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
+    CAIRN_TRY(find_round(found, CAIRN_SRV_ROUND_OPEN, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < found->ids.count && !code && !is_ending(found); i++) {
         found->version.id = found->ids.ids[i];
@@ -237,8 +219,7 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
     struct cairn_srv *server = found->server;
-    found->ids.count = 0;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
+    CAIRN_TRY(find_round(found, CAIRN_SRV_ROUND_TRASHED, err));
     if (found->ids.count) CAIRN_TRY(raise_once(found, worker, err));
     for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
         CAIRN_ASSERT(found->raised);
@@ -279,15 +260,14 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
 /* Behind what cannot be swept (a store that has copies of it is away, or is named no more) the
  * others are looked for: however many there are, they keep nobody's place. */
 static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
-                                  enum cairn_code (*query)(struct cairn_srv_tx *tx, void *argument,
-                                                           struct cairn_error *err),
-                                  struct cairn_error *first, struct cairn_error *err) {
+                                  enum cairn_srv_round round, struct cairn_error *first,
+                                  struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
     size_t looked = 0;
     found->passed = 0;
     do {
-        found->ids.count = 0;
-        code = cairn_srv_catalog_read(found->server->catalog, query, found, err);
+        found->ids.count = 0; /* where the read fails, too */
+        code = find_round(found, round, err);
         if (!code && found->ids.count) code = raise_once(found, worker, err);
         if (!code && found->ids.count) code = sweep_found(found, worker, first, err);
         looked += found->ids.count;
@@ -345,9 +325,9 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
                                      struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     struct cairn_error why = {0};
-    CAIRN_TRY(sweep_kind(found, worker, find_dead, first, err));
-    CAIRN_TRY(sweep_kind(found, worker, find_gone, first, err));
-    CAIRN_TRY(sweep_kind(found, worker, find_not_freed, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, CAIRN_SRV_ROUND_DEAD, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, CAIRN_SRV_ROUND_AGAIN, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, CAIRN_SRV_ROUND_NOT_FREED, first, err));
     CAIRN_TRY(count_not_freed(server, err));
     enum cairn_code code = cairn_srv_sweep_layouts(server, worker, UNUSED_MS, &why);
     if (code == CAIRN_CATALOG_BEHIND) return cairn_fail(err, code, "%s", why.message);
@@ -546,7 +526,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
     CAIRN_TRY(raise_now_and_then(found, worker, err));
     cairn_srv_reconcile_requested(server, worker);
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
+    CAIRN_TRY(find_round(found, CAIRN_SRV_ROUND_LEFT_OVER, err));
     for (size_t i = 0; i < found->ids.count; i++)
         cairn_srv_jobs_commit(server, found->ids.ids[i].text);
     CAIRN_TRY(expire_all(found, err));

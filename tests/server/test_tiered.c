@@ -106,7 +106,7 @@ static void play(struct cairn_world *world, bool remembers, char *text, size_t *
 }
 #undef err
 
-/* tiering.h#4 */
+/* tiering.c, 4 */
 TEST(where_settled_versions_are_not_read_again_the_same_copies_are_made_and_removed) {
     static char whole[TEXT_BYTES], remembered[TEXT_BYTES];
     size_t all = 0, some = 0;

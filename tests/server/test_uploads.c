@@ -88,7 +88,7 @@ TEST(uploads_below_what_is_committed_or_gone_are_shown_and_ended_at_the_second_l
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
 }
 
-TEST(looks_that_were_asked_for_show_an_upload_and_end_none) /* uploads.h#2 */
+TEST(looks_that_were_asked_for_show_an_upload_and_end_none) /* uploads.c, 2 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
