@@ -15,7 +15,7 @@
  * Limits:  CAIRN_PLAN_WAITING_MAX versions wait, CAIRN_PLAN_SAVES_MAX saves follow, best rules of
  *          at most CAIRN_PLAN_BEST_MAX versions; a run that needs more has no base.
  * Threads: one owner.
- * Next:    plan/retention.h; server/retention/retain.h keeps bases; tests/plan/test_retention_base.c
+ * Next:    plan/retention.h; server/retention/retain.h keeps bases.
  *          compares both over histories.
  */
 #pragma once

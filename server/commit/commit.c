@@ -23,7 +23,7 @@
 #include "plan/cover.h"
 #include "server/commit/commit_objects.h"
 #include "server/commit/replicas.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/db/values.h"
 #include "server/guard/freeze.h"
 #include "server/guard/jobs.h"

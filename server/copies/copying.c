@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wishes for copies, as operations and by the sweep; the holds and pauses between them; POST
- * {C}/promote and {C}/demote.
+/* Wishes for copies, as operations and by the sweep; POST {C}/promote and {C}/demote.
  *  1  Each sweep of any server finds what is MAKING and that nobody works on, and begins it as an
- *     operation; after a failure it is tried again after pauses (6).
+ *     operation; after a failure it is tried again after pauses.
  *  2  A copy in state REMOVING is deleted by the sweep, after the generation was raised (Q35).
  *  3  A caller's wish, its operation and the event that says who asked are one change: a sweep that
  *     is under way finds all of them or none.
  *  4  However many copies wait in one store, those in the others are looked at, too; what lies in a
  *     store that the setting `stores` does not name stays as it is.
- *  5  Of one version one copy is made or removed at a time, on all servers of a catalog: in this
- *     process by a list, among servers by the job lease `copy/VERSION`. A copy that is made and
- *     removed at once would read as whole and not be.
- *  6  After a failure the sweep pauses, longer each time; copies of the version in other stores do
- *     not wait. 4,096 failures are remembered; the others are tried at each sweep.
- *  7  A store that is away is asked for one version a minute, and for all of them again once it has
- *     answered: its wishes take no place from those of other stores. */
-#include "server/copies/copying.h"
+ * Pauses after failures, and stores that are away: damage.c. */
+#include "server/copies/copies.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,189 +19,10 @@
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/ledger/frozen.h"
+#include "server/operations/above.h"
 #include "server/versions/versions_json.h"
 
 #define PROMOTE "promote" /* the operation's kind */
-#define PAUSE_MS_MIN 10000
-#define PAUSE_MS_MAX UINT64_C(3600000)
-#define FAILURES_MAX 4096
-#define AWAY_MS UINT64_C(60000)
-
-struct failure {
-    char version[CAIRN_VERSION_ID_BYTES], store[CAIRN_SRV_TIER_NAME_BYTES];
-    uint64_t pause_ms, until_ms;
-    struct failure *next;
-};
-/* A store that did not answer. */
-struct away {
-    char store[CAIRN_SRV_TIER_NAME_BYTES];
-    char version[CAIRN_VERSION_ID_BYTES]; /* that it is asked for meanwhile; "": none yet */
-    uint64_t until_ms;
-};
-struct cairn_srv_copying {
-    struct cairn_srv_copy_hold *holds;
-    struct failure *failures;
-    size_t failure_count;
-    struct away away[CAIRN_SRV_TIERS_MAX];
-    size_t away_count;
-};
-
-/* The list of the server, made with its first entry and freed with its last; the lock is held. */
-static struct cairn_srv_copying *list_of(struct cairn_srv_tiers *tiers) {
-    if (!tiers->copying) tiers->copying = calloc(1, sizeof(*tiers->copying));
-    return tiers->copying;
-}
-
-static void tidy(struct cairn_srv_tiers *tiers) {
-    const struct cairn_srv_copying *copying = tiers->copying;
-    if (!copying || copying->holds || copying->failures || copying->away_count) return;
-    free(tiers->copying);
-    tiers->copying = NULL;
-}
-
-static struct cairn_srv_copy_hold *find_hold(const struct cairn_srv_tiers *tiers,
-                                             const char *version) {
-    struct cairn_srv_copy_hold *hold = tiers->copying ? tiers->copying->holds : NULL;
-    while (hold && strcmp(hold->version, version)) hold = hold->next;
-    return hold;
-}
-
-static enum cairn_code enter(struct cairn_srv_copy_hold *hold, struct cairn_error *err) {
-    struct cairn_srv_tiers *tiers = hold->server->tiers;
-    CAIRN_HOLD(&tiers->lock);
-    if (find_hold(tiers, hold->version))
-        return cairn_fail(err, CAIRN_BUSY, "a copy of %s is being made or removed", hold->version);
-    struct cairn_srv_copying *copying = list_of(tiers);
-    if (!copying) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
-    hold->next = copying->holds;
-    copying->holds = hold;
-    hold->held = true;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_copy_hold_take(struct cairn_srv_copy_hold *hold, struct cairn_srv *server,
-                                         const char *version, struct cairn_error *err) {
-    *hold = (struct cairn_srv_copy_hold){.server = server};
-    (void)cairn_text_copy(hold->version, sizeof(hold->version), version);
-    cairn_srv_lease_init(&hold->lease, server, "copy", version);
-    CAIRN_TRY(enter(hold, err));
-    enum cairn_code code = cairn_srv_lease_take(&hold->lease, err);
-    if (code) cairn_srv_copy_hold_end(hold);
-    return code;
-}
-
-void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold) {
-    if (!hold->held) return;
-    cairn_srv_lease_end(&hold->lease);
-    struct cairn_srv_tiers *tiers = hold->server->tiers;
-    CAIRN_HOLD(&tiers->lock);
-    struct cairn_srv_copy_hold **at = &tiers->copying->holds;
-    while (*at && *at != hold) at = &(*at)->next;
-    CAIRN_ASSERT(*at); /* it is listed until here */
-    *at = hold->next;
-    hold->held = false;
-    tidy(tiers);
-}
-
-bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version) {
-    if (!server->tiers) return false;
-    CAIRN_HOLD(&server->tiers->lock);
-    return find_hold(server->tiers, version);
-}
-
-/* ---- failures ---- */
-
-static struct failure **find_failure(struct cairn_srv_copying *copying, const char *version,
-                                     const char *store) {
-    struct failure **at = &copying->failures;
-    while (*at && (strcmp((*at)->version, version) || strcmp((*at)->store, store)))
-        at = &(*at)->next;
-    return at;
-}
-
-static void drop_failure(struct cairn_srv_copying *copying, struct failure **at) {
-    struct failure *failure = *at;
-    *at = failure->next;
-    copying->failure_count--;
-    free(failure);
-}
-
-void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const char *store,
-                           bool failed) {
-    struct cairn_srv_tiers *tiers = server->tiers;
-    CAIRN_HOLD(&tiers->lock);
-    struct cairn_srv_copying *copying = list_of(tiers);
-    if (!copying) return; /* without memory it is tried at the next sweep */
-    struct failure **at = find_failure(copying, version, store), *fresh = NULL;
-    if (!failed && *at) drop_failure(copying, at);
-    if (failed && !*at && copying->failure_count < FAILURES_MAX &&
-        (fresh = calloc(1, sizeof(*fresh)))) {
-        (void)cairn_text_copy(fresh->version, sizeof(fresh->version), version);
-        (void)cairn_text_copy(fresh->store, sizeof(fresh->store), store);
-        *at = fresh;
-        copying->failure_count++;
-    }
-    if (failed && *at) {
-        uint64_t pause_ms = (*at)->pause_ms ? 2 * (*at)->pause_ms : PAUSE_MS_MIN;
-        (*at)->pause_ms = cairn_min_u64(pause_ms, PAUSE_MS_MAX);
-        (*at)->until_ms = cairn_srv_mono_ms(server) + (*at)->pause_ms;
-    }
-    tidy(tiers);
-}
-
-static bool may_try(struct cairn_srv *server, const char *version, const char *store) {
-    struct cairn_srv_tiers *tiers = server->tiers;
-    CAIRN_HOLD(&tiers->lock);
-    if (!tiers->copying) return true;
-    struct failure *failure = *find_failure(tiers->copying, version, store);
-    return !failure || failure->until_ms <= cairn_srv_mono_ms(server);
-}
-
-/* ---- stores that are away ---- */
-
-static struct away *find_away(struct cairn_srv_copying *copying, const char *store) {
-    for (size_t i = 0; copying && i < copying->away_count; i++)
-        if (!strcmp(copying->away[i].store, store)) return &copying->away[i];
-    return NULL;
-}
-
-void cairn_srv_copy_asked(struct cairn_srv *server, const char *store, enum cairn_code code) {
-    struct cairn_srv_tiers *tiers = server->tiers;
-    bool is_away = code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT;
-    if (!tiers) return;
-    CAIRN_HOLD(&tiers->lock);
-    struct cairn_srv_copying *copying = is_away ? list_of(tiers) : tiers->copying;
-    struct away *away = find_away(copying, store);
-    if (!code && away) *away = copying->away[--copying->away_count];
-    if (is_away && copying && !away && copying->away_count < CAIRN_SRV_TIERS_MAX) {
-        away = &copying->away[copying->away_count++];
-        *away = (struct away){.until_ms = cairn_srv_mono_ms(server) + AWAY_MS};
-        (void)cairn_text_copy(away->store, sizeof(away->store), store);
-    }
-    tidy(tiers);
-}
-
-bool cairn_srv_copy_may_ask(struct cairn_srv *server, const char *version, const char *store) {
-    struct cairn_srv_tiers *tiers = server->tiers;
-    if (!tiers) return true;
-    CAIRN_HOLD(&tiers->lock);
-    struct away *away = find_away(tiers->copying, store);
-    if (!away || !strcmp(away->version, version)) return true;
-    if (away->until_ms > cairn_srv_mono_ms(server)) return false;
-    (void)cairn_text_copy(away->version, sizeof(away->version), version);
-    away->until_ms = cairn_srv_mono_ms(server) + AWAY_MS;
-    return true;
-}
-
-void cairn_srv_copies_forget_failures(struct cairn_srv *server) {
-    struct cairn_srv_tiers *tiers = server->tiers;
-    if (!tiers) return;
-    CAIRN_HOLD(&tiers->lock);
-    while (tiers->copying && tiers->copying->failures)
-        drop_failure(tiers->copying, &tiers->copying->failures);
-    if (tiers->copying) tiers->copying->away_count = 0;
-    tidy(tiers);
-}
 
 /* ---- as an operation ---- */
 
@@ -248,10 +62,8 @@ enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_sr
     CAIRN_TRY(cairn_srv_copies_get(tx, version, &copies, err));
     const struct cairn_srv_copy *found = cairn_srv_copies_find(&copies, store);
     if (!found || found->state != CAIRN_SRV_COPY_MAKING) return CAIRN_OK;
-    struct cairn_srv_copy copy = *found;
-    copy.state = CAIRN_SRV_COPY_REMOVING; /* a server before may have copied some of it */
-    copy.changed_ms = cairn_srv_wall_ms(server);
-    return cairn_srv_copy_put(tx, version, &copy, err);
+    /* A server before may have copied some of it. */
+    return cairn_srv_copy_turn(tx, server, version, found, CAIRN_SRV_COPY_REMOVING, err);
 }
 
 struct named {
@@ -393,8 +205,8 @@ static enum cairn_code judge_unfinished(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-static enum cairn_code go_on(const struct cairn_srv_copies_round *round, const struct left *left,
-                             struct cairn_error *err) {
+static enum cairn_code go_on_making(const struct cairn_srv_copies_round *round,
+                                    const struct left *left, struct cairn_error *err) {
     struct cairn_srv *server = round->server;
     const char *version = left->item->version.text, *store = left->item->copy.store;
     char id[CAIRN_SRV_OPERATION_BYTES];
@@ -408,15 +220,15 @@ static enum cairn_code go_on(const struct cairn_srv_copies_round *round, const s
     return CAIRN_OK;
 }
 
-static enum cairn_code finish(const struct cairn_srv_copies_round *round, struct left *left,
-                              struct cairn_error *err) {
+static enum cairn_code finish_copy(const struct cairn_srv_copies_round *round, struct left *left,
+                                   struct cairn_error *err) {
     struct cairn_srv *server = round->server;
     const char *version = left->item->version.text, *store = left->store;
-    if (cairn_srv_copy_is_held(server, version) || !may_try(server, version, store))
+    if (cairn_srv_copy_is_held(server, version) || !cairn_srv_copy_may_try(server, version, store))
         return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge_unfinished, left, err));
     if (!left->due || !cairn_srv_copy_may_ask(server, version, store)) return CAIRN_OK;
-    if (left->item->copy.state == CAIRN_SRV_COPY_MAKING) return go_on(round, left, err);
+    if (left->item->copy.state == CAIRN_SRV_COPY_MAKING) return go_on_making(round, left, err);
     CAIRN_TRY(round->raise(round->owner, err));
     return cairn_srv_demote_run(server, round->worker, version, store, err);
 }
@@ -427,7 +239,8 @@ static enum cairn_code look_at_store(const struct cairn_srv_copies_round *round,
     for (size_t i = 0; i < left->count && !round->server->stopping; i++) {
         struct cairn_error why = {0};
         left->item = &left->items[i];
-        if (finish(round, left, &why)) tell_delayed(left->item->version.text, left->store, &why);
+        if (finish_copy(round, left, &why)) tell_delayed(left->item->version.text, left->store,
+                                                         &why);
     }
     return CAIRN_OK;
 }
@@ -451,7 +264,6 @@ enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round
 
 struct call {
     struct cairn_srv_request *request;
-    const char *store;
     struct cairn_srv_version version;
     json_t *shown;
 };
@@ -461,10 +273,11 @@ static void release(struct call *call) {
     json_decref(call->shown);
 }
 
-static enum cairn_code check_store(const struct call *call, struct cairn_error *err) {
-    if (cairn_srv_tier_find(call->request->server, call->store)) return CAIRN_OK;
+static enum cairn_code check_store(const struct cairn_srv *server, const char *store,
+                                   struct cairn_error *err) {
+    if (cairn_srv_tier_find(server, store)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "the server's setting stores names no store \"%s\"",
-                      call->store);
+                      store);
 }
 
 static enum cairn_code find_version(struct cairn_srv_tx *tx, void *argument,
@@ -475,15 +288,16 @@ static enum cairn_code find_version(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_version_find(tx, &ref, &call->version, err);
 }
 
-static enum cairn_code promote(struct call *call, struct cairn_srv_reply *reply,
+static enum cairn_code promote(struct call *call, const char *store, struct cairn_srv_reply *reply,
                                struct cairn_error *err) {
     struct cairn_srv_request *request = call->request;
     char id[CAIRN_SRV_OPERATION_BYTES];
+    CAIRN_TRY(check_store(request->server, store, err));
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find_version, call, err));
     struct cairn_srv_copy_begin begin = {.name = &call->version.name,
                                          .caller = &request->caller,
                                          .version = call->version.id.text,
-                                         .store = call->store};
+                                         .store = store};
     CAIRN_TRY(cairn_srv_copies_begin(request->server, &begin, id, err));
     if (!id[0]) return cairn_srv_reply_json(reply, 202, json_object(), err);
     return cairn_srv_reply_begun(request, id, reply, err);
@@ -497,9 +311,7 @@ enum cairn_code cairn_srv_on_promote(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
     CAIRN_TRY(cairn_msg_promote_read(body, "", &said, err));
-    call.store = said.to;
-    CAIRN_TRY(check_store(&call, err));
-    enum cairn_code code = promote(&call, reply, err);
+    enum cairn_code code = promote(&call, said.to, reply, err);
     release(&call);
     return code;
 }
@@ -514,15 +326,15 @@ static enum cairn_code show(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_version_json(tx, &call->version, &call->shown, err);
 }
 
-static enum cairn_code demote(struct call *call, struct cairn_srv_reply *reply,
+static enum cairn_code demote(struct call *call, const char *store, struct cairn_srv_reply *reply,
                               struct cairn_error *err) {
-    struct cairn_srv_request *request = call->request;
-    struct cairn_srv *server = request->server;
+    struct cairn_srv *server = call->request->server;
+    CAIRN_TRY(check_store(server, store, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_version, call, err));
     struct cairn_srv_demote asked = {.server = server,
-                                     .worker = request->store,
+                                     .worker = call->request->store,
                                      .version = call->version.id.text,
-                                     .store = call->store};
+                                     .store = store};
     CAIRN_TRY(cairn_srv_demote_ask(&asked, err));
     cairn_log(INFO, "copy.removing", "version=%s store=%s", asked.version, asked.store);
     cairn_srv_jobs_sweep(server);
@@ -538,9 +350,7 @@ enum cairn_code cairn_srv_on_demote(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
     CAIRN_TRY(cairn_msg_demote_read(body, "", &said, err));
-    call.store = said.from;
-    CAIRN_TRY(check_store(&call, err));
-    enum cairn_code code = demote(&call, reply, err);
+    enum cairn_code code = demote(&call, said.from, reply, err);
     release(&call);
     return code;
 }

@@ -5,7 +5,7 @@
  * Why:     reads fall back and sizes look right, so the last good copy could be removed though
  *          somebody had just seen that the other one is damaged.
  * Promise: 1   damage that was found stays known to every server of the catalog, through restarts,
- *              until all of the copy was read and is right, or the copy is gone (demote.c, 3 to 5).
+ *              until all of the copy was read and is right, or the copy is gone (damage.c, 4).
  * Limits:  a look at the catalog for each finding, and a change where it is news.
  * Threads: any.
  * Next:    server/copies/verify.c, server/reads/tier_reads.c; server/copies/demote.c heeds it.

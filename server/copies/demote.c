@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removes one copy of a version while the version stays; keeps what is known to be damaged.
+/* Removes one copy of a version while the version stays.
  *  1  A copy becomes REMOVING in one transaction, which sees another copy that is whole and not
  *     known to be damaged. Before it, that one was looked at: its store is the one that the catalog
  *     knows, and each of its objects is there with its size. The last copy is never removed.
@@ -9,11 +9,7 @@
  *     nothing since, keeps all its copies.
  *  Q30  The record goes first, then the manifest, then the rest of the version's own prefix, then
  *     open uploads; the row says GONE after all of that. Marks stay: they belong to the version.
- *  3  Damage that was found stays known to every server of the catalog, through restarts, until all
- *     of the copy was read and is right, or the copy is gone (server/ledger/copies.h).
- *  4  A copy that was removed or made again since the look began is not called damaged, nor is one
- *     of a version that is on its way out.
- *  5  Where it cannot be kept that is logged, and the caller goes on. */
+ * What is known to be damaged: damage.c. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,8 +18,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying.h"
-#include "server/copies/damage.h"
+#include "server/copies/copies.h"
 #include "server/guard/identity.h"
 #include "server/guard/tier_identity.h"
 #include "server/http/waiters.h"
@@ -87,7 +82,8 @@ static enum cairn_code judge_others(const struct asking *asking, struct cairn_er
                       version->name.run, version->id.text);
 }
 
-static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code judge_removal(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct asking *asking = argument;
     const struct cairn_srv_demote *demote = asking->demote;
     struct cairn_srv_version *version = &asking->version;
@@ -113,9 +109,10 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cai
     return whole ? judge_holders(tx, version, err) : CAIRN_OK;
 }
 
-static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code set_removing(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
     struct asking *asking = argument;
-    CAIRN_TRY(judge(tx, asking, err));
+    CAIRN_TRY(judge_removal(tx, asking, err));
     if (asking->copy->state == CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
     bool seen = false; /* one of those that were looked at is whole still */
     for (size_t i = 0; i < asking->others.count; i++) {
@@ -126,21 +123,16 @@ static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cair
     if (asking->copy->state == CAIRN_SRV_COPY_WHOLE && !seen)
         return cairn_fail(err, CAIRN_IN_USE, "the other copy of %s has just changed: ask again",
                           asking->demote->version);
-    struct cairn_srv_copy copy = *asking->copy;
-    copy.state = CAIRN_SRV_COPY_REMOVING;
-    copy.changed_ms = cairn_srv_wall_ms(asking->demote->server);
-    return cairn_srv_copy_put(tx, asking->demote->version, &copy, err);
+    return cairn_srv_copy_turn(tx, asking->demote->server, asking->demote->version, asking->copy,
+                               CAIRN_SRV_COPY_REMOVING, err);
 }
 
 /* One of the other copies, as its own store has it. */
-static enum cairn_code look_at(const struct asking *asking, struct cairn_srv_tier *tier,
-                               struct cairn_error *err) {
+static enum cairn_code look_at_other(const struct asking *asking, struct cairn_srv_tier *tier,
+                                     struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
     struct cairn_store_worker *worker = NULL;
-    CAIRN_AUTO(committed)
-    committed = {.place = cairn_srv_version_place(&asking->version), .has_digest = true};
-    memcpy(committed.manifest_sha256, asking->version.manifest_sha256,
-           sizeof(committed.manifest_sha256));
+    CAIRN_AUTO(committed) committed = cairn_srv_committed_of(&asking->version);
     CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
     enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
     struct cairn_document_source source = cairn_store_documents(worker, NULL);
@@ -162,7 +154,7 @@ static enum cairn_code find_other(struct asking *asking, struct cairn_error *err
         cairn_fail(&why, CAIRN_IN_USE, "the setting stores names none of their stores");
     for (size_t i = 0; i < asking->others.count; i++) {
         if (asking->others.damaged[i]) continue; /* there is another: judge_others */
-        code = look_at(asking, asking->others.tiers[i], &why);
+        code = look_at_other(asking, asking->others.tiers[i], &why);
         if (code) continue;
         asking->others.tiers[0] = asking->others.tiers[i];
         asking->others.count = 1;
@@ -180,11 +172,11 @@ enum cairn_code cairn_srv_demote_ask(const struct cairn_srv_demote *demote,
     if (!cairn_srv_tier_find(server, demote->store))
         return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s",
                           demote->store);
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, judge, &asking, err);
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, judge_removal, &asking, err);
     bool whole = !code && asking.copy->state == CAIRN_SRV_COPY_WHOLE;
     if (whole) code = find_other(&asking, err);
     CAIRN_CRASHPOINT("server.demote.before_mark");
-    if (!code) code = cairn_srv_catalog_write(server->catalog, mark, &asking, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, set_removing, &asking, err);
     cairn_srv_version_release(&asking.version);
     return code;
 }
@@ -201,7 +193,8 @@ struct removing {
     bool kept; /* it is whole again */
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_removing(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct removing *removing = argument;
     const char *id = removing->hold.version;
     CAIRN_TRY(cairn_srv_lease_check(tx, &removing->hold.lease, err));
@@ -215,12 +208,10 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 
 static enum cairn_code set_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removing *removing = argument;
-    CAIRN_TRY(look(tx, removing, err));
+    CAIRN_TRY(read_removing(tx, removing, err));
     CAIRN_ASSERT(removing->copy->state == CAIRN_SRV_COPY_REMOVING); /* the hold's alone to change */
-    struct cairn_srv_copy copy = *removing->copy;
-    copy.state = CAIRN_SRV_COPY_GONE;
-    copy.changed_ms = cairn_srv_wall_ms(removing->server);
-    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+    return cairn_srv_copy_turn(tx, removing->server, removing->hold.version, removing->copy,
+                               CAIRN_SRV_COPY_GONE, err);
 }
 
 static bool is_needed(const struct removing *removing) {
@@ -233,19 +224,18 @@ static bool is_needed(const struct removing *removing) {
 static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removing *removing = argument;
     removing->kept = false;
-    CAIRN_TRY(look(tx, removing, err));
+    CAIRN_TRY(read_removing(tx, removing, err));
     bool still = removing->copy && removing->copy->state == CAIRN_SRV_COPY_REMOVING;
     if (!still || !is_needed(removing)) return CAIRN_OK;
-    struct cairn_srv_copy copy = *removing->copy;
-    copy.state = CAIRN_SRV_COPY_WHOLE;
-    copy.changed_ms = cairn_srv_wall_ms(removing->server);
     removing->kept = true;
-    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+    return cairn_srv_copy_turn(tx, removing->server, removing->hold.version, removing->copy,
+                               CAIRN_SRV_COPY_WHOLE, err);
 }
 
 /* 2. Its record is there: nothing of it was deleted yet (Q30). */
-static enum cairn_code keep(struct removing *removing, struct cairn_store_worker *worker,
-                            struct cairn_error *err) {
+static enum cairn_code take_removal_back(struct removing *removing,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
     struct cairn_srv *server = removing->server;
     struct cairn_version_place place = cairn_srv_version_place(&removing->version);
     struct cairn_key key;
@@ -267,7 +257,7 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
                                    struct cairn_store_worker *own, struct cairn_error *err) {
     struct cairn_srv *server = removing->server;
     struct cairn_store_worker *worker = NULL;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, removing, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_removing, removing, err));
     if (!removing->copy || removing->copy->state != CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
     /* Again, in the state that the deletion begins in. */
     bool last = !cairn_srv_copies_whole(&removing->copies);
@@ -278,7 +268,7 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
     CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
     enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
     cairn_srv_copy_asked(server, tier->name, code);
-    if (!code && is_needed(removing)) code = keep(removing, worker, err);
+    if (!code && is_needed(removing)) code = take_removal_back(removing, worker, err);
     if (!code && !removing->kept)
         code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease,
                                     err);
@@ -310,90 +300,4 @@ enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_stor
     }
     cairn_srv_version_release(&removing.version);
     return code;
-}
-
-/* ---- damage ---- */
-
-struct noting {
-    struct cairn_srv *server;
-    const struct cairn_srv_damage *found;
-    struct cairn_srv_version version;
-    struct cairn_srv_copy copy; /* as it shall be */
-    uint64_t known;
-    bool differs;
-};
-
-static enum cairn_code compare(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct noting *noting = argument;
-    const struct cairn_srv_damage *found = noting->found;
-    struct cairn_srv_copies copies;
-    noting->differs = false;
-    cairn_srv_version_release(&noting->version);
-    CAIRN_TRY(cairn_srv_version_get(tx, found->version, &noting->version, err));
-    CAIRN_TRY(cairn_srv_copies_get(tx, found->version, &copies, err));
-    const struct cairn_srv_copy *copy = cairn_srv_copies_find(&copies, found->store);
-    bool there = noting->version.state == CAIRN_STATE_COMMITTED && copy &&
-                 copy->state == CAIRN_SRV_COPY_WHOLE && copy->changed_ms == found->changed_ms;
-    if (!there) return CAIRN_OK; /* 4 */
-    noting->copy = *copy;
-    noting->known = copy->damaged;
-    noting->copy.damaged =
-        found->all ? found->objects : cairn_max_u64(copy->damaged, found->objects);
-    noting->differs = noting->copy.damaged != noting->known;
-    return CAIRN_OK;
-}
-
-static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    static const enum cairn_srv_event worse = CAIRN_SRV_EVENT_COPY_DAMAGED,
-                                      sound = CAIRN_SRV_EVENT_COPY_SOUND;
-    struct noting *noting = argument;
-    CAIRN_TRY(compare(tx, noting, err));
-    if (!noting->differs) return CAIRN_OK;
-    noting->copy.damaged_ms = cairn_srv_wall_ms(noting->server);
-    bool mended_in_part = noting->copy.damaged && noting->copy.damaged < noting->known;
-    const enum cairn_srv_event *event = noting->copy.damaged ? &worse : &sound;
-    return cairn_srv_copy_damage_put(tx, noting->found->version, &noting->copy,
-                                     mended_in_part ? NULL : event, err);
-}
-
-static void tell(const struct noting *noting) {
-    const struct cairn_srv_version *version = &noting->version;
-    const char *store = noting->found->store;
-    if (noting->copy.damaged > noting->known)
-        cairn_log(WARN, "copy.damaged", "version=%s step=%" PRIu64 " store=%s objects=%" PRIu64,
-                  version->id.text, version->step, store, noting->copy.damaged);
-    if (!noting->copy.damaged)
-        cairn_log(INFO, "copy.sound", "version=%s step=%" PRIu64 " store=%s", version->id.text,
-                  version->step, store);
-    cairn_srv_waiters_wake_version(noting->server->waiters, &version->id, &version->name);
-}
-
-void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage) {
-    struct noting noting = {.server = server, .found = damage};
-    struct cairn_error why = {0};
-    if (!damage->objects && !damage->all) return;
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, compare, &noting, &why);
-    if (!code && noting.differs)
-        code = cairn_srv_catalog_write(server->catalog, put, &noting, &why);
-    if (code && code != CAIRN_NOT_FOUND)
-        cairn_log(WARN, "copy.damage_untold", "version=%s store=%s objects=%" PRIu64
-                  " cause=\"%s\"", damage->version, damage->store, damage->objects, why.message);
-    if (!code && noting.differs) tell(&noting);
-    cairn_srv_version_release(&noting.version);
-}
-
-static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_copies_damaged(tx, argument, err);
-}
-
-uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]) {
-    struct cairn_srv_damaged_copies found = {.count = 0};
-    ret[0] = '\0';
-    if (cairn_srv_catalog_read(server->catalog, count, &found, NULL) || !found.count) return 0;
-    snprintf(ret, CAIRN_SRV_DAMAGE_BYTES,
-             "%" PRIu64 " %s damaged objects; of %s/%s@%" PRIu64 " in store %s %" PRIu64
-             ": cairn verify --repair",
-             found.count, found.count == 1 ? "copy has" : "copies have", found.name.project,
-             found.name.run, found.step, found.store, found.objects);
-    return found.count;
 }

@@ -29,7 +29,7 @@
 #include "common/pages.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/guard/tier_identity.h"
 #include "server/http/waiters.h"
 #include "server/ledger/frozen.h"
@@ -100,7 +100,7 @@ static const uint8_t *checksums_of(const struct shard_run *run, uint64_t offset)
     return (const uint8_t *)run->copy->version->checksums.data + 4 * block;
 }
 
-static enum cairn_code prepare(struct shard_run *run, struct cairn_error *err) {
+static enum cairn_code prepare_upload(struct shard_run *run, struct cairn_error *err) {
     struct cairn_srv_shard_copy *copy = run->copy;
     char token[CAIRN_UUID_TEXT_BYTES];
     enum cairn_code code = CAIRN_OK;
@@ -170,8 +170,8 @@ static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
     return ops[kind];
 }
 
-static void fill(struct shard_run *run, const struct cairn_multipart_action *action,
-                 struct cairn_store_request *ret) {
+static void fill_request(struct shard_run *run, const struct cairn_multipart_action *action,
+                         struct cairn_store_request *ret) {
     const struct cairn_multipart *mp = &run->mp;
     bool publishes =
         action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_COMPLETE;
@@ -263,7 +263,7 @@ static bool wait_before_next(struct shard_run *run, bool failed) {
     return true;
 }
 
-static void perform(struct shard_run *run, const struct cairn_multipart_action *action) {
+static void perform_action(struct shard_run *run, const struct cairn_multipart_action *action) {
     struct cairn_srv_shard_copy *copy = run->copy;
     struct cairn_store_request request;
     struct cairn_error why = {0};
@@ -276,7 +276,7 @@ static void perform(struct shard_run *run, const struct cairn_multipart_action *
         return;
     }
     if (!within) {
-        fill(run, action, &request);
+        fill_request(run, action, &request);
         code = cairn_store_perform(copy->target, &request, &why);
         if (code && !request.code) request.code = code; /* it was not even sent */
     }
@@ -300,7 +300,7 @@ static enum cairn_code run_to_its_end(struct shard_run *run, struct cairn_error 
         }
         CAIRN_ASSERT(action.kind != CAIRN_MULTIPART_WAIT); /* nothing is under way */
         CAIRN_ASSERT(action.kind != CAIRN_MULTIPART_NEED_SOURCE);
-        perform(run, &action);
+        perform_action(run, &action);
     }
 }
 
@@ -309,7 +309,7 @@ enum cairn_code cairn_srv_shard_copy(struct cairn_srv_shard_copy *copy, size_t s
     struct shard_run run = {
         .copy = copy, .shard = &copy->version->manifest.shards[shard], .index = shard};
     cairn_key_shard(&copy->version->place, cairn_view_of(run.shard->name), &run.key);
-    enum cairn_code code = prepare(&run, err);
+    enum cairn_code code = prepare_upload(&run, err);
     if (!code && run.mp.part_count > 1) find_source(&run);
     if (!code) code = run_to_its_end(&run, err);
     cairn_multipart_release(&run.mp);
@@ -347,6 +347,12 @@ enum cairn_code cairn_srv_copy_end_uploads(const struct cairn_srv_tier *tier,
 }
 
 /* ---- is it whole? ---- */
+
+struct cairn_committed cairn_srv_committed_of(const struct cairn_srv_version *version) {
+    struct cairn_committed ret = {.place = cairn_srv_version_place(version), .has_digest = true};
+    memcpy(ret.manifest_sha256, version->manifest_sha256, sizeof(ret.manifest_sha256));
+    return ret;
+}
 
 static int by_key(const void *a, const void *b) {
     return strcmp(((const struct cairn_store_object *)a)->key,
@@ -473,7 +479,7 @@ struct run {
     struct cairn_error unwanted; /* why the copy ended in its middle, unless it was cancelled */
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct run *run = argument;
     const char *id = run->promote->version;
     CAIRN_TRY(cairn_srv_lease_check(tx, &run->hold.lease, err));
@@ -490,22 +496,21 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 
 static enum cairn_code look_again(struct run *run, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(run->promote->server, err));
-    CAIRN_TRY(cairn_srv_catalog_read(run->promote->server->catalog, look, run, err));
+    CAIRN_TRY(cairn_srv_catalog_read(run->promote->server->catalog, read_wish, run, err));
     if (run->wanted || run->whole) return CAIRN_OK;
     return cairn_fail(err, CAIRN_ABORTED, "nobody wants the copy of %s in %s any more",
                       run->promote->version, run->promote->store);
 }
 
-static enum cairn_code finish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct run *run = argument;
-    CAIRN_TRY(look(tx, run, err));
+    CAIRN_TRY(read_wish(tx, run, err));
     if (!run->wanted)
         return cairn_fail(err, CAIRN_ABORTED, "nobody wants the copy of %s in %s any more",
                           run->promote->version, run->promote->store);
-    struct cairn_srv_copy copy = *cairn_srv_copies_find(&run->copies, run->promote->store);
-    copy.state = CAIRN_SRV_COPY_WHOLE;
-    copy.changed_ms = cairn_srv_wall_ms(run->promote->server);
-    return cairn_srv_copy_put(tx, run->promote->version, &copy, err);
+    return cairn_srv_copy_turn(tx, run->promote->server, run->promote->version,
+                               cairn_srv_copies_find(&run->copies, run->promote->store),
+                               CAIRN_SRV_COPY_WHOLE, err);
 }
 
 /* ---- shards ---- */
@@ -571,11 +576,7 @@ static enum cairn_code load_documents(struct run *run, struct cairn_error *err) 
     struct cairn_srv_tier_documents from = {run->promote->server, run->promote->worker,
                                             &run->where};
     struct cairn_document_source source = cairn_srv_tier_documents(&from, tell_read_again);
-    const struct cairn_srv_version *version = &run->version;
-    run->documents.place = cairn_srv_version_place(version);
-    run->documents.has_digest = true;
-    memcpy(run->documents.manifest_sha256, version->manifest_sha256,
-           sizeof(run->documents.manifest_sha256));
+    run->documents = cairn_srv_committed_of(&run->version);
     CAIRN_TRY(cairn_committed_load(&run->documents, &source,
                                    CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) |
                                        CAIRN_DOCUMENT_BIT(CHECKSUMS) | CAIRN_DOCUMENT_BIT(LAYOUT),
@@ -586,8 +587,8 @@ static enum cairn_code load_documents(struct run *run, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-static enum cairn_code put(struct run *run, const struct cairn_key *key,
-                           const struct cairn_buf *text, struct cairn_error *err) {
+static enum cairn_code put_document(struct run *run, const struct cairn_key *key,
+                                    const struct cairn_buf *text, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_lease_still(&run->hold.lease, err));
     return cairn_store_put_same(run->target, key->text, cairn_buf_view(text), err);
 }
@@ -613,9 +614,9 @@ static enum cairn_code put_attempt(struct run *run, struct cairn_error *err) {
         return code;
     }
     cairn_key_attempt(&run->version.name, manifest->origin.attempt, &key);
-    CAIRN_TRY(put(run, &key, &run->documents.attempt_text, err));
+    CAIRN_TRY(put_document(run, &key, &run->documents.attempt_text, err));
     cairn_key_attempt_copy(&run->version.name, manifest->origin.attempt, &key);
-    return put(run, &key, &run->documents.attempt_text, err);
+    return put_document(run, &key, &run->documents.attempt_text, err);
 }
 
 /* 2: all but the record. */
@@ -624,14 +625,14 @@ static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
     struct cairn_key key;
     if (documents->manifest.has_layout) {
         cairn_committed_key(documents, CAIRN_DOCUMENT_LAYOUT, &key);
-        CAIRN_TRY(put(run, &key, &documents->layout_text, err));
+        CAIRN_TRY(put_document(run, &key, &documents->layout_text, err));
     }
     CAIRN_TRY(put_attempt(run, err));
     cairn_committed_key(documents, CAIRN_DOCUMENT_CHECKSUMS, &key);
-    CAIRN_TRY(put(run, &key, &documents->checksums, err));
+    CAIRN_TRY(put_document(run, &key, &documents->checksums, err));
     CAIRN_CRASHPOINT("server.promote.after_checksums");
     cairn_committed_key(documents, CAIRN_DOCUMENT_MANIFEST, &key);
-    CAIRN_TRY(put(run, &key, &documents->manifest_text, err));
+    CAIRN_TRY(put_document(run, &key, &documents->manifest_text, err));
     CAIRN_CRASHPOINT("server.promote.after_manifest");
     return CAIRN_OK;
 }
@@ -639,8 +640,8 @@ static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
 /* ---- the whole ---- */
 
 /* Of what is written into the target, and nothing else: another disk may be full, too. */
-static enum cairn_code say_full(const struct run *run, enum cairn_code code,
-                                struct cairn_error *err) {
+static enum cairn_code say_target_full(const struct run *run, enum cairn_code code,
+                                       struct cairn_error *err) {
     return cairn_srv_copy_say_full(code, run->promote->store,
                                    "make room, and it goes on by itself", err);
 }
@@ -653,16 +654,16 @@ static enum cairn_code copy(struct run *run, struct cairn_error *err) {
     CAIRN_TRY(load_documents(run, err));
     enum cairn_code code = copy_shards(run, err);
     if (!code) code = put_documents(run, err);
-    if (code) return say_full(run, code, err);
+    if (code) return say_target_full(run, code, err);
     CAIRN_TRY(cairn_srv_copy_look(run->target, &run->documents,
                                   CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(LAYOUT), err));
     CAIRN_TRY(look_again(run, err)); /* 3 */
     CAIRN_TRY(cairn_record_encode(&run->documents.record, &record, err));
     cairn_committed_key(&run->documents, CAIRN_DOCUMENT_RECORD, &key);
-    code = put(run, &key, &record, err);
-    if (code) return say_full(run, code, err);
+    code = put_document(run, &key, &record, err);
+    if (code) return say_target_full(run, code, err);
     CAIRN_CRASHPOINT("server.promote.after_record");
-    return cairn_srv_catalog_write(run->promote->server->catalog, finish, run, err);
+    return cairn_srv_catalog_write(run->promote->server->catalog, set_whole, run, err);
 }
 
 static void tell_made(struct run *run) {
@@ -688,7 +689,7 @@ static enum cairn_code run_held(struct run *run, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_tier_borrow(promote->server, run->to, &run->target, err));
     enum cairn_code code = cairn_srv_tier_ready(promote->server, run->to, run->target, err);
     cairn_srv_copy_asked(promote->server, promote->store, code);
-    if (code) return say_full(run, code, err);
+    if (code) return say_target_full(run, code, err);
     CAIRN_TRY(copy(run, err));
     tell_made(run);
     return CAIRN_OK;

@@ -10,7 +10,7 @@
  *     events leave it as it was (server/events/since.h): a commit costs what it can change.
  * CAIRN_SRV_TIERING_ROUND changes a call; CAIRN_SRV_TIERED_MAX runs are remembered, others are read
  * whole. What is remembered is locked by server_retained. */
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 
 #include <stdlib.h>
 
@@ -129,7 +129,7 @@ static bool newest_from(const struct plan *plan, size_t *ret) {
 }
 
 /* Is it one that will be committed soon? That would be a change of what is settled. */
-static bool comes(const struct plan *plan, size_t i) {
+static bool comes_soon(const struct plan *plan, size_t i) {
     const struct cairn_srv_candidates *candidates = &plan->candidates;
     return candidates->items[i].marks & CAIRN_PLAN_IN_FLIGHT &&
            i + CAIRN_SRV_IN_FLIGHT_AMONG >= candidates->count;
@@ -140,7 +140,7 @@ static void settle(struct plan *plan) {
     size_t newest = 0, i = 0;
     if (plan->after) plan->found.newest = plan->settled.newest;
     if (!newest_from(plan, &newest)) return;
-    while (i < newest && !plan->open[i] && !comes(plan, i)) i++;
+    while (i < newest && !plan->open[i] && !comes_soon(plan, i)) i++;
     if (i > 0) plan->found.newest = plan->candidates.items[i - 1];
 }
 
@@ -153,7 +153,7 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, struct plan *plan, int
     return cairn_srv_copies_of_run(tx, run_id, after, &plan->rows, err);
 }
 
-static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code load_plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct plan *plan = argument;
     CAIRN_AUTO(srv_run) run = {0};
     enum cairn_srv_scope scope;
@@ -172,7 +172,7 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
 
 /* ---- one change ---- */
 
-static enum cairn_code want(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code put_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct plan *plan = argument;
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_srv_promote_wish wish = {.store = plan->store,
@@ -183,7 +183,7 @@ static enum cairn_code want(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_promote_want(tx, &version, &wish, &whole, err);
 }
 
-static enum cairn_code change(struct plan *plan, bool wanted, struct cairn_error *err) {
+static enum cairn_code change_copy(struct plan *plan, bool wanted, struct cairn_error *err) {
     const struct cairn_srv_demote demote = {.server = plan->server,
                                             .worker = plan->worker,
                                             .version = plan->version,
@@ -191,7 +191,8 @@ static enum cairn_code change(struct plan *plan, bool wanted, struct cairn_error
                                             .by_policy = true};
     struct cairn_error why = {0};
     enum cairn_code code = wanted
-                               ? cairn_srv_catalog_write(plan->server->catalog, want, plan, &why)
+                               ? cairn_srv_catalog_write(plan->server->catalog, put_wish, plan,
+                                                         &why)
                                : cairn_srv_demote_ask(&demote, &why);
     plan->changes += code == CAIRN_OK;
     bool held = code == CAIRN_IN_USE || code == CAIRN_NOT_COMMITTED || code == CAIRN_NOT_FOUND ||
@@ -232,14 +233,15 @@ static enum cairn_code carry_out(struct plan *plan, const struct cairn_policy_co
         bool flying = candidates->items[i - 1].marks & CAIRN_PLAN_IN_FLIGHT;
         if (flying || !differs(plan, plan->version, plan->store, wanted[i - 1])) continue;
         plan->open[i - 1] = true;
-        if (plan->changes < CAIRN_SRV_TIERING_ROUND) CAIRN_TRY(change(plan, wanted[i - 1], err));
+        if (plan->changes < CAIRN_SRV_TIERING_ROUND) CAIRN_TRY(change_copy(plan, wanted[i - 1],
+                                                                           err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code run(struct plan *plan, struct cairn_error *err) {
+static enum cairn_code run_plan(struct plan *plan, struct cairn_error *err) {
     recall(plan);
-    CAIRN_TRY(cairn_srv_catalog_read(plan->server->catalog, load, plan, err));
+    CAIRN_TRY(cairn_srv_catalog_read(plan->server->catalog, load_plan, plan, err));
     if (!plan->policy.copies_count) return CAIRN_OK;
     CAIRN_AUTO_HEAP bool *wanted = calloc(plan->candidates.count + 1, sizeof(*wanted));
     plan->open = calloc(plan->candidates.count + 1, sizeof(*plan->open));
@@ -256,7 +258,7 @@ size_t cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker
     struct plan plan = {.server = server, .worker = worker, .name = name};
     struct cairn_error why = {0};
     if (!cairn_srv_tiers_any(server)) return 0;
-    enum cairn_code code = run(&plan, &why);
+    enum cairn_code code = run_plan(&plan, &why);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "tiering.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
                   why.message);

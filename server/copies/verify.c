@@ -28,7 +28,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/commit/shard_check.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/copies/damage.h"
 #include "server/guard/identity.h"
 #include "server/guard/record.h"
@@ -86,7 +86,7 @@ static bool is_chosen(const struct cairn_srv_verify *verify, size_t shard) {
 
 /* ---- what the catalog says ---- */
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verifying *all = argument;
     const struct cairn_srv_verify *verify = all->verify;
     struct cairn_srv_version *row = &all->row;
@@ -115,7 +115,7 @@ static bool goes_on(void *owner, uint64_t bytes) {
         !verify->tell(verify->owner, cairn_min_u64(all->done, all->total), all->total))
         return false;
     /* What is deleted meanwhile must not be called damaged, and gets no object any more. */
-    return !cairn_srv_catalog_read(verify->server->catalog, look, all, &why) || !all->gone;
+    return !cairn_srv_catalog_read(verify->server->catalog, read_row, all, &why) || !all->gone;
 }
 
 /* ---- a shard is written anew ---- */
@@ -293,8 +293,8 @@ static enum cairn_code text_of(const struct verified_copy *copy, enum cairn_docu
     return known ? CAIRN_OK : cairn_fail(err, CAIRN_CORRUPT, "no copy has it right");
 }
 
-static enum cairn_code compare(const struct verified_copy *copy, const char *key,
-                               struct cairn_view text, struct cairn_error *err) {
+static enum cairn_code compare_written(const struct verified_copy *copy, const char *key,
+                                       struct cairn_view text, struct cairn_error *err) {
     CAIRN_AUTO(buf) found = {.limit = text.size + 1};
     CAIRN_TRY(cairn_store_get_small(copy->worker, key, &found, err));
     bool same =
@@ -311,7 +311,7 @@ static enum cairn_code repair_document(struct verified_copy *copy, enum cairn_do
     CAIRN_TRY(text_of(copy, document, &record, &text, err));
     CAIRN_TRY(cairn_srv_lease_still(&copy->all->hold.lease, err));
     CAIRN_TRY(cairn_store_put_small(copy->worker, key.text, text, false, err));
-    return compare(copy, key.text, text, err);
+    return compare_written(copy, key.text, text, err);
 }
 
 /* ---- findings of one copy ---- */
@@ -369,8 +369,8 @@ static struct finding *find(const struct verified_copy *copy, const char *key) {
     return NULL;
 }
 
-static enum cairn_code keep(struct verified_copy *copy, enum cairn_store_finding what,
-                            const char *key, const char *detail, struct cairn_error *err) {
+static enum cairn_code keep_finding(struct verified_copy *copy, enum cairn_store_finding what,
+                                    const char *key, const char *detail, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(copy->findings, copy->count, copy->capacity, FINDINGS_KEPT,
                                "findings", err));
     struct finding *finding = &copy->findings[copy->count++];
@@ -388,11 +388,11 @@ static enum cairn_code keep(struct verified_copy *copy, enum cairn_store_finding
 static void take_finding(void *owner, enum cairn_store_finding what, const char *key,
                          const char *text) {
     struct verified_copy *copy = owner;
-    if (!copy->failed && !find(copy, key)) copy->failed = keep(copy, what, key, text, NULL);
+    if (!copy->failed && !find(copy, key)) copy->failed = keep_finding(copy, what, key, text, NULL);
 }
 
-static enum cairn_code say(struct finding *finding, const struct cairn_error *why,
-                           struct cairn_error *err) {
+static enum cairn_code say_not_mended(struct finding *finding, const struct cairn_error *why,
+                                      struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_buf_printf(&text, err, "%s; not mended: %s", finding->detail, why->message));
     char *detail = strdup(text.data);
@@ -406,10 +406,7 @@ static enum cairn_code say(struct finding *finding, const struct cairn_error *wh
 
 static enum cairn_code audit(struct verified_copy *copy, bool *ret_record_missing,
                              struct cairn_error *err) {
-    const struct cairn_srv_version *row = &copy->all->row;
-    CAIRN_AUTO(committed)
-    committed = {.place = cairn_srv_version_place(row), .has_digest = true};
-    memcpy(committed.manifest_sha256, row->manifest_sha256, sizeof(committed.manifest_sha256));
+    CAIRN_AUTO(committed) committed = cairn_srv_committed_of(&copy->all->row);
     struct cairn_store_audit audit = {
         .committed = &committed, .ask_each = true, .found = take_finding, .owner = copy};
     CAIRN_TRY(cairn_store_audit_look(&audit, copy->worker, err));
@@ -443,7 +440,7 @@ static enum cairn_code read_shards(struct verified_copy *copy, struct cairn_erro
         if (!find(copy, key.text)) code = cairn_srv_shard_check(&check, i, &why);
         all->done = before + size; /* also of one that was left at its first wrong block */
         if (code == CAIRN_CORRUPT)
-            code = keep(copy, CAIRN_STORE_FINDING_OBJECT, key.text, why.message, &why);
+            code = keep_finding(copy, CAIRN_STORE_FINDING_OBJECT, key.text, why.message, &why);
         if (!code) continue;
         if (err) *err = why;
         return code;
@@ -502,7 +499,7 @@ static enum cairn_code mend_one(struct verified_copy *copy, struct finding *find
     finding->mended = !code;
     copy->mended += !code;
     (void)cairn_srv_copy_say_full(code, store_name(copy), "make room, and repair again", &why);
-    if (code) return say(finding, &why, err);
+    if (code) return say_not_mended(finding, &why, err);
     cairn_log(WARN, "copy.mended", "version=%s step=%" PRIu64 " store=%s key=%s cause=\"%s\"",
               all->row.id.text, all->row.step, store_name(copy), finding->key, finding->detail);
     return CAIRN_OK;
@@ -590,8 +587,8 @@ static enum cairn_code borrow(const struct verifying *all, struct cairn_srv_tier
     return cairn_srv_tier_borrow(server, tier, ret, err);
 }
 
-static void give(const struct verifying *all, struct cairn_srv_tier *tier,
-                 struct cairn_store_worker *worker) {
+static void give_back(const struct verifying *all, struct cairn_srv_tier *tier,
+                      struct cairn_store_worker *worker) {
     if (worker != all->verify->worker) cairn_srv_tier_return(all->verify->server, tier, worker);
 }
 
@@ -605,7 +602,7 @@ static struct cairn_srv_tier *tier_at(const struct verifying *all, size_t index)
 }
 
 /* By the first store that has it right; what is wrong elsewhere is that copy's finding. */
-static bool load(struct verifying *all, enum cairn_document document) {
+static bool load_document(struct verifying *all, enum cairn_document document) {
     for (size_t i = 0; i < copy_count(all); i++) {
         struct cairn_srv_tier *tier = tier_at(all, i);
         struct cairn_store_worker *worker = NULL;
@@ -613,7 +610,7 @@ static bool load(struct verifying *all, enum cairn_document document) {
         enum cairn_code code = borrow(all, tier, &worker, &why);
         struct cairn_document_source source = cairn_store_documents(worker, NULL);
         if (!code) code = cairn_committed_read(&all->documents, &source, document, &why);
-        give(all, tier, worker);
+        give_back(all, tier, worker);
         if (!code) return true;
     }
     return false;
@@ -621,17 +618,15 @@ static bool load(struct verifying *all, enum cairn_document document) {
 
 static enum cairn_code load_documents(struct verifying *all, struct cairn_error *err) {
     struct cairn_committed *documents = &all->documents;
-    documents->place = cairn_srv_version_place(&all->row);
-    documents->has_digest = true;
-    memcpy(documents->manifest_sha256, all->row.manifest_sha256,
-           sizeof(documents->manifest_sha256));
+    *documents = cairn_srv_committed_of(&all->row);
     if (!all->verify->reads) return CAIRN_OK;
     all->buffer = malloc(CAIRN_SRV_CHECK_BYTES);
     if (!all->buffer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read shards");
-    if (!load(all, CAIRN_DOCUMENT_MANIFEST)) return CAIRN_OK;
-    all->proven = load(all, CAIRN_DOCUMENT_CHECKSUMS);
-    if (documents->manifest.has_layout) (void)load(all, CAIRN_DOCUMENT_LAYOUT);
-    if (!load(all, CAIRN_DOCUMENT_ATTEMPT)) (void)load(all, CAIRN_DOCUMENT_ATTEMPT_COPY);
+    if (!load_document(all, CAIRN_DOCUMENT_MANIFEST)) return CAIRN_OK;
+    all->proven = load_document(all, CAIRN_DOCUMENT_CHECKSUMS);
+    if (documents->manifest.has_layout) (void)load_document(all, CAIRN_DOCUMENT_LAYOUT);
+    if (!load_document(all, CAIRN_DOCUMENT_ATTEMPT))
+        (void)load_document(all, CAIRN_DOCUMENT_ATTEMPT_COPY);
     for (size_t i = 0; all->proven && i < documents->manifest.shard_count; i++)
         if (is_chosen(all->verify, i))
             all->total += copy_count(all) * documents->manifest.shards[i].size_bytes;
@@ -688,8 +683,8 @@ static enum cairn_code add_copy(struct answer *answer, const struct verified_cop
     return CAIRN_OK;
 }
 
-static enum cairn_code pack(const struct verifying *all, struct answer *answer, json_t **ret,
-                            struct cairn_error *err) {
+static enum cairn_code pack_answer(const struct verifying *all, struct answer *answer, json_t **ret,
+                                   struct cairn_error *err) {
     size_t shards = 0;
     for (size_t i = 0; all->proven && i < all->documents.manifest.shard_count; i++)
         shards += is_chosen(all->verify, i);
@@ -745,7 +740,7 @@ static enum cairn_code verify_one(struct verifying *all, size_t index, struct an
     struct cairn_error problem = {0}, why = {0};
     enum cairn_code code = borrow(all, tier, &copy.worker, &problem);
     if (!code) code = verify_copy(&copy, &problem);
-    give(all, tier, copy.worker);
+    give_back(all, tier, copy.worker);
     if (code == CAIRN_CANCELLED && all->gone)
         code = cairn_fail(&problem, CAIRN_ABORTED, "%s was deleted meanwhile", all->row.id.text);
     bool ends = code == CAIRN_CANCELLED || code == CAIRN_ABORTED || code == CAIRN_NO_MEMORY;
@@ -764,7 +759,7 @@ static enum cairn_code verify_all(struct verifying *all, json_t **ret, struct ca
     CAIRN_AUTO_JSON json_t *findings = json_array();
     struct answer answer = {.copies = copies, .findings = findings, .listed = true, .ok = true};
     if (!copies || !findings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(cairn_srv_catalog_read(verify->server->catalog, look, all, err));
+    CAIRN_TRY(cairn_srv_catalog_read(verify->server->catalog, read_row, all, err));
     if (verify->repairs) {
         CAIRN_TRY(cairn_srv_thawed(verify->server, err));
         CAIRN_TRY(cairn_srv_identity_compare(verify->server, verify->worker, err)); /* Q35 */
@@ -772,7 +767,7 @@ static enum cairn_code verify_all(struct verifying *all, json_t **ret, struct ca
     CAIRN_TRY(cairn_srv_where_of(verify->server, verify->version, NULL, &all->where, err));
     CAIRN_TRY(load_documents(all, err));
     for (size_t i = 0; i < copy_count(all); i++) CAIRN_TRY(verify_one(all, i, &answer, err));
-    if (answer.looked) return pack(all, &answer, ret, err);
+    if (answer.looked) return pack_answer(all, &answer, ret, err);
     if (err) *err = answer.problem; /* nothing is known */
     return answer.problem.code;
 }
@@ -825,9 +820,9 @@ static enum cairn_code judge_question(const struct cairn_srv_request *request,
                       request->caller.who);
 }
 
-static enum cairn_code begin(struct cairn_srv_request *request,
-                             const struct cairn_srv_version *version, json_t *body,
-                             struct cairn_srv_reply *reply, struct cairn_error *err) {
+static enum cairn_code begin_verify(struct cairn_srv_request *request,
+                                    const struct cairn_srv_version *version, json_t *body,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
     char id[CAIRN_SRV_OPERATION_BYTES];
     bool made = false;
@@ -873,6 +868,6 @@ enum cairn_code cairn_srv_on_verify(struct cairn_srv_request *request,
         CAIRN_TRY(judge_question(request, &said, err));
     }
     CAIRN_TRY(cairn_srv_readable(request, &version, err));
-    return said.read || said.repair ? begin(request, &version, body, reply, err)
+    return said.read || said.repair ? begin_verify(request, &version, body, reply, err)
                                     : look_at_once(request, &version, reply, err);
 }

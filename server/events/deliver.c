@@ -191,7 +191,8 @@ static enum cairn_code read_all(struct webhook_file *file, const json_t *json,
     return CAIRN_OK;
 }
 
-static enum cairn_code load(const char *path, struct webhook_file *file, struct cairn_error *err) {
+static enum cairn_code load_text(const char *path, struct webhook_file *file,
+                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = FILE_BYTES_MAX};
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_TRY(cairn_file_load_secret(path, &text, err));
@@ -203,7 +204,7 @@ static enum cairn_code load_file(const char *path, struct webhook_file **ret,
                                  struct cairn_error *err) {
     struct webhook_file *file = calloc(1, sizeof(*file));
     if (!file) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
-    enum cairn_code code = path[0] ? load(path, file, err) : CAIRN_OK;
+    enum cairn_code code = path[0] ? load_text(path, file, err) : CAIRN_OK;
     *ret = file;
     if (!code) return CAIRN_OK;
     free(file);
@@ -325,8 +326,9 @@ static enum cairn_code send_to(struct teller *teller, struct cairn_http_request 
 }
 
 /* What libcurl says may name the address; a code and a status do not. */
-static enum cairn_code judge(const struct teller *teller, const struct cairn_http_request *request,
-                             struct cairn_error *err) {
+static enum cairn_code judge_answer(const struct teller *teller,
+                                    const struct cairn_http_request *request,
+                                    struct cairn_error *err) {
     const char *host = teller->hook->host;
     if (request->code)
         return cairn_fail(err, request->code, "%s was not reached: %s", host,
@@ -350,7 +352,7 @@ static enum cairn_code deliver(struct teller *teller, uint64_t number, const jso
                                          .has_body = true,
                                          .total_ms = DELIVERY_MS};
     if (!code) code = send_to(teller, &request, err);
-    if (!code) code = judge(teller, &request, err);
+    if (!code) code = judge_answer(teller, &request, err);
     message_release(&message);
     return code;
 }
@@ -391,7 +393,7 @@ static enum cairn_code open_row(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_webhook_open(tx, teller->hook->name, &teller->row, err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_due(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct teller *teller = argument;
     struct cairn_srv_store_seen store;
     uint64_t last = 0;
@@ -427,7 +429,7 @@ static enum cairn_code write_outcome(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_webhook_put(tx, name, &outcome->teller->row, err);
 }
 
-static enum cairn_code keep(struct outcome *outcome, struct cairn_error *err) {
+static enum cairn_code keep_outcome(struct outcome *outcome, struct cairn_error *err) {
     return cairn_srv_catalog_write(outcome->teller->server->catalog, write_outcome, outcome, err);
 }
 
@@ -440,12 +442,12 @@ static enum cairn_code move_on(struct teller *teller, uint64_t number, bool deli
     row->cause[0] = '\0';
     row->delivered += delivered;
     if (delivered) row->delivered_ms = row->tried_ms = cairn_srv_wall_ms(teller->server);
-    return keep(&(struct outcome){.teller = teller}, err);
+    return keep_outcome(&(struct outcome){.teller = teller}, err);
 }
 
 /* W02. *ret_dead: it is a dead letter from now on. */
-static enum cairn_code fail(struct teller *teller, size_t at, const struct cairn_error *why,
-                            bool *ret_dead, struct cairn_error *err) {
+static enum cairn_code note_failure(struct teller *teller, size_t at, const struct cairn_error *why,
+                                    bool *ret_dead, struct cairn_error *err) {
     struct cairn_srv *server = teller->server;
     struct cairn_srv_webhook_row *row = &teller->row;
     struct outcome outcome = {.teller = teller};
@@ -459,7 +461,7 @@ static enum cairn_code fail(struct teller *teller, size_t at, const struct cairn
     *ret_dead =
         row->failures > 1 && tick - row->failing_tick >= server->settings->webhook_give_up_ms;
     count(teller, *ret_dead ? CAIRN_SRV_RESULT_DEAD : CAIRN_SRV_RESULT_FAILED);
-    if (!*ret_dead) return keep(&outcome, err);
+    if (!*ret_dead) return keep_outcome(&outcome, err);
     letter.tries = row->failures;
     snprintf(letter.cause, sizeof(letter.cause), "%s", row->cause);
     cairn_log(WARN, "webhook.dead", "webhook=%s event=%" PRIu64 " tries=%" PRIu64 " cause=\"%s\"",
@@ -467,7 +469,7 @@ static enum cairn_code fail(struct teller *teller, size_t at, const struct cairn
     row->position = letter.number;
     row->failures = row->failing_tick = 0;
     outcome.letter = &letter;
-    return keep(&outcome, err);
+    return keep_outcome(&outcome, err);
 }
 
 /* A letter is tried once each time that somebody asks for it. */
@@ -486,7 +488,7 @@ static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err
         outcome.letter = letter;
     else
         outcome.drop = letter->number;
-    return keep(&outcome, err);
+    return keep_outcome(&outcome, err);
 }
 
 /* W05: what the trim was quicker than. */
@@ -533,7 +535,7 @@ static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
         if (!teller->row.failures)
             cairn_log(WARN, "webhook.failed", "webhook=%s event=%" PRIu64 " cause=\"%s\"",
                       teller->hook->name, teller->page[i].number, why.message);
-        CAIRN_TRY(fail(teller, i, &why, &dead, err));
+        CAIRN_TRY(note_failure(teller, i, &why, &dead, err));
         *ret_wait_ms = dead ? 0 : pause_of(teller);
         return CAIRN_OK;
     }
@@ -542,8 +544,8 @@ static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
     return CAIRN_OK;
 }
 
-static enum cairn_code tell(struct teller *teller, bool *opened, uint64_t *ret_wait_ms,
-                            struct cairn_error *err) {
+static enum cairn_code tell_due(struct teller *teller, bool *opened, uint64_t *ret_wait_ms,
+                                struct cairn_error *err) {
     struct cairn_srv *server = teller->server;
     CAIRN_TRY(cairn_srv_thawed(server, err));
     if (!teller->lease.held) {
@@ -553,7 +555,7 @@ static enum cairn_code tell(struct teller *teller, bool *opened, uint64_t *ret_w
     }
     if (!*opened) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, open_row, teller, err));
     *opened = true;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, teller, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_due, teller, err));
     if (teller->has_letter) {
         *ret_wait_ms = 0;
         return try_letter(teller, err);
@@ -563,14 +565,14 @@ static enum cairn_code tell(struct teller *teller, bool *opened, uint64_t *ret_w
     return tell_page(teller, ret_wait_ms, err);
 }
 
-static void run(struct cairn_thread *thread, void *owner) {
+static void run_teller(struct cairn_thread *thread, void *owner) {
     struct teller *teller = owner;
     uint64_t wait_ms = 0;
     bool opened = false;
     do {
         struct cairn_error why = {0};
         wait_ms = LOOK_MS;
-        enum cairn_code code = tell(teller, &opened, &wait_ms, &why);
+        enum cairn_code code = tell_due(teller, &opened, &wait_ms, &why);
         if (!code) continue;
         wait_ms = BUSY_MS;
         cairn_srv_lease_end(&teller->lease);
@@ -628,7 +630,7 @@ static enum cairn_code start_roster(struct cairn_srv *server, struct roster *ros
         teller->server = server;
         teller->hook = &roster->file->hooks[i];
         teller->thread =
-            (struct cairn_thread){.name = "cairn-webhook", .run = run, .owner = teller};
+            (struct cairn_thread){.name = "cairn-webhook", .run = run_teller, .owner = teller};
         CAIRN_TRY(cairn_http_engine_new(&options, &teller->engine, err));
         CAIRN_TRY(cairn_thread_start(&teller->thread, err));
         cairn_log(INFO, "webhook.ready", "webhook=%s host=%s", teller->hook->name,
@@ -725,7 +727,8 @@ static json_t *row_of(const struct webhook *hook, const struct cairn_srv_webhook
                       .delivered_at = row->delivered_ms ? delivered : NULL);
 }
 
-static enum cairn_code list(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code list_webhooks(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct call *call = argument;
     const struct roster *roster = call->request->server->webhooks->now;
     const struct webhook_file *file = roster->file;
@@ -751,7 +754,7 @@ enum cairn_code cairn_srv_on_webhook_list(struct cairn_srv_request *request,
     struct call call = {.request = request, .items = items};
     CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
     if (request->server->webhooks)
-        CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, list, &call, err));
+        CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, list_webhooks, &call, err));
     return cairn_srv_reply_page(reply, CAIRN_TAKE(items), NULL, err);
 }
 
@@ -785,7 +788,8 @@ static enum cairn_code take_letter(const struct cairn_srv_letter *letter, void *
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of dead letters");
 }
 
-static enum cairn_code letters(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code list_letters(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
     struct call *call = argument;
     json_array_clear(call->items);
     call->count = 0;
@@ -804,7 +808,7 @@ enum cairn_code cairn_srv_on_letter_list(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
     if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &call.after, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, letters, &call, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, list_letters, &call, err));
     snprintf(place, sizeof(place), "%" PRIu64, call.last);
     json_t *next = call.more ? cairn_srv_cursor_write(request->server, place) : NULL;
     return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
@@ -812,7 +816,8 @@ enum cairn_code cairn_srv_on_letter_list(struct cairn_srv_request *request,
 
 /* ---- POST /v1/webhooks/{webhook}/redeliver ---- */
 
-static enum cairn_code again(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code retry_letters(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct call *call = argument;
     const struct cairn_run_name all = {0};
     const char *name = call->request->params.node;
@@ -826,7 +831,7 @@ enum cairn_code cairn_srv_on_webhook_redeliver(struct cairn_srv_request *request
     struct call call = {.request = request};
     struct teller *teller = NULL;
     CAIRN_TRY(find_teller(request, &teller, err));
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, again, &call, err));
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, retry_letters, &call, err));
     /* By name once more: a reload may have stopped that thread meanwhile. */
     if (!find_teller(request, &teller, NULL)) cairn_thread_wake(&teller->thread);
     return cairn_srv_reply_json(

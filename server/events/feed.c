@@ -178,7 +178,7 @@ static void wake_due(struct cairn_srv_feed *feed) {
 
 /* ---- the feed's thread ---- */
 
-static void keep(struct cairn_srv_feed *feed, struct kept *take_kept) {
+static void keep_event(struct cairn_srv_feed *feed, struct kept *take_kept) {
     CAIRN_HOLD(&feed->lock);
     /* Numbers follow each other; where rows were taken out by hand the ring begins anew. */
     if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
@@ -232,7 +232,7 @@ static enum cairn_code keep_one(const struct cairn_srv_event_row *row, void *own
         cairn_buf_release(&kept.frame);
         return code;
     }
-    keep(found->feed, &kept);
+    keep_event(found->feed, &kept);
     wake_waiters(found->feed, row);
     found->count++;
     return CAIRN_OK;
@@ -264,7 +264,7 @@ static uint64_t beat_now(struct cairn_srv_feed *feed) {
     return next_ms;
 }
 
-static void run(struct cairn_thread *thread, void *owner) {
+static void run_feed(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_feed *feed = owner;
     struct cairn_srv_catalog *catalog = feed->server->catalog;
     uint64_t next_ms = 0;
@@ -310,7 +310,7 @@ enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_fe
     if (!feed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for events");
     feed->server = server;
     cairn_lock_init(&feed->lock, CAIRN_LOCK_server_feed);
-    feed->thread = (struct cairn_thread){.name = "cairn-feed", .run = run, .owner = feed};
+    feed->thread = (struct cairn_thread){.name = "cairn-feed", .run = run_feed, .owner = feed};
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_last, feed, err);
     if (!code) code = cairn_thread_start(&feed->thread, err);
     if (code) {
@@ -356,8 +356,8 @@ static void name_caller(const struct cairn_srv_follow *follow, char ret[96]) {
         snprintf(ret, 96, "address %s", address);
 }
 
-static enum cairn_code join(struct cairn_srv_feed *feed, struct cairn_srv_follower *follower,
-                            struct cairn_error *err) {
+static enum cairn_code join_feed(struct cairn_srv_feed *feed, struct cairn_srv_follower *follower,
+                                 struct cairn_error *err) {
     const struct cairn_srv_settings *settings = feed->server->settings;
     uint64_t all = 0, of_caller = 0;
     CAIRN_HOLD(&feed->lock);
@@ -455,7 +455,7 @@ enum found { TEXT, NOTHING, ROWS, END };
 
 /* Looks into the ring, and waits there when it has nothing. The follower is paused: it may be woken
  * at any moment from the linking on. */
-static enum found look(struct cairn_srv_follower *follower, bool may_wait) {
+static enum found look_into_ring(struct cairn_srv_follower *follower, bool may_wait) {
     struct cairn_srv_feed *feed = follower->feed;
     struct cairn_error why = {0};
     enum cairn_code code;
@@ -479,7 +479,7 @@ static void wait_for_more(struct cairn_srv_follower *follower,
                           const struct cairn_srv_flow_hooks *hooks) {
     follower->hooks = *hooks;
     hooks->pause(hooks->owner);
-    switch (look(follower, true)) {
+    switch (look_into_ring(follower, true)) {
     case NOTHING:
         return;
     case ROWS:
@@ -496,13 +496,13 @@ static void wait_for_more(struct cairn_srv_follower *follower,
     hooks->wake(hooks->owner);
 }
 
-static ssize_t take(void *owner, uint64_t position, void *to, size_t capacity,
-                    const struct cairn_srv_flow_hooks *hooks) {
+static ssize_t take_text(void *owner, uint64_t position, void *to, size_t capacity,
+                         const struct cairn_srv_flow_hooks *hooks) {
     struct cairn_srv_follower *follower = owner;
     (void)position;
     if (!cairn_srv_access_holds(follower->feed->server->access, &follower->follow.credential))
         return -1;
-    if (!follower->text.size && look(follower, false) == END) return -1;
+    if (!follower->text.size && look_into_ring(follower, false) == END) return -1;
     if (!follower->text.size) {
         wait_for_more(follower, hooks);
         return 0;
@@ -524,7 +524,7 @@ enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
     struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
     if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
     name_caller(follow, follower->caller);
-    enum cairn_code code = join(feed, follower, err);
+    enum cairn_code code = join_feed(feed, follower, err);
     if (code) {
         free(follower);
         return code;
@@ -533,7 +533,7 @@ enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
     follower->follow = *follow;
     follower->given_ms = 0; /* a first comment at once: the stream is open */
     *ret = (struct cairn_srv_flow){.owner = follower,
-                                   .take = take,
+                                   .take = take_text,
                                    .free = free_follower,
                                    .size_bytes = UINT64_MAX,
                                    .step_bytes = CAIRN_SRV_FEED_TEXT_BYTES};
@@ -718,8 +718,9 @@ static enum cairn_code serve_stream(struct call *call, struct cairn_srv_reply *r
     return CAIRN_OK;
 }
 
-static enum cairn_code serve(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                             bool of_run, struct cairn_error *err) {
+static enum cairn_code serve_events(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, bool of_run,
+                                    struct cairn_error *err) {
     struct call call = {.request = request, .of_run = of_run};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(read_since(&call, err));
@@ -733,16 +734,16 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct cairn_srv
 
 enum cairn_code cairn_srv_on_event_list(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return serve(request, reply, false, err);
+    return serve_events(request, reply, false, err);
 }
 
 enum cairn_code cairn_srv_on_run_events(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return serve(request, reply, true, err);
+    return serve_events(request, reply, true, err);
 }
 
 enum cairn_code cairn_srv_on_checkpoint_events(struct cairn_srv_request *request,
                                                struct cairn_srv_reply *reply,
                                                struct cairn_error *err) {
-    return serve(request, reply, true, err);
+    return serve_events(request, reply, true, err);
 }

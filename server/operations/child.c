@@ -27,7 +27,7 @@
 #include "common/array.h"
 #include "common/hash.h"
 #include "common/text.h"
-#include "server/operations/run.h"
+#include "server/operations/operations.h"
 
 #define FOLDER_FD 3
 #define OUTPUT_BYTES_MAX (1024 * 1024)
@@ -56,8 +56,8 @@ static int add_actions(posix_spawn_file_actions_t *actions, const struct child_s
     return failed;
 }
 
-static enum cairn_code spawn(const struct child_start *start, int output, int error, pid_t *ret_pid,
-                             struct cairn_error *err) {
+static enum cairn_code spawn_child(const struct child_start *start, int output, int error,
+                                   pid_t *ret_pid, struct cairn_error *err) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, all;
@@ -110,7 +110,7 @@ static enum cairn_code start_child(const struct child_start *start, struct cairn
                                     .line.limit = LINE_BYTES_MAX};
     enum cairn_code code = make_pipe(output, err);
     if (!code) code = make_pipe(error, err);
-    if (!code) code = spawn(start, output[1], error[1], &ret->pid, err);
+    if (!code) code = spawn_child(start, output[1], error[1], &ret->pid, err);
     close_end(&output[1]);
     close_end(&error[1]);
     ret->output_fd = output[0];
@@ -178,6 +178,11 @@ void cairn_srv_child_release(struct cairn_srv_child *child) {
 
 /* ---- the command ---- */
 
+void cairn_srv_place_release(struct cairn_srv_place *place) {
+    if (place->folder_fd >= 0) close(place->folder_fd);
+    place->folder_fd = -1;
+}
+
 void cairn_srv_operation_command_release(struct cairn_srv_operation_command *command) {
     json_decref(command->arguments);
     cairn_srv_place_release(&command->place);
@@ -192,7 +197,7 @@ struct variables {
     size_t count, capacity;
 };
 
-static void release(struct variables *variables) {
+static void release_variables(struct variables *variables) {
     for (size_t i = 0; i < variables->count; i++) {
         if (!variables->items[i]) continue;
         cairn_wipe(variables->items[i], strlen(variables->items[i])); /* one is the token */
@@ -201,8 +206,8 @@ static void release(struct variables *variables) {
     free(variables->items);
 }
 
-static enum cairn_code add(struct variables *variables, struct cairn_error *err, const char *name,
-                           const char *value) {
+static enum cairn_code add_variable(struct variables *variables, struct cairn_error *err,
+                                    const char *name, const char *value) {
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(CAIRN_ARRAY_ROOM(variables->items, variables->count, variables->capacity,
                                VARIABLES_MAX, "variables of the environment", err));
@@ -222,17 +227,17 @@ static enum cairn_code add_number(struct variables *variables, struct cairn_erro
                                   const char *name, uint64_t value, const char *unit) {
     char text[32];
     snprintf(text, sizeof text, "%llu%s", (unsigned long long)value, unit);
-    return add(variables, err, name, text);
+    return add_variable(variables, err, name, text);
 }
 
 static enum cairn_code add_text(struct variables *variables, struct cairn_error *err,
                                 const char *name, const char *value) {
-    return value && value[0] ? add(variables, err, name, value) : CAIRN_OK;
+    return value && value[0] ? add_variable(variables, err, name, value) : CAIRN_OK;
 }
 
 /* The store's settings as they hold here, wherever they came from. */
 #define ADD_TEXT(name) add_text(variables, err, "cairn_" #name, settings->name)
-#define ADD_BOOL(name) add(variables, err, "cairn_" #name, settings->name ? "true" : "false")
+#define ADD_BOOL(name) add_text(variables, err, "cairn_" #name, settings->name ? "true" : "false")
 #define ADD_COUNT(name) add_number(variables, err, "cairn_" #name, settings->name, "")
 #define ADD_SIZE(name) add_number(variables, err, "cairn_" #name, settings->name##_bytes, "")
 #define ADD_TIME(name) add_number(variables, err, "cairn_" #name, settings->name##_ms, "ms")
@@ -277,7 +282,7 @@ static enum cairn_code make_environment(const struct cairn_srv *server, bool sen
         variables->count++;
     }
     CAIRN_TRY(add_store(server->settings, variables, err));
-    CAIRN_TRY(add(variables, err, "cairn_profiles", "/proc/self/no-profiles"));
+    CAIRN_TRY(add_variable(variables, err, "cairn_profiles", "/proc/self/no-profiles"));
     CAIRN_TRY(add_text(variables, err, "cairn_token", token));
     CAIRN_TRY(add_text(variables, err, "cairn_ca_file", server->settings->ca_file));
     CAIRN_TRY(add_number(variables, err, "cairn_parent", (uint64_t)getpid(), ""));
@@ -348,7 +353,7 @@ enum cairn_code cairn_srv_operation_command_start(struct cairn_srv *server, uint
                                           .folder_fd = command->place.folder_fd,
                                           .inside = command->inside};
     if (!code) code = start_child(&start, ret, err);
-    release(&variables);
+    release_variables(&variables);
     return code;
 }
 

@@ -21,7 +21,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/ledger/versions.h"
-#include "server/operations/run.h"
+#include "server/operations/operations.h"
 #include "server/settings.h"
 
 /* ---- paths that a caller may name ---- */
@@ -34,11 +34,6 @@ struct folders {
     bool make;
 };
 
-void cairn_srv_place_release(struct cairn_srv_place *place) {
-    if (place->folder_fd >= 0) close(place->folder_fd);
-    place->folder_fd = -1;
-}
-
 /* What of the path lies behind this folder; NULL: it is not in it. */
 static const char *behind(const char *path, const char *folder, size_t size) {
     while (size > 1 && folder[size - 1] == '/') size--;
@@ -50,8 +45,8 @@ static const char *behind(const char *path, const char *folder, size_t size) {
 
 /* One folder of the setting for this project. *ret_fixed: of so many bytes the operator has given
  * the names himself, and may have given links; where {project} begins, anybody may have. */
-static bool expand(const char *folder, size_t size, const char *project, char ret[PATH_MAX],
-                   size_t *ret_fixed) {
+static bool expand_folder(const char *folder, size_t size, const char *project, char ret[PATH_MAX],
+                          size_t *ret_fixed) {
     const size_t mark = sizeof(CAIRN_SRV_FOLDERS_PROJECT) - 1;
     size_t used = 0;
     bool fixed = true;
@@ -87,7 +82,7 @@ static enum cairn_code find_root(const struct folders *allowed, const char *path
                           "/path: want the whole path on the server's machine, from / on");
     for (const char *at = allowed->folders; *at;) {
         size_t size = strcspn(at, ","), fixed = 0;
-        bool fits = size && expand(at, size, allowed->project, root, &fixed);
+        bool fits = size && expand_folder(at, size, allowed->project, root, &fixed);
         if (fits && behind(path, root, strlen(root))) {
             *ret_rest = behind(path, root, fixed);
             root[fixed] = '\0';
@@ -100,7 +95,7 @@ static enum cairn_code find_root(const struct folders *allowed, const char *path
 }
 
 /* What is not there, and what the server may not see, are the caller's mistakes. */
-static enum cairn_code refuse(const char *name, struct cairn_error *err) {
+static enum cairn_code say_refused(const char *name, struct cairn_error *err) {
     if (errno == ENOENT || errno == ENOTDIR)
         return cairn_fail(err, CAIRN_NOT_FOUND, "/path: there is no %s", name);
     if (errno == EACCES || errno == EPERM)
@@ -109,19 +104,19 @@ static enum cairn_code refuse(const char *name, struct cairn_error *err) {
 }
 
 /* A component is a folder, or the last one a file; a link is neither. */
-static enum cairn_code step(int at_fd, const char *name, bool last, bool make,
-                            struct cairn_srv_place *ret, struct cairn_error *err) {
+static enum cairn_code open_component(int at_fd, const char *name, bool last, bool make,
+                                      struct cairn_srv_place *ret, struct cairn_error *err) {
     struct stat status;
     if (!strcmp(name, ".."))
         return cairn_fail(err, CAIRN_INVALID, "/path: \"..\" is not followed");
-    if (make && mkdirat(at_fd, name, 0777) && errno != EEXIST) return refuse(name, err);
+    if (make && mkdirat(at_fd, name, 0777) && errno != EEXIST) return say_refused(name, err);
     int fd = openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
         ret->folder_fd = fd;
         return CAIRN_OK;
     }
     if (fstatat(at_fd, name, &status, AT_SYMLINK_NOFOLLOW))
-        return refuse(name, err);
+        return say_refused(name, err);
     if (S_ISLNK(status.st_mode))
         return cairn_fail(err, CAIRN_INVALID, "/path: %s is a link, and none is followed", name);
     if (S_ISDIR(status.st_mode))
@@ -152,7 +147,8 @@ static enum cairn_code open_place(const struct folders *allowed, const char *pat
     for (char *name; !code && (name = strsep(&left, "/"));) {
         if (!*name || !strcmp(name, ".")) continue;
         struct cairn_srv_place next = {.folder_fd = -1};
-        code = step(at.folder_fd, name, !left || !left[strspn(left, "/")], allowed->make, &next,
+        code = open_component(at.folder_fd, name, !left || !left[strspn(left, "/")], allowed->make,
+                              &next,
                     err);
         cairn_srv_place_release(&at);
         at = next;
@@ -203,8 +199,8 @@ static enum cairn_code check_no_link(const struct cairn_srv_place *place, struct
 /* ---- arguments ---- */
 
 /* Each argument is a word of its own, with its value behind '=': no value is taken for a flag. */
-static void add(json_t *arguments, const char *format, ...) CAIRN_PRINTF(2, 3);
-static void add(json_t *arguments, const char *format, ...) {
+static void add_argument(json_t *arguments, const char *format, ...) CAIRN_PRINTF(2, 3);
+static void add_argument(json_t *arguments, const char *format, ...) {
     va_list values;
     va_start(values, format);
     json_array_append_new(arguments, json_vsprintf(format, values));
@@ -223,9 +219,9 @@ static enum cairn_code check_word(const char *name, const char *given, const cha
 }
 
 /* The operation is begun, or the one that is alike is shown. */
-static enum cairn_code begin(struct cairn_srv_request *request,
-                             struct cairn_srv_operation_wish *wish, struct cairn_srv_reply *reply,
-                             struct cairn_error *err) {
+static enum cairn_code begin_operation(struct cairn_srv_request *request,
+                                       struct cairn_srv_operation_wish *wish,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
     char id[CAIRN_SRV_OPERATION_BYTES];
     bool made = false;
     wish->name = &request->params.run_name;
@@ -246,21 +242,21 @@ static json_t *import_arguments(const struct cairn_srv_request *request,
                                 const struct cairn_srv_place *place) {
     json_t *arguments = json_array();
     const struct cairn_run_name *name = &request->params.run_name;
-    add(arguments, "import");
-    add(arguments, "--no-links");
-    add(arguments, "--store=%s", cairn_store_url(request->server->store));
-    add(arguments, "--socket=/proc/self/no-uploader"); /* of another server, perhaps */
-    if (said->new_version) add(arguments, "--new-version");
-    if (said->latest) add(arguments, "--latest");
+    add_argument(arguments, "import");
+    add_argument(arguments, "--no-links");
+    add_argument(arguments, "--store=%s", cairn_store_url(request->server->store));
+    add_argument(arguments, "--socket=/proc/self/no-uploader"); /* of another server, perhaps */
+    if (said->new_version) add_argument(arguments, "--new-version");
+    if (said->latest) add_argument(arguments, "--latest");
     if (said->labels) {
         CAIRN_AUTO(buf) labels = {0};
         if (!cairn_json_dump(said->labels, &labels, NULL))
-            add(arguments, "--labels=%s", labels.data);
+            add_argument(arguments, "--labels=%s", labels.data);
     }
-    add(arguments, "--");
-    add(arguments, "%s", said->kind);
-    add(arguments, "./%s", place->name);
-    add(arguments, "%s/%s@%" PRIu64, name->project, name->run, said->step);
+    add_argument(arguments, "--");
+    add_argument(arguments, "%s", said->kind);
+    add_argument(arguments, "./%s", place->name);
+    add_argument(arguments, "%s/%s@%" PRIu64, name->project, name->run, said->step);
     return arguments;
 }
 
@@ -287,7 +283,7 @@ enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
     wish.arguments = arguments;
     wish.request = body;
     wish.path = said.path;
-    return begin(request, &wish, reply, err);
+    return begin_operation(request, &wish, reply, err);
 }
 
 /* ---- POST {C}/exports ---- */
@@ -297,7 +293,8 @@ struct version {
     struct cairn_version_id id;
 };
 
-static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code find_version(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
     struct version *found = argument;
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_srv_ref ref = {&found->request->params.run_name, found->request->params.ref,
@@ -314,21 +311,22 @@ static json_t *export_arguments(const struct version *version,
                                 const struct cairn_msg_export_begin *said) {
     json_t *arguments = json_array();
     const struct cairn_run_name *name = &version->request->params.run_name;
-    add(arguments, "export");
-    add(arguments, "--same"); /* it may have been whole when its server ended */
-    if (said->to) add(arguments, "--to=%s", said->to);
-    if (said->dtype) add(arguments, "--dtype=%s", said->dtype);
-    if (said->max_shard_bytes) add(arguments, "--max-shard-size=%" PRIu64, said->max_shard_bytes);
-    if (said->only) add(arguments, "--only=%s", said->only);
-    if (said->strip_prefix) add(arguments, "--strip-prefix=%s", said->strip_prefix);
-    if (said->rename) add(arguments, "--rename=%s", said->rename);
-    if (said->exclude_frozen) add(arguments, "--exclude-frozen");
-    if (said->copy_tied) add(arguments, "--copy-tied");
-    if (said->optimizer) add(arguments, "--optimizer");
-    if (said->workers) add(arguments, "--workers=%" PRIu64, said->workers);
-    add(arguments, "--");
-    add(arguments, "%s/%s@%s", name->project, name->run, version->id.text);
-    add(arguments, CAIRN_SRV_OPERATION_FOLDER);
+    add_argument(arguments, "export");
+    add_argument(arguments, "--same"); /* it may have been whole when its server ended */
+    if (said->to) add_argument(arguments, "--to=%s", said->to);
+    if (said->dtype) add_argument(arguments, "--dtype=%s", said->dtype);
+    if (said->max_shard_bytes) add_argument(arguments, "--max-shard-size=%" PRIu64,
+                                            said->max_shard_bytes);
+    if (said->only) add_argument(arguments, "--only=%s", said->only);
+    if (said->strip_prefix) add_argument(arguments, "--strip-prefix=%s", said->strip_prefix);
+    if (said->rename) add_argument(arguments, "--rename=%s", said->rename);
+    if (said->exclude_frozen) add_argument(arguments, "--exclude-frozen");
+    if (said->copy_tied) add_argument(arguments, "--copy-tied");
+    if (said->optimizer) add_argument(arguments, "--optimizer");
+    if (said->workers) add_argument(arguments, "--workers=%" PRIu64, said->workers);
+    add_argument(arguments, "--");
+    add_argument(arguments, "%s/%s@%s", name->project, name->run, version->id.text);
+    add_argument(arguments, CAIRN_SRV_OPERATION_FOLDER);
     return arguments;
 }
 
@@ -351,12 +349,12 @@ enum cairn_code cairn_srv_on_export_begin(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_msg_export_begin_read(body, "", &said, err));
     if (said.to) CAIRN_TRY(check_word("to", said.to, forms, CAIRN_COUNT(forms), err));
     if (said.dtype) CAIRN_TRY(check_word("dtype", said.dtype, dtypes, CAIRN_COUNT(dtypes), err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &version, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find_version, &version, err));
     CAIRN_TRY(open_place(&allowed, said.path, &wish.place, err));
     CAIRN_AUTO_JSON json_t *arguments = export_arguments(&version, &said);
     json_object_set_new(body, "version", json_string(version.id.text));
     wish.arguments = arguments;
     wish.request = body;
     wish.path = said.path;
-    return begin(request, &wish, reply, err);
+    return begin_operation(request, &wish, reply, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations: two pools whose tasks each run one command or one work of this process; the routes
- * /v1/operations, and the object that shows one. Promises in run.h. */
-#include "server/operations/run.h"
+ * /v1/operations, and the object that shows one. Promises in operations.h. */
+#include "server/operations/operations.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -25,6 +25,7 @@
 #include "server/guard/ticks.h"
 #include "server/http/pool.h"
 #include "server/http/waiters.h"
+#include "server/operations/above.h"
 
 #define LISTEN_MS 100
 #define WRITE_EVERY_MS 500
@@ -177,7 +178,7 @@ static void forget_task(struct task *task) {
 
 /* ---- its row ---- */
 
-static enum cairn_code start(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code start_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct task *task = argument;
     CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
     return cairn_srv_operation_start(tx, task->id, &task->started, err);
@@ -189,7 +190,8 @@ static enum cairn_code move_on(struct cairn_srv_tx *tx, void *argument, struct c
     return cairn_srv_operation_move_on(tx, task->id, task->done, task->total, err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_cancel(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct task *task = argument;
     CAIRN_AUTO(srv_operation) operation = {0};
     CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
@@ -284,6 +286,18 @@ static void note_late(const struct task *task, const struct cairn_error *why) {
     cairn_log(DEBUG, "operation.late", "operation=%s cause=\"%s\"", task->id, why->message);
 }
 
+/* why: of an end that is not DONE. */
+static void finish(struct task *task, const struct cairn_error *why) {
+    CAIRN_AUTO(buf) problem = {0};
+    struct cairn_error late = {0};
+    if (task->end.state != CAIRN_SRV_OPERATION_DONE) say_failure(task, why, &problem);
+    task->end.problem = problem.size ? problem.data : NULL;
+    if (task->told && cairn_srv_catalog_write(task->server->catalog, move_on, task, &late))
+        note_late(task, &late);
+    end_row(task);
+    task->end.result = task->end.problem = NULL;
+}
+
 /* ---- one command ---- */
 
 /* False: another server has taken it, or it was to end. */
@@ -295,7 +309,7 @@ static bool write_row(struct task *task, uint64_t *written_done) {
         code = cairn_srv_catalog_write(server->catalog, move_on, task, &why);
         if (!code) *written_done = task->done + task->total;
     }
-    if (!code) code = cairn_srv_catalog_read(server->catalog, look, task, &why);
+    if (!code) code = cairn_srv_catalog_read(server->catalog, read_cancel, task, &why);
     if (code) note_late(task, &why);
     return !task->cancel;
 }
@@ -326,9 +340,9 @@ static bool follow(struct task *task, struct cairn_srv_child *child) {
     return asked;
 }
 
-/* What became of it, from how the command ended. */
-static void judge(struct task *task, const struct cairn_srv_child *child, bool asked,
-                  struct cairn_buf *result, struct cairn_buf *problem) {
+/* What became of it, from how the command ended; *ret_why where that is not DONE. */
+static void judge_command(struct task *task, const struct cairn_srv_child *child, bool asked,
+                          struct cairn_buf *result, struct cairn_error *ret_why) {
     struct cairn_error why = task->failure;
     bool well = WIFEXITED(child->status) && !WEXITSTATUS(child->status);
     task->end.state = CAIRN_SRV_OPERATION_FAILED;
@@ -355,14 +369,12 @@ static void judge(struct task *task, const struct cairn_srv_child *child, bool a
         (void)cairn_fail(&why, CAIRN_INTERNAL, "the command ended with status %d and no reason",
                          WEXITSTATUS(child->status));
     }
-    say_failure(task, &why, problem);
-    task->end.problem = problem->size ? problem->data : NULL;
+    *ret_why = why;
 }
 
 static void run_command(struct task *task) {
     struct cairn_srv *server = task->server;
     CAIRN_AUTO(buf) result = {0};
-    CAIRN_AUTO(buf) problem = {0};
     struct cairn_srv_child child = {.output_fd = -1, .error_fd = -1};
     struct cairn_error why = {0};
     char token[CAIRN_TOKEN_TEXT_BYTES] = "", id[CAIRN_TOKEN_ID_BYTES] = "";
@@ -376,18 +388,9 @@ static void run_command(struct task *task) {
     cairn_wipe(token, sizeof token);
     if (!code) asked = follow(task, &child);
     if (id[0]) cairn_srv_access_return(server->access, id);
-    if (code) {
-        task->end.state = CAIRN_SRV_OPERATION_FAILED;
-        say_failure(task, &why, &problem);
-        task->end.problem = problem.size ? problem.data : NULL;
-    } else {
-        judge(task, &child, asked, &result, &problem);
-        struct cairn_error late = {0};
-        if (task->told && cairn_srv_catalog_write(server->catalog, move_on, task, &late))
-            note_late(task, &late);
-    }
-    end_row(task);
-    task->end.result = task->end.problem = NULL;
+    task->end.state = CAIRN_SRV_OPERATION_FAILED;
+    if (!code) judge_command(task, &child, asked, &result, &why);
+    finish(task, &why);
     cairn_srv_child_release(&child);
 }
 
@@ -420,7 +423,6 @@ bool cairn_srv_operation_cancelled(const void *owner) {
 
 static void run_work(struct task *task, struct cairn_store_worker *worker) {
     CAIRN_AUTO(buf) result = {0};
-    CAIRN_AUTO(buf) problem = {0};
     CAIRN_AUTO_JSON json_t *done = NULL;
     struct cairn_error why = {0};
     struct telling telling = {.task = task};
@@ -442,14 +444,8 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
             (void)cairn_fail(&why, CAIRN_INTERRUPTED,
                              "the server was stopped: the next one goes on with a copy that is "
                              "wanted; ask for anything else again");
-        say_failure(task, &why, &problem);
-        task->end.problem = problem.size ? problem.data : NULL;
     }
-    struct cairn_error late = {0};
-    if (task->told && cairn_srv_catalog_write(task->server->catalog, move_on, task, &late))
-        note_late(task, &late);
-    end_row(task);
-    task->end.result = task->end.problem = NULL;
+    finish(task, &why);
 }
 
 static void drop_task(struct task *task) {
@@ -468,7 +464,7 @@ static void run_task(struct task *task, struct cairn_store_worker *worker) {
         drop_task(task);
         return;
     }
-    enum cairn_code code = cairn_srv_catalog_write(server->catalog, start, task, &why);
+    enum cairn_code code = cairn_srv_catalog_write(server->catalog, start_row, task, &why);
     if (code)
         cairn_log(WARN, "operation.not_started", "operation=%s cause=\"%s\"", task->id,
                   why.message);
@@ -510,7 +506,8 @@ struct beginning {
     bool made;
 };
 
-static enum cairn_code begin(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code put_operation(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct beginning *beginning = argument;
     struct task *task = beginning->task;
     (void)cairn_text_copy(beginning->row.id, sizeof(beginning->row.id), task->id);
@@ -581,7 +578,7 @@ enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
     }
     code = fill_row(task, wish, &beginning.row, err);
     CAIRN_CRASHPOINT("server.operation.before_begin");
-    if (!code) code = cairn_srv_catalog_write(server->catalog, begin, &beginning, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, put_operation, &beginning, err);
     if (!code) (void)cairn_text_copy(ret_id, CAIRN_SRV_OPERATION_BYTES, beginning.row.id);
     *ret_made = beginning.made;
     cairn_srv_operation_release(&beginning.row);
@@ -627,7 +624,7 @@ static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_lease_drop_in(tx, &left->lease, err);
 }
 
-static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code trim_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct cairn_srv *server = argument;
     uint64_t tick = cairn_srv_tick(tx), age_ms = server->settings->operations_age_ms;
     return cairn_srv_operations_trim(tx, tick > age_ms ? tick - age_ms : 0,
@@ -652,7 +649,7 @@ enum cairn_code cairn_srv_operations_look(struct cairn_srv *server, struct cairn
     }
     free(left.ids);
     if (code) return code;
-    return cairn_srv_catalog_write(server->catalog, trim, server, err);
+    return cairn_srv_catalog_write(server->catalog, trim_rows, server, err);
 }
 
 /* ---- start and stop ---- */
@@ -782,8 +779,8 @@ struct call {
 };
 
 /* What is outside of his projects is as if it were not there (P16). */
-static enum cairn_code get(struct cairn_srv_tx *tx, struct call *call, enum cairn_scope scope,
-                           struct cairn_error *err) {
+static enum cairn_code get_operation(struct cairn_srv_tx *tx, struct call *call,
+                                     enum cairn_scope scope, struct cairn_error *err) {
     const char *id = call->request->params.node;
     CAIRN_TRY(cairn_srv_operation_get(tx, id, &call->operation, err));
     if (cairn_srv_caller_may(&call->request->caller, scope, call->operation.name.project))
@@ -796,7 +793,7 @@ static enum cairn_code get(struct cairn_srv_tx *tx, struct call *call, enum cair
 static enum cairn_code look_readable(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct call *call = argument;
-    return get(tx, call, CAIRN_SCOPE_READ, err);
+    return get_operation(tx, call, CAIRN_SCOPE_READ, err);
 }
 
 static enum cairn_code serve_get(struct call *call, struct cairn_srv_reply *reply,
@@ -826,14 +823,15 @@ enum cairn_code cairn_srv_on_operation_get(struct cairn_srv_request *request,
 /* ---- DELETE /v1/operations/{operation} ---- */
 
 /* One that waits ends here; of one that runs its server is told by the row. */
-static enum cairn_code cancel(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code cancel_operation(struct cairn_srv_tx *tx, void *argument,
+                                        struct cairn_error *err) {
     struct call *call = argument;
     const char *id = call->request->params.node;
     const struct cairn_srv_operation_end end = {
         .state = CAIRN_SRV_OPERATION_CANCELLED,
         .problem = "{\"code\":\"cancelled\",\"message\":\"it was cancelled before it began\"}",
         .wall_ms = cairn_srv_wall_ms(call->request->server)};
-    CAIRN_TRY(get(tx, call, CAIRN_SCOPE_WRITE, err));
+    CAIRN_TRY(get_operation(tx, call, CAIRN_SCOPE_WRITE, err));
     if (call->operation.state == CAIRN_SRV_OPERATION_QUEUED) {
         CAIRN_TRY(cairn_srv_ticks_advance(tx, call->request->server, err));
         CAIRN_TRY(cairn_srv_operation_end(tx, id, &end, err));
@@ -841,14 +839,15 @@ static enum cairn_code cancel(struct cairn_srv_tx *tx, void *argument, struct ca
     }
     if (call->operation.state == CAIRN_SRV_OPERATION_RUNNING)
         CAIRN_TRY(cairn_srv_operation_cancel(tx, id, err));
-    return get(tx, call, CAIRN_SCOPE_WRITE, err);
+    return get_operation(tx, call, CAIRN_SCOPE_WRITE, err);
 }
 
 enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
                                               struct cairn_srv_reply *reply,
                                               struct cairn_error *err) {
     struct call call = {.request = request};
-    enum cairn_code code = cairn_srv_catalog_write(request->server->catalog, cancel, &call, err);
+    enum cairn_code code = cairn_srv_catalog_write(request->server->catalog, cancel_operation,
+                                                   &call, err);
     if (!code) {
         cairn_log(INFO, "operation.cancel", "operation=%s", call.operation.id);
         cairn_srv_waiters_wake(request->server->waiters, call.operation.id);
@@ -873,7 +872,7 @@ static enum cairn_code add_row(const struct cairn_srv_operation *operation, void
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }
 
-static enum cairn_code list(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code list_page(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct call *call = argument;
     json_array_clear(call->items);
     call->looked = 0;
@@ -888,7 +887,7 @@ enum cairn_code cairn_srv_on_operation_list(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, call.before, sizeof(call.before), err));
     call.items = json_array();
-    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list, &call, err);
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_page, &call, err);
     if (code) json_decref(call.items);
     if (code) return code;
     if (call.looked == call.limit) call.next = cairn_srv_cursor_write(request->server, call.last);

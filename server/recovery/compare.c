@@ -371,7 +371,7 @@ static enum cairn_code look_at_known(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_versions_trash_changes(tx, &name, &known->trash_changes, err);
 }
 
-static enum cairn_code list(struct comparison *at, struct cairn_error *err) {
+static enum cairn_code list_run(struct comparison *at, struct cairn_error *err) {
     struct cairn_srv_run_objects *objects = &at->objects;
     struct known known = {.run.name = objects->name};
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_at_known, &known, err));
@@ -389,8 +389,8 @@ static enum cairn_code list(struct comparison *at, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
-    CAIRN_TRY(list(at, err));
+static enum cairn_code compare_run(struct comparison *at, struct cairn_error *err) {
+    CAIRN_TRY(list_run(at, err));
     CAIRN_TRY(look_at_attempts(at, err));
     at->unknown = calloc(at->objects.version_count + 1, sizeof(*at->unknown));
     if (!at->unknown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare a run");
@@ -413,7 +413,7 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
 
 /* ---- whose turn it is ---- */
 
-static bool begin(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
+static bool begin_run(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
     CAIRN_HOLD(&compared->lock);
     *ret_busy = false;
     if (is_known(compared, key)) return false;
@@ -425,7 +425,7 @@ static bool begin(struct cairn_srv_compared *compared, uint64_t key, bool *ret_b
     return true;
 }
 
-static void end(struct cairn_srv_compared *compared, uint64_t key, bool keep) {
+static void end_run(struct cairn_srv_compared *compared, uint64_t key, bool keep) {
     CAIRN_HOLD(&compared->lock);
     for (size_t i = 0; i < compared->locked.busy_count; i++) {
         if (compared->locked.busy[i] != key) continue;
@@ -440,11 +440,11 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
                                   struct cairn_error *err) {
     uint64_t key = key_of(name);
     *ret_busy = false;
-    if (!CAIRN_RULE(Q35) || !begin(server->compared, key, ret_busy)) return CAIRN_OK;
+    if (!CAIRN_RULE(Q35) || !begin_run(server->compared, key, ret_busy)) return CAIRN_OK;
     struct comparison at = {.server = server, .worker = worker, .objects.name = *name};
-    enum cairn_code code = compare(&at, err);
+    enum cairn_code code = compare_run(&at, err);
     /* A run that is frozen now has a row, which says so from here on. */
-    end(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
+    end_run(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
     cairn_srv_run_objects_release(&at.objects);
     free(at.unknown);
     cairn_srv_waiters_wake_run(server->waiters, name);

@@ -35,7 +35,7 @@
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/db/notify.h"
 #include "server/db/values.h"
 #include "server/guard/identity.h"
@@ -186,8 +186,8 @@ static enum cairn_srv_copy_seen by_listing(const struct cairn_srv_run_store *sto
                : CAIRN_SRV_SEEN_NOTHING;
 }
 
-static void tell(const struct cairn_srv_mend *mend, size_t index,
-                 const struct cairn_srv_mend_version *one, const struct cairn_error *why) {
+static void tell_wrong(const struct cairn_srv_mend *mend, size_t index,
+                       const struct cairn_srv_mend_version *one, const struct cairn_error *why) {
     struct cairn_key key;
     cairn_key_committed(&one->place, &key);
     if (mend->tell)
@@ -222,7 +222,7 @@ static enum cairn_code read_copy(const struct cairn_srv_mend *mend,
                                                  : CAIRN_SRV_SEEN_REMAINS;
     one->damaged |= code == CAIRN_CORRUPT;
     one->newer |= newer;
-    if (wrong) tell(mend, index, one, &why);
+    if (wrong) tell_wrong(mend, index, one, &why);
     if (code && (wrong || !one->cause[0]))
         (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
     if (!code || wrong || code == CAIRN_NOT_FOUND) return CAIRN_OK;
@@ -269,8 +269,8 @@ struct rows {
     struct cairn_srv_copy_hold hold;
 };
 
-static enum cairn_code put(struct cairn_srv_tx *tx, const struct rows *rows,
-                           struct cairn_error *err) {
+static enum cairn_code put_rows(struct cairn_srv_tx *tx, const struct rows *rows,
+                                struct cairn_error *err) {
     const struct cairn_srv_mend *mend = rows->mend;
     const char *id = rows->one->place.id.text;
     for (size_t i = 0; i < mend->stores.count; i++) {
@@ -291,12 +291,12 @@ static enum cairn_code put_copies(struct cairn_srv_tx *tx, const struct cairn_sr
     struct cairn_srv_mend_version copy = *one;
     struct rows rows = {.mend = mend, .one = &copy};
     CAIRN_ASSERT(one->verified); /* it lies whole somewhere */
-    return put(tx, &rows, err);
+    return put_rows(tx, &rows, err);
 }
 
 /* ---- copies of a version that is known ---- */
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct rows *rows = argument;
     cairn_srv_version_release(&rows->version);
     CAIRN_TRY(cairn_srv_version_get(tx, rows->one->place.id.text, &rows->version, err));
@@ -304,7 +304,8 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 }
 
 /* Whose record is there is asked no more where the row says whole. *ret: something differs. */
-static enum cairn_code compare(struct rows *rows, bool verify, bool *ret, struct cairn_error *err) {
+static enum cairn_code compare_rows(struct rows *rows, bool verify, bool *ret,
+                                    struct cairn_error *err) {
     const struct cairn_srv_mend *mend = rows->mend;
     struct cairn_srv_mend_version *one = rows->one;
     const struct cairn_srv_version *version = &rows->version;
@@ -328,21 +329,21 @@ static enum cairn_code compare(struct rows *rows, bool verify, bool *ret, struct
 static enum cairn_code put_right(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct rows *rows = argument;
     CAIRN_TRY(cairn_srv_lease_check(tx, &rows->hold.lease, err));
-    CAIRN_TRY(look(tx, rows, err));
-    return rows->version.state == CAIRN_STATE_COMMITTED ? put(tx, rows, err) : CAIRN_OK;
+    CAIRN_TRY(read_rows(tx, rows, err));
+    return rows->version.state == CAIRN_STATE_COMMITTED ? put_rows(tx, rows, err) : CAIRN_OK;
 }
 
-static enum cairn_code settle(struct rows *rows, struct cairn_error *err) {
+static enum cairn_code settle_rows(struct rows *rows, struct cairn_error *err) {
     struct cairn_srv *server = rows->mend->server;
     bool differs = false;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, rows, err));
-    CAIRN_TRY(compare(rows, true, &differs, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_rows, rows, err));
+    CAIRN_TRY(compare_rows(rows, true, &differs, err));
     return differs ? cairn_srv_catalog_write(server->catalog, put_right, rows, err) : CAIRN_OK;
 }
 
 static enum cairn_code look_and_compare(struct rows *rows, bool *ret, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_catalog_read(rows->mend->server->catalog, look, rows, err));
-    return compare(rows, false, ret, err);
+    CAIRN_TRY(cairn_srv_catalog_read(rows->mend->server->catalog, read_rows, rows, err));
+    return compare_rows(rows, false, ret, err);
 }
 
 enum cairn_code cairn_srv_mend_copies_differ(const struct cairn_srv_mend *mend,
@@ -363,7 +364,7 @@ static enum cairn_code settle_copies(const struct cairn_srv_mend *mend,
     enum cairn_code code = look_and_compare(&rows, &differs, err);
     if (!code && differs) {
         code = cairn_srv_copy_hold_take(&rows.hold, mend->server, one->place.id.text, err);
-        if (!code) code = settle(&rows, err);
+        if (!code) code = settle_rows(&rows, err);
         cairn_srv_copy_hold_end(&rows.hold);
     }
     cairn_manifest_release(&one->manifest);

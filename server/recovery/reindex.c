@@ -130,8 +130,8 @@ static void print_line(const json_t *line) {
 }
 
 /* An object that is damaged, of a newer release (CAIRN_UNSUPPORTED), or could not be read. */
-static void tell(struct reindex *reindex, const char *what, enum cairn_code code,
-                 const char *cause) {
+static void tell_problem(struct reindex *reindex, const char *what, enum cairn_code code,
+                         const char *cause) {
     bool damaged = code == CAIRN_CORRUPT, newer = code == CAIRN_UNSUPPORTED;
     const char *kind = damaged ? "damaged" : newer ? "newer" : "unread";
     reindex->done.damaged += damaged;
@@ -175,7 +175,7 @@ static enum cairn_code add_run(struct cairn_srv_run_names *names, const struct c
     return CAIRN_OK;
 }
 
-static void sort(struct cairn_srv_run_names *names) {
+static void sort_names(struct cairn_srv_run_names *names) {
     size_t kept = 0;
     if (names->count) qsort(names->names, names->count, sizeof(*names->names), by_name);
     for (size_t i = 0; i < names->count; i++)
@@ -209,7 +209,7 @@ static enum cairn_code list_runs(struct reindex *reindex, const struct cairn_srv
     for (size_t i = 0; i < stores->count; i++) {
         enum cairn_code code = list_one(reindex, stores->stores[i].worker, ret, err);
         if (code) return cairn_srv_run_store_within(stores, i, code, err);
-        sort(ret);
+        sort_names(ret);
     }
     return CAIRN_OK;
 }
@@ -233,7 +233,7 @@ static void tell_wrong(void *owner, const char *store, const char *key, enum cai
     char text[CAIRN_KEY_BYTES_MAX + CAIRN_SRV_TIER_NAME_BYTES + 4];
     bool several = reindex->done.store_count > 1;
     snprintf(text, sizeof(text), "%s%s%s", several ? store : "", several ? ": " : "", key);
-    tell(reindex, text, code, cause);
+    tell_problem(reindex, text, code, cause);
 }
 
 static void count_copies(struct reindex *reindex, const struct cairn_srv_mend_version *one,
@@ -283,7 +283,8 @@ static enum cairn_code take_attempts(struct reindex *reindex, struct cairn_srv_m
         struct cairn_key key;
         cairn_key_attempt(&mend->objects.name, mend->attempts[i].number, &key);
         if (!mend->attempts[i].readable)
-            tell(reindex, key.text, mend->attempts[i].newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT,
+            tell_problem(reindex, key.text,
+                         mend->attempts[i].newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT,
                  mend->attempts[i].cause);
     }
     reindex->done.attempts += mend->attempt_count;
@@ -325,7 +326,7 @@ static enum cairn_code take_runs(struct reindex *reindex, struct cairn_store_wor
         CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
         snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
         bool of_document = code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED;
-        tell(reindex, text, of_document ? CAIRN_STORE : code, why.message);
+        tell_problem(reindex, text, of_document ? CAIRN_STORE : code, why.message);
         if (in_a_row < UNREAD_IN_A_ROW_MAX) continue;
         return cairn_fail(err, code, "%u runs one after the other could not be read, the last: %s",
                           in_a_row, why.message);
@@ -344,7 +345,7 @@ static enum cairn_code take_said(struct reindex *reindex, struct cairn_store_wor
                                                         &reindex->done.said, &why);
         if (!code) return CAIRN_OK;
         CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
-        tell(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
+        tell_problem(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
         if (code != CAIRN_CORRUPT) return CAIRN_OK;
     }
     return CAIRN_OK;
@@ -618,12 +619,13 @@ static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct 
     return CAIRN_OK;
 }
 
-static enum cairn_code end(struct cairn_srv *server, struct counts *done, struct cairn_error *err) {
+static enum cairn_code end_reindex(struct cairn_srv *server, struct counts *done,
+                                   struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_read, done, err));
     return cairn_srv_copy_end_reindex(server->catalog, err);
 }
 
-static enum cairn_code judge(const struct reindex *reindex, struct cairn_error *err) {
+static enum cairn_code judge_end(const struct reindex *reindex, struct cairn_error *err) {
     const struct counts *done = &reindex->done;
     bool dry = reindex->asked->dry;
     if (done->unread)
@@ -659,9 +661,9 @@ enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *aske
     if (!code) code = reindex_all(&reindex, worker, err);
     cairn_store_worker_free(worker);
     if (!code && !asked->dry && !reindex.done.unread)
-        code = end(server, &reindex.done, err);
+        code = end_reindex(server, &reindex.done, err);
     CAIRN_TRY(code);
     CAIRN_TRY(asked->json ? print_json(server, where, &reindex, err)
                           : print_text(server, where, &reindex, err));
-    return judge(&reindex, err);
+    return judge_end(&reindex, err);
 }

@@ -128,7 +128,8 @@ struct policy_call {
     enum cairn_srv_scope scope;
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_policy(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct policy_call *call = argument;
     const struct cairn_run_name *name = &call->request->params.run_name;
     if (name->run[0]) { /* the others may have a policy before their first run */
@@ -140,13 +141,13 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_policy_get(tx, name, &call->holds, &call->scope, err);
 }
 
-static enum cairn_code serve(struct policy_call *call, struct cairn_srv_reply *reply,
-                             struct cairn_error *err) {
+static enum cairn_code serve_policy(struct policy_call *call, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
     struct cairn_srv *server = call->request->server;
     const struct cairn_run_name *name = &call->request->params.run_name;
     CAIRN_TRY(cairn_srv_thawed(server, err));
-    CAIRN_TRY(call->change ? cairn_srv_catalog_write(server->catalog, look, call, err)
-                           : cairn_srv_catalog_read(server->catalog, look, call, err));
+    CAIRN_TRY(call->change ? cairn_srv_catalog_write(server->catalog, read_policy, call, err)
+                           : cairn_srv_catalog_read(server->catalog, read_policy, call, err));
     if (call->change)
         cairn_log(INFO, "retention.policy", "project=\"%s\" run=\"%s\" set=%d", name->project,
                   name->run, call->policy != NULL);
@@ -158,7 +159,7 @@ static enum cairn_code serve(struct policy_call *call, struct cairn_srv_reply *r
 static enum cairn_code get(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                            struct cairn_error *err) {
     struct policy_call call = {.request = request};
-    return serve(&call, reply, err);
+    return serve_policy(&call, reply, err);
 }
 
 static enum cairn_code put(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
@@ -168,13 +169,13 @@ static enum cairn_code put(struct cairn_srv_request *request, struct cairn_srv_r
     CAIRN_TRY(cairn_srv_body(request, 1000, &body, err));
     CAIRN_TRY(cairn_policy_read(body, "", &policy, err));
     struct policy_call call = {.request = request, .policy = &policy, .change = true};
-    return serve(&call, reply, err);
+    return serve_policy(&call, reply, err);
 }
 
 static enum cairn_code drop(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                             struct cairn_error *err) {
     struct policy_call call = {.request = request, .change = true};
-    return serve(&call, reply, err);
+    return serve_policy(&call, reply, err);
 }
 
 #define HANDLER(name, what)                                                                        \
@@ -255,8 +256,8 @@ static enum cairn_code make_plan(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-static enum cairn_code start(struct plan_call *call, const json_t *policy, bool allow_empty,
-                             struct cairn_error *err) {
+static enum cairn_code read_question(struct plan_call *call, const json_t *policy, bool allow_empty,
+                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(call->request->server, err));
     if (policy) CAIRN_TRY(cairn_policy_read(policy, "/policy", &call->policy, err));
     call->query =
@@ -276,7 +277,7 @@ static enum cairn_code preview(struct plan_call *call, struct cairn_srv_reply *r
     call->saves = said.assume;
     if (json_array_size(said.assume) > ASSUMED_MAX)
         return cairn_fail(err, CAIRN_INVALID, "/assume: more than %d saves", ASSUMED_MAX);
-    CAIRN_TRY(start(call, said.policy, said.allow_empty, err));
+    CAIRN_TRY(read_question(call, said.policy, said.allow_empty, err));
     bool assumed = json_array_size(said.assume) > 0;
     return reply_plan(reply, call->request->server, &call->retain, assumed, err);
 }
@@ -298,7 +299,7 @@ static enum cairn_code apply(struct plan_call *call, struct cairn_srv_reply *rep
     struct cairn_srv_retain_done done = {0};
     CAIRN_TRY(cairn_srv_body(call->request, 1000, &body, err));
     CAIRN_TRY(cairn_msg_retention_apply_read(body, "", &said, err));
-    CAIRN_TRY(start(call, said.policy, said.allow_empty, err));
+    CAIRN_TRY(read_question(call, said.policy, said.allow_empty, err));
     if (strcmp(said.plan_etag, call->retain.tag) != 0)
         return cairn_fail(err, CAIRN_PRECONDITION,
                           "the plan is another by now: look at a new preview before applying it");

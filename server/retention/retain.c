@@ -124,7 +124,8 @@ static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv
 }
 
 /* retain.h#2 */
-static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code judge_removal(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct removal *removal = argument;
     struct cairn_srv_version *version = &removal->version;
     bool needed = false, newest = false, aliased = false, leased = false;
@@ -145,7 +146,7 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cai
 
 static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removal *removal = argument;
-    CAIRN_TRY(judge(tx, removal, err));
+    CAIRN_TRY(judge_removal(tx, removal, err));
     if (!removal->may) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_ticks_advance(tx, removal->server, err)); /* P8: the grace */
     return cairn_srv_version_trash(tx, &removal->version, removal->reason, err);
@@ -155,7 +156,7 @@ static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct 
 static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   struct removal *removal, struct cairn_error *err) {
     struct cairn_error unused = {0};
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge, removal, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge_removal, removal, err));
     if (!removal->may) return CAIRN_OK;
     enum cairn_code code = cairn_srv_mark_trashed(worker, &removal->version, true, err);
     if (!code) code = cairn_srv_catalog_write(server->catalog, put_away, removal, err);
@@ -308,8 +309,8 @@ struct look {
     struct cairn_error *err;
 };
 
-static struct cairn_plan_query query_of(const struct look *look,
-                                        const struct cairn_plan_item *items, size_t count) {
+static struct cairn_plan_query plan_query_of(const struct look *look,
+                                             const struct cairn_plan_item *items, size_t count) {
     return (struct cairn_plan_query){.policy = &look->policy,
                                      .items = items,
                                      .count = count,
@@ -346,7 +347,7 @@ static enum cairn_code plan_next(const struct look *look, struct cairn_srv_retai
     if (!*ret_made) return CAIRN_OK;
     CAIRN_AUTO_HEAP bool *goes = calloc(after->count + 1, sizeof(*goes));
     if (!goes) return cairn_fail(look->err, CAIRN_NO_MEMORY, "no memory for a retention plan");
-    struct cairn_plan_query query = query_of(look, after->items, after->count);
+    struct cairn_plan_query query = plan_query_of(look, after->items, after->count);
     CAIRN_TRY(cairn_plan_base_next(&base->plan, &query, goes, ret_made, look->err));
     if (!*ret_made) return CAIRN_OK;
     for (size_t i = 0; i < base->plan.waiting_count; i++)
@@ -371,7 +372,7 @@ static size_t base_count(const struct cairn_srv_candidates *candidates) {
 static enum cairn_code make_base(const struct look *look,
                                  const struct cairn_srv_candidates *candidates, size_t count,
                                  struct cairn_srv_retained_base **ret) {
-    struct cairn_plan_query query = query_of(look, candidates->items, count);
+    struct cairn_plan_query query = plan_query_of(look, candidates->items, count);
     CAIRN_AUTO(plan_retention) plan = {0};
     CAIRN_TRY(cairn_plan_retention(&query, &plan, look->err));
     CAIRN_AUTO(plan_base) made_base = {0};
@@ -399,7 +400,7 @@ static enum cairn_code make_base(const struct look *look,
 
 static enum cairn_code plan_whole(const struct look *look,
                                   const struct cairn_srv_candidates *candidates) {
-    struct cairn_plan_query query = query_of(look, candidates->items, candidates->count);
+    struct cairn_plan_query query = plan_query_of(look, candidates->items, candidates->count);
     CAIRN_AUTO(plan_retention) plan = {0};
     CAIRN_TRY(cairn_plan_retention(&query, &plan, look->err));
     for (size_t i = 0; i < candidates->count; i++)

@@ -130,7 +130,7 @@ static enum cairn_code met_look(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_met_look(tx, argument, err);
 }
 
-static struct orphan *find(const struct orphans *orphans, const char *id) {
+static struct orphan *find_orphan(const struct orphans *orphans, const char *id) {
     for (size_t i = 0; i < orphans->count; i++)
         if (!strcmp(orphans->items[i].met.id.text, id)) return &orphans->items[i];
     return NULL;
@@ -141,7 +141,7 @@ static enum cairn_code turn_to(struct cairn_srv_orphans *orphans, const struct c
                                struct cairn_error *err) {
     struct cairn_srv_met met = *place;
     orphans->last = met.id;
-    orphans->current = find(&orphans->now, met.id.text);
+    orphans->current = find_orphan(&orphans->now, met.id.text);
     if (orphans->current || orphans->now.count == KEPT_MAX) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_read(orphans->server->catalog, met_look, &met, err));
     if (met.known && !met.gone) return CAIRN_OK;
@@ -150,8 +150,8 @@ static enum cairn_code turn_to(struct cairn_srv_orphans *orphans, const struct c
     return CAIRN_OK;
 }
 
-static enum cairn_code take(struct cairn_srv_orphans *orphans,
-                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+static enum cairn_code take_entry(struct cairn_srv_orphans *orphans,
+                                  const struct cairn_store_entry *entry, struct cairn_error *err) {
     struct cairn_key_parts parts;
     struct cairn_srv_met met = {0};
     const char *rest = NULL;
@@ -178,7 +178,7 @@ static enum cairn_code take(struct cairn_srv_orphans *orphans,
 
 /* ---- one look ---- */
 
-static enum cairn_code begin(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
+static enum cairn_code begin_look(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
     struct orphans *const both[] = {&orphans->before, &orphans->now};
     for (size_t i = 0; i < CAIRN_COUNT(both); i++) {
         if (!both[i]->items) both[i]->items = calloc(KEPT_MAX, sizeof(*both[i]->items));
@@ -201,7 +201,8 @@ static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
                                        .page = orphans->page,
                                        .listing = &listing};
     CAIRN_TRY(cairn_store_perform(worker, &list, err));
-    for (size_t i = 0; i < listing.count; i++) CAIRN_TRY(take(orphans, &listing.entries[i], err));
+    for (size_t i = 0; i < listing.count; i++) CAIRN_TRY(take_entry(orphans, &listing.entries[i],
+                                                                    err));
     free(orphans->page);
     orphans->page = CAIRN_TAKE(listing.next_page);
     return CAIRN_OK;
@@ -209,8 +210,8 @@ static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
 
 /* What is due was the same at a look an hour ago or more: a clock of the store that jumps ages
  * nothing that is being written. */
-static enum verdict judge(const struct cairn_srv_orphans *orphans, struct orphan *orphan) {
-    const struct orphan *before = find(&orphans->before, orphan->met.id.text);
+static enum verdict judge_orphan(const struct cairn_srv_orphans *orphans, struct orphan *orphan) {
+    const struct orphan *before = find_orphan(&orphans->before, orphan->met.id.text);
     uint64_t now_ms = cairn_srv_mono_ms(orphans->server);
     bool same = before && before->newest_ms == orphan->newest_ms &&
                 before->objects == orphan->objects && before->uploads == orphan->uploads;
@@ -258,7 +259,7 @@ static enum cairn_code end_look(struct cairn_srv_orphans *orphans, size_t *ret_d
     CAIRN_AUTO_JSON json_t *items = json_array();
     for (size_t i = 0; i < orphans->now.count; i++) {
         struct orphan *orphan = &orphans->now.items[i];
-        orphan->verdict = judge(orphans, orphan);
+        orphan->verdict = judge_orphan(orphans, orphan);
         *ret_due += orphan->verdict == VERDICT_DUE;
         bytes += orphan->bytes;
         if (json_array_append_new(items, row_of(orphan)))
@@ -284,10 +285,11 @@ static bool is_due(struct cairn_srv_orphans *orphans) {
     return orphans->locked.status.looking;
 }
 
-static enum cairn_code go_on(struct cairn_srv_orphans *orphans, struct cairn_store_worker *worker,
-                             size_t *ret_due, struct cairn_error *err) {
+static enum cairn_code read_pages(struct cairn_srv_orphans *orphans,
+                                  struct cairn_store_worker *worker, size_t *ret_due,
+                                  struct cairn_error *err) {
     bool lists_uploads = cairn_store_profile(orphans->server->store)->lists_uploads;
-    if (orphans->phase == PHASE_IDLE) CAIRN_TRY(begin(orphans, err));
+    if (orphans->phase == PHASE_IDLE) CAIRN_TRY(begin_look(orphans, err));
     for (int i = 0; i < PAGES_A_ROUND && orphans->phase != PHASE_IDLE; i++) {
         CAIRN_TRY(look_at_page(orphans, worker, err));
         if (orphans->page) continue;
@@ -309,7 +311,7 @@ enum cairn_code cairn_srv_orphans_look(struct cairn_srv_orphans *orphans,
     struct cairn_error why = {0};
     *ret_due = 0;
     if (orphans->phase == PHASE_IDLE && !is_due(orphans)) return CAIRN_OK;
-    enum cairn_code code = go_on(orphans, worker, ret_due, &why);
+    enum cairn_code code = read_pages(orphans, worker, ret_due, &why);
     {
         CAIRN_HOLD(&orphans->lock);
         orphans->locked.status.looking = !code && orphans->phase != PHASE_IDLE;
@@ -404,27 +406,11 @@ static enum cairn_code orphans_of(struct cairn_srv *server, struct cairn_srv_orp
     return cairn_fail(err, CAIRN_UNAVAILABLE, "the server is starting");
 }
 
-/* What the last look found, from this place on; NULL: no memory. */
-static json_t *found_page(struct cairn_srv_orphans *orphans, uint64_t from, uint64_t limit,
-                          bool *ret_more) {
-    CAIRN_HOLD(&orphans->lock);
-    return cairn_json_page(orphans->locked.items, from, limit, ret_more);
-}
-
 enum cairn_code cairn_srv_on_orphan_list(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv_orphans *orphans = NULL;
-    uint64_t limit = 0, from = 0;
-    char place[24] = "";
-    bool more = false;
-    CAIRN_TRY(cairn_srv_query_limit(request, &limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
-    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &from, err));
     CAIRN_TRY(orphans_of(request->server, &orphans, err));
-    json_t *items = found_page(orphans, from, limit, &more);
-    if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
-    json_t *next = more ? cairn_srv_cursor_write(request->server, place) : NULL;
-    return cairn_srv_reply_page(reply, items, next, err);
+    return cairn_srv_reply_found(request, &orphans->lock, &orphans->locked.items, reply, err);
 }
 
 /* ---- /v1/not-freed ---- */
@@ -483,8 +469,9 @@ static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cai
     return cairn_srv_kinds_count(tx, counts->kinds, err);
 }
 
-static enum cairn_code answer(struct cairn_srv_request *request, struct cairn_srv_orphans *orphans,
-                              struct cairn_srv_reply *reply, struct cairn_error *err) {
+static enum cairn_code reply_gc(struct cairn_srv_request *request,
+                                struct cairn_srv_orphans *orphans, struct cairn_srv_reply *reply,
+                                struct cairn_error *err) {
     struct counts counts;
     struct look_status status;
     char looked[32];
@@ -512,7 +499,7 @@ enum cairn_code cairn_srv_on_gc_get(struct cairn_srv_request *request,
                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv_orphans *orphans = NULL;
     CAIRN_TRY(orphans_of(request->server, &orphans, err));
-    return answer(request, orphans, reply, err);
+    return reply_gc(request, orphans, reply, err);
 }
 
 /* A look begins with the next round, unless one is under way or has ended within two seconds. True:
@@ -542,5 +529,5 @@ enum cairn_code cairn_srv_on_gc(struct cairn_srv_request *request, struct cairn_
     if (ask_for_look(orphans))
         CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, say_asked, NULL, err));
     cairn_srv_jobs_sweep(request->server);
-    return answer(request, orphans, reply, err);
+    return reply_gc(request, orphans, reply, err);
 }

@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/access/revoked.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/guard/attempt_records.h"
 #include "server/guard/freeze.h"
 #include "server/guard/identity.h"
@@ -36,7 +36,7 @@
 #include "server/ledger/version_lists.h"
 #include "server/metrics.h"
 #include "server/nodes/nodes.h"
-#include "server/operations/run.h"
+#include "server/operations/operations.h"
 #include "server/recovery/recovery.h"
 
 #define ROUND_VERSIONS_MAX 1000
@@ -90,9 +90,9 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
 
 /* ---- queries ---- */
 
-/* The versions of sweep->round. AGAIN (Q30): after 10 s, for a request that was on the wire when its
- * version was given up, and after 1, 24 and 48 h, for late writes of paused processes. */
-static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+/* The versions of sweep->round. AGAIN (Q30): after 10 s, for a request that was on the wire when
+ * its version was given up, and after 1, 24 and 48 h, for late writes of paused processes. */
+static enum cairn_code find_ids(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
     struct cairn_srv_round_query query = {found->round, tick, ROUND_VERSIONS_MAX, found->passed};
@@ -107,7 +107,7 @@ static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cair
 static enum cairn_code find_round(struct cairn_srv_sweep *found, enum cairn_srv_round round,
                                   struct cairn_error *err) {
     found->round = round;
-    return cairn_srv_catalog_read(found->server->catalog, find, found, err);
+    return cairn_srv_catalog_read(found->server->catalog, find_ids, found, err);
 }
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
@@ -340,7 +340,7 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
 /* What small puts that died left in a folder store, where no version is swept: below .cairn/, and
  * among the layouts and attempts of runs. Deleted is only what was there, unpublished, at two looks
  * an hour apart: a small put takes no hour, and only one clock counts. */
-static void drop(struct temporaries *seen) {
+static void drop_keys(struct temporaries *seen) {
     for (size_t i = 0; i < seen->count; i++) free(seen->keys[i]);
     seen->count = 0;
 }
@@ -351,8 +351,10 @@ static bool was_there(const struct temporaries *seen, const char *key) {
     return false;
 }
 
-static enum cairn_code take(struct both_temporaries *temporaries, struct cairn_store_worker *worker,
-                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+static enum cairn_code take_temporary(struct both_temporaries *temporaries,
+                                      struct cairn_store_worker *worker,
+                                      const struct cairn_store_entry *entry,
+                                      struct cairn_error *err) {
     if (was_there(&temporaries->before, entry->key)) {
         struct cairn_store_request abort_upload = {
             .op = CAIRN_STORE_UPLOAD_ABORT, .key = entry->key, .upload_id_in = entry->upload_id};
@@ -377,7 +379,7 @@ static enum cairn_code look_below(struct both_temporaries *temporaries,
         if (!cairn_text_starts(listing.entries[i].key, prefix))
             return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s",
                               listing.entries[i].key, prefix);
-        CAIRN_TRY(take(temporaries, worker, &listing.entries[i], err));
+        CAIRN_TRY(take_temporary(temporaries, worker, &listing.entries[i], err));
     }
     return CAIRN_OK;
 }
@@ -387,8 +389,10 @@ static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_runs_all(tx, argument, err);
 }
 
-static enum cairn_code look(struct both_temporaries *temporaries, struct cairn_store_worker *worker,
-                            const struct cairn_srv_run_names *names, struct cairn_error *err) {
+static enum cairn_code look_for_temporaries(struct both_temporaries *temporaries,
+                                            struct cairn_store_worker *worker,
+                                            const struct cairn_srv_run_names *names,
+                                            struct cairn_error *err) {
     static const char *const folders[] = {"attempts", "layouts"};
     CAIRN_TRY(look_below(temporaries, worker, ".cairn/", err));
     for (size_t i = 0; i < names->count; i++) {
@@ -409,8 +413,8 @@ static enum cairn_code sweep_temporaries(struct both_temporaries *temporaries,
     CAIRN_AUTO(srv_run_names) names = {0};
     if (!cairn_store_profile(server->store)->leaves_temporaries) return CAIRN_OK;
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
-    if (!code) code = look(temporaries, worker, &names, err);
-    drop(&temporaries->before);
+    if (!code) code = look_for_temporaries(temporaries, worker, &names, err);
+    drop_keys(&temporaries->before);
     temporaries->before = temporaries->now;
     temporaries->now = (struct temporaries){0};
     return code;
@@ -418,7 +422,8 @@ static enum cairn_code sweep_temporaries(struct both_temporaries *temporaries,
 
 /* ---- rows of what is over ---- */
 
-static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code forget_rows(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx);
     CAIRN_TRY(cairn_srv_read_leases_trim(tx, err));
@@ -433,13 +438,13 @@ static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct ca
 
 static enum cairn_code forget_gone(struct cairn_srv_sweep *found, struct cairn_error *err) {
     found->ids.count = 0;
-    CAIRN_TRY(cairn_srv_catalog_write(found->server->catalog, forget, found, err));
+    CAIRN_TRY(cairn_srv_catalog_write(found->server->catalog, forget_rows, found, err));
     if (found->ids.count) cairn_log(INFO, "sweep.forgotten", "versions=%zu", found->ids.count);
     cairn_srv_nodes_forget(found->server, UNUSED_MS + found->server->settings->gone_retention_ms);
     return CAIRN_OK;
 }
 
-static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code trim_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     const struct cairn_srv_settings *settings = found->server->settings;
     uint64_t tick = cairn_srv_tick(tx), age_ms = settings->events_age_ms, dropped = 0;
@@ -481,7 +486,7 @@ static void note_usage_now_and_then(struct cairn_srv_sweep *sweep) {
 
 /* What tests of the store left behind, by keys that may not delete; what small puts left in a
  * folder that died; and rows of shards of committed versions. */
-static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+static void tidy_hourly(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_store *store = sweep->server->store;
     struct cairn_error why = {0};
     uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
@@ -517,7 +522,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     found->away = 0;
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err)); /* sweep.h#3 */
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim_rows, found, err)); /* sweep.h#3 */
     look_at_log(found);
     cairn_srv_trim_left();
     CAIRN_TRY(cairn_srv_operations_look(server, err));
@@ -532,7 +537,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
     if (is_ending(found)) return CAIRN_OK; /* sweep_leave writes what was said */
-    tidy(found, worker);
+    tidy_hourly(found, worker);
     note_usage_now_and_then(found);
     struct cairn_error why = {0};
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
@@ -567,8 +572,8 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
 void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
     if (!sweep) return;
     cairn_srv_ids_release(&sweep->ids);
-    drop(&sweep->temporaries.before);
-    drop(&sweep->temporaries.now);
+    drop_keys(&sweep->temporaries.before);
+    drop_keys(&sweep->temporaries.now);
     cairn_srv_uploads_free(sweep->server->uploads);
     cairn_srv_orphans_free(sweep->server->orphans);
     sweep->server->uploads = NULL;

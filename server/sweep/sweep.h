@@ -18,6 +18,8 @@
  */
 #pragma once
 
+#include "common/lock.h"
+#include "server/http/request.h"
 #include "server/ledger/buried.h"
 #include "server/ledger/lists.h"
 #include "server/server.h"
@@ -73,3 +75,7 @@ enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Is a look under way that a call asked for? On any thread. */
 bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads);
+/* A page of what a look found, which that lock guards. *items may be NULL: none has ended. */
+enum cairn_code cairn_srv_reply_found(struct cairn_srv_request *request, struct cairn_lock *lock,
+                                      json_t *const *items, struct cairn_srv_reply *reply,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -22,7 +22,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
@@ -97,7 +97,8 @@ void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads) {
 
 /* ---- whose it is ---- */
 
-static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code judge_owner(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct found *found = argument;
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_error none = {0};
@@ -129,7 +130,7 @@ static enum cairn_code owner_of(struct cairn_srv_uploads *uploads,
                                 const struct cairn_version_id *id, struct cairn_error *err) {
     if (!strcmp(uploads->last.id.text, id->text)) return CAIRN_OK;
     struct found found = {.id = *id};
-    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, judge, &found, err));
+    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, judge_owner, &found, err));
     uploads->last = found;
     if (found.owner != OWNER_NOBODY || uploads->now.count == SHOWN_MAX) return CAIRN_OK;
     return cairn_srv_ids_add(&uploads->now, id, err);
@@ -163,9 +164,10 @@ static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_s
     return CAIRN_OK;
 }
 
-static enum cairn_code take(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
-                            const struct cairn_run_name *name,
-                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
+                                  struct cairn_store_worker *worker,
+                                  const struct cairn_run_name *name,
+                                  const struct cairn_store_entry *entry, struct cairn_error *err) {
     struct cairn_key_parts parts;
     char begun[32];
     uint64_t bytes = 0;
@@ -206,7 +208,7 @@ static enum cairn_code look_at_page(struct cairn_srv_uploads *uploads,
                       entry->key, prefix);
             continue;
         }
-        CAIRN_TRY(take(uploads, worker, name, entry, err));
+        CAIRN_TRY(take_entry(uploads, worker, name, entry, err));
     }
     free(*page);
     *page = CAIRN_TAKE(listing.next_page);
@@ -232,7 +234,7 @@ static enum cairn_code find_runs(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_runs_all(tx, argument, err);
 }
 
-static enum cairn_code begin(struct cairn_srv_uploads *uploads, struct cairn_error *err) {
+static enum cairn_code begin_look(struct cairn_srv_uploads *uploads, struct cairn_error *err) {
     json_t *items = json_array();
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
     json_decref(uploads->items);
@@ -300,7 +302,7 @@ enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
     if (!cairn_store_profile(uploads->server->store)->lists_uploads) return CAIRN_OK;
     if (!uploads->looking) {
         if (!is_due(uploads)) return CAIRN_OK;
-        CAIRN_TRY(begin(uploads, err));
+        CAIRN_TRY(begin_look(uploads, err));
     }
     uploads->last = (struct found){0}; /* of another round, and perhaps another state by now */
     for (size_t i = 0; i < RUNS_A_ROUND && uploads->next < uploads->runs.count; i++)
@@ -322,7 +324,7 @@ static enum cairn_code look_again(struct cairn_srv_tx *tx, void *argument,
     struct ended *ended = argument;
     cairn_srv_version_release(&ended->version);
     ended->version = (struct cairn_srv_version){0};
-    CAIRN_TRY(judge(tx, &ended->found, err));
+    CAIRN_TRY(judge_owner(tx, &ended->found, err));
     if (ended->found.owner != OWNER_NOBODY) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_version_get(tx, ended->found.id.text, &ended->version, err));
     return cairn_srv_tx_run_thawed(tx, ended->version.run_id, err);
@@ -386,27 +388,30 @@ enum cairn_code cairn_srv_on_upload_look(struct cairn_srv_request *request,
                                 CAIRN_PACK(upload_look, .looking = looking), err);
 }
 
-/* What the last look found, from this place on; NULL: no memory. */
-static json_t *found_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,
-                          bool *ret_more) {
-    CAIRN_HOLD(&uploads->lock);
-    return cairn_json_page(uploads->locked.items, from, limit, ret_more);
+enum cairn_code cairn_srv_reply_found(struct cairn_srv_request *request, struct cairn_lock *lock,
+                                      json_t *const *items, struct cairn_srv_reply *reply,
+                                      struct cairn_error *err) {
+    uint64_t limit = 0, from = 0;
+    char place[24] = "";
+    bool more = false;
+    json_t *page = NULL;
+    CAIRN_TRY(cairn_srv_query_limit(request, &limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
+    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &from, err));
+    {
+        CAIRN_HOLD(lock);
+        page = cairn_json_page(*items, from, limit, &more);
+    }
+    if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
+    json_t *next = more ? cairn_srv_cursor_write(request->server, place) : NULL;
+    return cairn_srv_reply_page(reply, page, next, err);
 }
 
 enum cairn_code cairn_srv_on_upload_list(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv *server = request->server;
-    uint64_t limit = 0, from = 0;
-    char place[24] = "";
-    bool more = false;
-    CAIRN_TRY(cairn_srv_query_limit(request, &limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
-    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &from, err));
-    CAIRN_TRY(must_list(server, err));
-    json_t *items = found_page(server->uploads, from, limit, &more);
-    if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
-    json_t *next = more ? cairn_srv_cursor_write(server, place) : NULL;
-    return cairn_srv_reply_page(reply, items, next, err);
+    CAIRN_TRY(must_list(request->server, err));
+    struct cairn_srv_uploads *uploads = request->server->uploads;
+    return cairn_srv_reply_found(request, &uploads->lock, &uploads->locked.items, reply, err);
 }
 
 /* ---- DELETE /v1/uploads/{ref} ---- */
@@ -418,7 +423,8 @@ struct ending {
     bool buried;
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_version(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
     struct ending *ending = argument;
     cairn_srv_version_release(&ending->version);
     ending->version = (struct cairn_srv_version){0};
@@ -452,7 +458,8 @@ static enum cairn_code end_unknown(struct cairn_srv_request *request, struct end
 }
 
 /* Said before it is done: what the store then refuses was asked for all the same. */
-static enum cairn_code say(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
     const struct ending *ending = argument;
     return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_UPLOADS_ENDED, &ending->version.name,
                                    ending->version.id.text, err);
@@ -475,13 +482,13 @@ static enum cairn_code end_known(struct cairn_srv_request *request, struct endin
             return cairn_fail(err, CAIRN_IN_USE, "a copy of %s is being made or mended",
                               version->id.text);
         CAIRN_TRY(cairn_srv_identity_compare(request->server, request->store, err)); /* Q35 */
-        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, say, ending, err));
+        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, note_asked, ending, err));
         cairn_srv_sweep_uploads(request->server, request->store, version);
         *ret_done = true;
         return CAIRN_OK;
     case CAIRN_STATE_DELETING:
     case CAIRN_STATE_ABORTING:
-        return cairn_srv_catalog_write(request->server->catalog, say, ending, err);
+        return cairn_srv_catalog_write(request->server->catalog, note_asked, ending, err);
     }
     CAIRN_ASSERT(false);
     return CAIRN_OK;
@@ -517,18 +524,18 @@ static void forget(struct cairn_srv_uploads *uploads, const char *version) {
     }
 }
 
-static enum cairn_code end(struct cairn_srv_request *request, struct ending *ending,
-                           struct cairn_srv_reply *reply, struct cairn_error *err) {
+static enum cairn_code end_uploads(struct cairn_srv_request *request, struct ending *ending,
+                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
     bool done = false;
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, look, ending, err);
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, read_version, ending, err);
     const char *id = ending->met.id.text;
     bool met = code == CAIRN_NOT_FOUND &&
                ((server->uploads && find_met(server->uploads, id, &ending->met)) ||
                 (server->orphans && cairn_srv_orphans_met(server->orphans, id, &ending->met)));
     if (met) {
         CAIRN_TRY(end_unknown(request, ending, err));
-        code = cairn_srv_catalog_read(server->catalog, look, ending, err);
+        code = cairn_srv_catalog_read(server->catalog, read_version, ending, err);
     }
     CAIRN_TRY(code);
     CAIRN_TRY(end_known(request, ending, &done, err));
@@ -548,7 +555,7 @@ enum cairn_code cairn_srv_on_upload_abort(struct cairn_srv_request *request,
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
         return cairn_fail(err, CAIRN_INVALID, "name a version by its id: ckpt_...");
     cairn_text_copy(ending.met.id.text, sizeof(ending.met.id.text), request->params.ref);
-    enum cairn_code code = end(request, &ending, reply, err);
+    enum cairn_code code = end_uploads(request, &ending, reply, err);
     cairn_srv_version_release(&ending.version);
     return code;
 }

@@ -12,7 +12,7 @@
 
 #include "api/committed.h"
 #include "common/crashpoint.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/ledger/copies.h"
 #include "store/audit.h"
 #include "store/open.h"

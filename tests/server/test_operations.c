@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan engines=again */
-/* Whose operation runs next, and how many one token may have (operations/run.h#1). The work is the
+/* Whose operation runs next, and how many one token may have (operations.h#1). The work is the
  * test's own: it notes that it runs, and ends when the test lets it. */
 #include <pthread.h>
 #include <stdio.h>
 
-#include "server/operations/run.h"
+#include "server/operations/operations.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
@@ -75,7 +75,7 @@ static enum cairn_code begin(struct cairn_srv *server, const char *project, cons
     return cairn_srv_operation_begin(server, &wish, id, &made, why);
 }
 
-TEST(projects_take_turns_at_the_places_for_operations) /* operations/run.h#1 */
+TEST(projects_take_turns_at_the_places_for_operations) /* operations.h#1 */
 {
     CAIRN_AUTO(world) world = {.inside = {.on_disk = true}}; /* threads use it */
     REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--operations-at-once=1")));
@@ -96,7 +96,7 @@ TEST(projects_take_turns_at_the_places_for_operations) /* operations/run.h#1 */
     server->operations = NULL;
 }
 
-TEST(what_only_reads_holds_up_no_change) /* operations/run.h#1 */
+TEST(what_only_reads_holds_up_no_change) /* operations.h#1 */
 {
     CAIRN_AUTO(world) world = {.inside = {.on_disk = true}}; /* threads use it */
     REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--operations-at-once=1")));
@@ -116,7 +116,7 @@ TEST(what_only_reads_holds_up_no_change) /* operations/run.h#1 */
     server->operations = NULL;
 }
 
-TEST(one_token_has_so_many_operations_and_leaves_others_room) /* operations/run.h#1 */
+TEST(one_token_has_so_many_operations_and_leaves_others_room) /* operations.h#1 */
 {
     CAIRN_AUTO(world) world = {.inside = {.on_disk = true}}; /* threads use it */
     REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--operations-at-once=1")));

@@ -4,7 +4,7 @@
  * what they do where all are read, whatever people do in between. */
 #include <stdio.h>
 
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "tests/server/world.h"
 
 #define SAVES 44

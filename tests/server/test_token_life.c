@@ -91,7 +91,7 @@ static enum cairn_code identify(struct cairn_srv_access *access, const char *tex
     return cairn_srv_access_identify(access, &credential, ret, &err);
 }
 
-TEST(a_token_that_is_lent_to_a_command_reads_and_writes_and_does_nothing_else) /* operations/run.h#2 */
+TEST(a_token_that_is_lent_to_a_command_reads_and_writes_and_does_nothing_else) /* operations.h#2 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_srv_access *access = NULL;

@@ -3,7 +3,7 @@
 /* Uploads that no save will end are shown, and ended where nobody can need them (P8, P8b). */
 #include <stdio.h>
 
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "tests/server/world.h"
 
 #define HOUR_MS UINT64_C(3600000)

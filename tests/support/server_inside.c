@@ -9,7 +9,7 @@
 #include "common/id.h"
 #include "common/text.h"
 #include "server/commit/commit.h"
-#include "server/copies/copying.h"
+#include "server/copies/copies.h"
 #include "server/db/values.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run: operations: what this server does for a caller who does not wait for it, by the command
+ * operations: what this server does for a caller who does not wait for it, by the command
  * `cairn` in a process of its own, or on a thread here.
  *
  * Why:     who starts an import or an export by a call has no shell; and what reads a stranger's
@@ -95,12 +95,6 @@ enum cairn_code cairn_srv_operations_look(struct cairn_srv *server,
 enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
                                       struct cairn_srv_reply *reply,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-
-/* server/copies/copying.c: in the change that ends an operation which has not begun to work. Its wish
- * goes with it, or the next sweep would begin it again; other kinds than a promotion have none. */
-enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                        const struct cairn_srv_operation *operation,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- the command `cairn` in a process of its own (child.c) ---- */
 

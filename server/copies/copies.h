@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copying: copies of a version in several stores: wished for, made, removed, compared, mended.
+ * copies: copies of a version in several stores: wished for, made, removed, compared, mended.
  *
  * Why:     the fast store is small and the durable one slow; one store alone can be lost, and a
  *          copy that nobody looks at is found damaged when the last good one is.
@@ -8,7 +8,8 @@
  *          2   a copy that reads as whole is whole: its committed.json is written last.
  *          3   the last copy that is whole and not known to be damaged is never removed.
  *          P14 each copy is compared by itself, in its own store, and each finding names its store.
- *          The numbered promises stand in copying.c, promote.c, demote.c, tiering.c and verify.c.
+ *          The numbered promises stand in copying.c, promote.c, demote.c, damage.c, tiering.c and
+ *          verify.c.
  * Limits:  CAIRN_SRV_COPIES_LOOK_MAX rows of each store a round; one part of a shard in memory
  *          (CAIRN_SRV_COPY_PART_BYTES, more beyond 10,000 such parts).
  * Threads: each function says which; a hold belongs to one thread.
@@ -18,7 +19,7 @@
 
 #include "server/guard/lease.h"
 #include "server/ledger/versions.h"
-#include "server/operations/run.h"
+#include "server/operations/operations.h"
 #include "server/reads/tier_reads.h"
 
 #define CAIRN_SRV_COPIES_LOOK_MAX 1000
@@ -53,7 +54,7 @@ struct cairn_srv_copies_round {
 enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- holds and pauses (copying.c), on any thread ---- */
+/* ---- rows, holds and pauses (damage.c), on any thread ---- */
 
 /* One thread of all servers of a catalog works on the copies of a version at a time. */
 struct cairn_srv_copy_hold {
@@ -73,6 +74,13 @@ bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version);
 /* After a try: a failure makes the sweep pause before the next one. */
 void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const char *store,
                            bool failed);
+/* Inside a change: the row of a copy gets this state, as of now. */
+enum cairn_code cairn_srv_copy_turn(struct cairn_srv_tx *tx, const struct cairn_srv *server,
+                                    const char *version, const struct cairn_srv_copy *copy,
+                                    enum cairn_srv_copy_state state,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* May the sweep try again? */
+bool cairn_srv_copy_may_try(struct cairn_srv *server, const char *version, const char *store);
 /* What the store answered, or CAIRN_OK where a caller says that it is back. */
 void cairn_srv_copy_asked(struct cairn_srv *server, const char *store, enum cairn_code code);
 /* False: the store is away, and is asked for another version. */
@@ -140,6 +148,8 @@ enum cairn_code cairn_srv_copy_end_uploads(const struct cairn_srv_tier *tier,
                                            struct cairn_store_worker *worker,
                                            const struct cairn_version_place *place,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Its place, and the digest of its manifest: what the catalog proves its documents by. */
+struct cairn_committed cairn_srv_committed_of(const struct cairn_srv_version *version);
 /* Are all objects of the version in this store, with their sizes, and those of its documents that
  * `heads` names (bits; the layout where the manifest has one)? One listing, and a HEAD of its own
  * before anything is called missing. version: with its manifest. CAIRN_CORRUPT names what is
