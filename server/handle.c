@@ -14,7 +14,7 @@
 #include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
 #include "server/reads/send.h"
-#include "server/recovery/compare.h"
+#include "server/recovery/recovery.h"
 #include "server/versions/versions.h"
 
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,

@@ -25,8 +25,8 @@
  * Limits:  one page of a listing in memory; 65,536 pages. An audit reads a shard only where a HEAD
  *          tells another CRC32C than the manifest; the rest is the caller's (cli/bucket/bucket.h).
  * Threads: one owner of the worker.
- * Next:    server/commit/commit.c, server/recovery/reconcile.c; cli/verbs/verify.c,
- *          server/copies/verify_calls.c.
+ * Next:    server/commit/commit.c, server/recovery/mend.c; cli/verbs/verify.c,
+ *          server/copies/verify.c.
  */
 #pragma once
 

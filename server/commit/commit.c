@@ -20,7 +20,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "plan/cover.h"
-#include "server/copies/tiering.h"
+#include "server/copies/copies.h"
 #include "server/db/values.h"
 #include "server/guard/freeze.h"
 #include "server/guard/identity.h"

@@ -1,14 +1,220 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compared with what is known, and written where it differs; see damage.h. */
+/* What is known of copies while they are worked on: holds on versions, pauses after failures,
+ * stores that are away, damage that was found.
+ *  1  Of one version one copy is made or removed at a time, on all servers of a catalog: in this
+ *     process by a list, among servers by the job lease `copy/VERSION`. A copy that is made and
+ *     removed at once would read as whole and not be.
+ *  2  After a failure the sweep pauses, longer each time; copies of the version in other stores do
+ *     not wait. 4,096 failures are remembered; the others are tried at each sweep.
+ *  3  A store that is away is asked for one version a minute, and for all of them again once it has
+ *     answered: its wishes take no place from those of other stores.
+ *  4  A copy that was removed or made again since the look began is not called damaged, nor is one
+ *     of a version that is on its way out. Where damage cannot be kept that is logged, and the
+ *     caller goes on. */
 #include "server/copies/damage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/log.h"
+#include "common/text.h"
+#include "server/copies/copies.h"
 #include "server/http/waiters.h"
-#include "server/ledger/copies.h"
-#include "server/ledger/versions.h"
+
+#define PAUSE_MS_MIN 10000
+#define PAUSE_MS_MAX UINT64_C(3600000)
+#define FAILURES_MAX 4096
+#define AWAY_MS UINT64_C(60000)
+
+enum cairn_code cairn_srv_copy_turn(struct cairn_srv_tx *tx, const struct cairn_srv *server,
+                                    const char *version, const struct cairn_srv_copy *copy,
+                                    enum cairn_srv_copy_state state, struct cairn_error *err) {
+    struct cairn_srv_copy turned = *copy;
+    turned.state = state;
+    turned.changed_ms = cairn_srv_wall_ms(server);
+    return cairn_srv_copy_put(tx, version, &turned, err);
+}
+
+/* ---- holds ---- */
+
+struct failure {
+    char version[CAIRN_VERSION_ID_BYTES], store[CAIRN_SRV_TIER_NAME_BYTES];
+    uint64_t pause_ms, until_ms;
+    struct failure *next;
+};
+/* A store that did not answer. */
+struct away {
+    char store[CAIRN_SRV_TIER_NAME_BYTES];
+    char version[CAIRN_VERSION_ID_BYTES]; /* that it is asked for meanwhile; "": none yet */
+    uint64_t until_ms;
+};
+struct cairn_srv_copying {
+    struct cairn_srv_copy_hold *holds;
+    struct failure *failures;
+    size_t failure_count;
+    struct away away[CAIRN_SRV_TIERS_MAX];
+    size_t away_count;
+};
+
+/* The list of the server, made with its first entry and freed with its last; the lock is held. */
+static struct cairn_srv_copying *list_of(struct cairn_srv_tiers *tiers) {
+    if (!tiers->copying) tiers->copying = calloc(1, sizeof(*tiers->copying));
+    return tiers->copying;
+}
+
+static void free_if_empty(struct cairn_srv_tiers *tiers) {
+    const struct cairn_srv_copying *copying = tiers->copying;
+    if (!copying || copying->holds || copying->failures || copying->away_count) return;
+    free(tiers->copying);
+    tiers->copying = NULL;
+}
+
+static struct cairn_srv_copy_hold *find_hold(const struct cairn_srv_tiers *tiers,
+                                             const char *version) {
+    struct cairn_srv_copy_hold *hold = tiers->copying ? tiers->copying->holds : NULL;
+    while (hold && strcmp(hold->version, version)) hold = hold->next;
+    return hold;
+}
+
+static enum cairn_code enter_hold(struct cairn_srv_copy_hold *hold, struct cairn_error *err) {
+    struct cairn_srv_tiers *tiers = hold->server->tiers;
+    CAIRN_HOLD(&tiers->lock);
+    if (find_hold(tiers, hold->version))
+        return cairn_fail(err, CAIRN_BUSY, "a copy of %s is being made or removed", hold->version);
+    struct cairn_srv_copying *copying = list_of(tiers);
+    if (!copying) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
+    hold->next = copying->holds;
+    copying->holds = hold;
+    hold->held = true;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_copy_hold_take(struct cairn_srv_copy_hold *hold, struct cairn_srv *server,
+                                         const char *version, struct cairn_error *err) {
+    *hold = (struct cairn_srv_copy_hold){.server = server};
+    (void)cairn_text_copy(hold->version, sizeof(hold->version), version);
+    cairn_srv_lease_init(&hold->lease, server, "copy", version);
+    CAIRN_TRY(enter_hold(hold, err));
+    enum cairn_code code = cairn_srv_lease_take(&hold->lease, err);
+    if (code) cairn_srv_copy_hold_end(hold);
+    return code;
+}
+
+void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold) {
+    if (!hold->held) return;
+    cairn_srv_lease_end(&hold->lease);
+    struct cairn_srv_tiers *tiers = hold->server->tiers;
+    CAIRN_HOLD(&tiers->lock);
+    struct cairn_srv_copy_hold **at = &tiers->copying->holds;
+    while (*at && *at != hold) at = &(*at)->next;
+    CAIRN_ASSERT(*at); /* it is listed until here */
+    *at = hold->next;
+    hold->held = false;
+    free_if_empty(tiers);
+}
+
+bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version) {
+    if (!server->tiers) return false;
+    CAIRN_HOLD(&server->tiers->lock);
+    return find_hold(server->tiers, version);
+}
+
+/* ---- failures ---- */
+
+static struct failure **find_failure(struct cairn_srv_copying *copying, const char *version,
+                                     const char *store) {
+    struct failure **at = &copying->failures;
+    while (*at && (strcmp((*at)->version, version) || strcmp((*at)->store, store)))
+        at = &(*at)->next;
+    return at;
+}
+
+static void drop_failure(struct cairn_srv_copying *copying, struct failure **at) {
+    struct failure *failure = *at;
+    *at = failure->next;
+    copying->failure_count--;
+    free(failure);
+}
+
+void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const char *store,
+                           bool failed) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    CAIRN_HOLD(&tiers->lock);
+    struct cairn_srv_copying *copying = list_of(tiers);
+    if (!copying) return; /* without memory it is tried at the next sweep */
+    struct failure **at = find_failure(copying, version, store), *fresh = NULL;
+    if (!failed && *at) drop_failure(copying, at);
+    if (failed && !*at && copying->failure_count < FAILURES_MAX &&
+        (fresh = calloc(1, sizeof(*fresh)))) {
+        (void)cairn_text_copy(fresh->version, sizeof(fresh->version), version);
+        (void)cairn_text_copy(fresh->store, sizeof(fresh->store), store);
+        *at = fresh;
+        copying->failure_count++;
+    }
+    if (failed && *at) {
+        uint64_t pause_ms = (*at)->pause_ms ? 2 * (*at)->pause_ms : PAUSE_MS_MIN;
+        (*at)->pause_ms = cairn_min_u64(pause_ms, PAUSE_MS_MAX);
+        (*at)->until_ms = cairn_srv_mono_ms(server) + (*at)->pause_ms;
+    }
+    free_if_empty(tiers);
+}
+
+bool cairn_srv_copy_may_try(struct cairn_srv *server, const char *version, const char *store) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    CAIRN_HOLD(&tiers->lock);
+    if (!tiers->copying) return true;
+    struct failure *failure = *find_failure(tiers->copying, version, store);
+    return !failure || failure->until_ms <= cairn_srv_mono_ms(server);
+}
+
+/* ---- stores that are away ---- */
+
+static struct away *find_away(struct cairn_srv_copying *copying, const char *store) {
+    for (size_t i = 0; copying && i < copying->away_count; i++)
+        if (!strcmp(copying->away[i].store, store)) return &copying->away[i];
+    return NULL;
+}
+
+void cairn_srv_copy_asked(struct cairn_srv *server, const char *store, enum cairn_code code) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    bool is_away = code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT;
+    if (!tiers) return;
+    CAIRN_HOLD(&tiers->lock);
+    struct cairn_srv_copying *copying = is_away ? list_of(tiers) : tiers->copying;
+    struct away *away = find_away(copying, store);
+    if (!code && away) *away = copying->away[--copying->away_count];
+    if (is_away && copying && !away && copying->away_count < CAIRN_SRV_TIERS_MAX) {
+        away = &copying->away[copying->away_count++];
+        *away = (struct away){.until_ms = cairn_srv_mono_ms(server) + AWAY_MS};
+        (void)cairn_text_copy(away->store, sizeof(away->store), store);
+    }
+    free_if_empty(tiers);
+}
+
+bool cairn_srv_copy_may_ask(struct cairn_srv *server, const char *version, const char *store) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    if (!tiers) return true;
+    CAIRN_HOLD(&tiers->lock);
+    struct away *away = find_away(tiers->copying, store);
+    if (!away || !strcmp(away->version, version)) return true;
+    if (away->until_ms > cairn_srv_mono_ms(server)) return false;
+    (void)cairn_text_copy(away->version, sizeof(away->version), version);
+    away->until_ms = cairn_srv_mono_ms(server) + AWAY_MS;
+    return true;
+}
+
+void cairn_srv_copies_forget_failures(struct cairn_srv *server) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    if (!tiers) return;
+    CAIRN_HOLD(&tiers->lock);
+    while (tiers->copying && tiers->copying->failures)
+        drop_failure(tiers->copying, &tiers->copying->failures);
+    if (tiers->copying) tiers->copying->away_count = 0;
+    free_if_empty(tiers);
+}
+
+/* ---- damage ---- */
 
 struct noting {
     struct cairn_srv *server;
@@ -19,7 +225,8 @@ struct noting {
     bool differs;
 };
 
-static enum cairn_code compare(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code compare_damage(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
     struct noting *noting = argument;
     const struct cairn_srv_damage *found = noting->found;
     struct cairn_srv_copies copies;
@@ -30,7 +237,7 @@ static enum cairn_code compare(struct cairn_srv_tx *tx, void *argument, struct c
     const struct cairn_srv_copy *copy = cairn_srv_copies_find(&copies, found->store);
     bool there = noting->version.state == CAIRN_STATE_COMMITTED && copy &&
                  copy->state == CAIRN_SRV_COPY_WHOLE && copy->changed_ms == found->changed_ms;
-    if (!there) return CAIRN_OK; /* damage.h#2 */
+    if (!there) return CAIRN_OK; /* 4 */
     noting->copy = *copy;
     noting->known = copy->damaged;
     noting->copy.damaged =
@@ -39,11 +246,12 @@ static enum cairn_code compare(struct cairn_srv_tx *tx, void *argument, struct c
     return CAIRN_OK;
 }
 
-static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code put_damage(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
     static const enum cairn_srv_event worse = CAIRN_SRV_EVENT_COPY_DAMAGED,
                                       sound = CAIRN_SRV_EVENT_COPY_SOUND;
     struct noting *noting = argument;
-    CAIRN_TRY(compare(tx, noting, err));
+    CAIRN_TRY(compare_damage(tx, noting, err));
     if (!noting->differs) return CAIRN_OK;
     noting->copy.damaged_ms = cairn_srv_wall_ms(noting->server);
     bool mended_in_part = noting->copy.damaged && noting->copy.damaged < noting->known;
@@ -52,7 +260,7 @@ static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn
                                      mended_in_part ? NULL : event, err);
 }
 
-static void tell(const struct noting *noting) {
+static void tell_damage(const struct noting *noting) {
     const struct cairn_srv_version *version = &noting->version;
     const char *store = noting->found->store;
     if (noting->copy.damaged > noting->known)
@@ -68,24 +276,26 @@ void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_dama
     struct noting noting = {.server = server, .found = damage};
     struct cairn_error why = {0};
     if (!damage->objects && !damage->all) return;
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, compare, &noting, &why);
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, compare_damage, &noting, &why);
     if (!code && noting.differs)
-        code = cairn_srv_catalog_write(server->catalog, put, &noting, &why);
+        code = cairn_srv_catalog_write(server->catalog, put_damage, &noting, &why);
     if (code && code != CAIRN_NOT_FOUND)
         cairn_log(WARN, "copy.damage_untold", "version=%s store=%s objects=%" PRIu64
                   " cause=\"%s\"", damage->version, damage->store, damage->objects, why.message);
-    if (!code && noting.differs) tell(&noting);
+    if (!code && noting.differs) tell_damage(&noting);
     cairn_srv_version_release(&noting.version);
 }
 
-static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code count_damaged(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     return cairn_srv_copies_damaged(tx, argument, err);
 }
 
 uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]) {
     struct cairn_srv_damaged_copies found = {.count = 0};
     ret[0] = '\0';
-    if (cairn_srv_catalog_read(server->catalog, count, &found, NULL) || !found.count) return 0;
+    if (cairn_srv_catalog_read(server->catalog, count_damaged, &found,
+                               NULL) || !found.count) return 0;
     snprintf(ret, CAIRN_SRV_DAMAGE_BYTES,
              "%" PRIu64 " %s damaged objects; of %s/%s@%" PRIu64 " in store %s %" PRIu64
              ": cairn verify --repair",

@@ -4,14 +4,11 @@
  *
  * Why:     reads fall back and sizes look right, so the last good copy could be removed though
  *          somebody had just seen that the other one is damaged.
- * Promise: 1   what is found stays known to every server of the catalog, through restarts, until
- *              all of the copy was read and is right, or the copy is gone (copies.h#3).
- *          2   a copy that was removed or made again since the look began is not called damaged,
- *              nor is one of a version that is on its way out.
- *          3   where it cannot be kept that is logged, and whoever found it goes on.
+ * Promise: 1   damage that was found stays known to every server of the catalog, through restarts,
+ *              until all of the copy was read and is right, or the copy is gone (damage.c, 4).
  * Limits:  a look at the catalog for each finding, and a change where it is news.
  * Threads: any.
- * Next:    server/copies/verify.c, server/reads/tier_reads.c; server/copies/demote.c, which heeds it.
+ * Next:    server/copies/verify.c, server/reads/tier_reads.c; server/copies/demote.c heeds it.
  */
 #pragma once
 

@@ -1,20 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Judged, marked, removed; see demote.h. */
-#include "server/copies/demote.h"
+/* Removes one copy of a version while the version stays.
+ *  1  A copy becomes REMOVING in one transaction, which sees another copy that is whole and not
+ *     known to be damaged. Before it, that one was looked at: its store is the one that the catalog
+ *     knows, and each of its objects is there with its size. The last copy is never removed.
+ *  2  Where damage was found in all others before the removal begins, the copy is WHOLE again,
+ *     unless its record was deleted already.
+ *  Q29  A version that is being read, or that the newest attempt resumed from and has committed
+ *     nothing since, keeps all its copies.
+ *  Q30  The record goes first, then the manifest, then the rest of the version's own prefix, then
+ *     open uploads; the row says GONE after all of that. Marks stay: they belong to the version.
+ * What is known to be damaged: damage.c. */
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/clock.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copy_look.h"
-#include "server/copies/copying_now.h"
+#include "server/copies/copies.h"
 #include "server/guard/identity.h"
 #include "server/guard/tier_identity.h"
 #include "server/http/waiters.h"
+#include "server/ledger/copies.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/read_leases.h"
+#include "server/ledger/versions.h"
 #include "server/metrics.h"
 #include "server/reads/tier_reads.h"
 #include "server/sweep/sweep_objects.h"
@@ -46,7 +57,7 @@ static enum cairn_code judge_holders(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* demote.h#1. Of two that are damaged each may have what the other has lost. */
+/* 1. Of two that are damaged each may have what the other has lost. */
 static enum cairn_code judge_others(const struct asking *asking, struct cairn_error *err) {
     const struct cairn_srv_copies *copies = &asking->copies;
     const struct cairn_srv_version *version = &asking->version;
@@ -71,7 +82,8 @@ static enum cairn_code judge_others(const struct asking *asking, struct cairn_er
                       version->name.run, version->id.text);
 }
 
-static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code judge_removal(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct asking *asking = argument;
     const struct cairn_srv_demote *demote = asking->demote;
     struct cairn_srv_version *version = &asking->version;
@@ -97,9 +109,10 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cai
     return whole ? judge_holders(tx, version, err) : CAIRN_OK;
 }
 
-static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code set_removing(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
     struct asking *asking = argument;
-    CAIRN_TRY(judge(tx, asking, err));
+    CAIRN_TRY(judge_removal(tx, asking, err));
     if (asking->copy->state == CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
     bool seen = false; /* one of those that were looked at is whole still */
     for (size_t i = 0; i < asking->others.count; i++) {
@@ -110,33 +123,28 @@ static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cair
     if (asking->copy->state == CAIRN_SRV_COPY_WHOLE && !seen)
         return cairn_fail(err, CAIRN_IN_USE, "the other copy of %s has just changed: ask again",
                           asking->demote->version);
-    struct cairn_srv_copy copy = *asking->copy;
-    copy.state = CAIRN_SRV_COPY_REMOVING;
-    copy.changed_ms = cairn_srv_wall_ms(asking->demote->server);
-    return cairn_srv_copy_put(tx, asking->demote->version, &copy, err);
+    return cairn_srv_copy_turn(tx, asking->demote->server, asking->demote->version, asking->copy,
+                               CAIRN_SRV_COPY_REMOVING, err);
 }
 
 /* One of the other copies, as its own store has it. */
-static enum cairn_code look_at(const struct asking *asking, struct cairn_srv_tier *tier,
-                               struct cairn_error *err) {
+static enum cairn_code look_at_other(const struct asking *asking, struct cairn_srv_tier *tier,
+                                     struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
     struct cairn_store_worker *worker = NULL;
-    CAIRN_AUTO(committed)
-    committed = {.place = cairn_srv_version_place(&asking->version), .has_digest = true};
-    memcpy(committed.manifest_sha256, asking->version.manifest_sha256,
-           sizeof(committed.manifest_sha256));
+    CAIRN_AUTO(committed) committed = cairn_srv_committed_of(&asking->version);
     CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
     enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
     struct cairn_document_source source = cairn_store_documents(worker, NULL);
     unsigned documents = CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) |
                          CAIRN_DOCUMENT_BIT(CHECKSUMS);
     if (!code) code = cairn_committed_load(&committed, &source, documents, err);
-    if (!code) code = cairn_srv_copy_look(worker, &committed, true, err);
+    if (!code) code = cairn_srv_copy_look(worker, &committed, ~0u, err);
     cairn_srv_tier_return(server, tier, worker);
     return code ? cairn_within(err, code, "in %s", tier->name) : CAIRN_OK;
 }
 
-/* demote.h#1: the first other copy that is whole stays in asking->others, alone. */
+/* 1: the first other copy that is whole stays in asking->others, alone. */
 static enum cairn_code find_other(struct asking *asking, struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
     struct cairn_error why = {0};
@@ -146,7 +154,7 @@ static enum cairn_code find_other(struct asking *asking, struct cairn_error *err
         cairn_fail(&why, CAIRN_IN_USE, "the setting stores names none of their stores");
     for (size_t i = 0; i < asking->others.count; i++) {
         if (asking->others.damaged[i]) continue; /* there is another: judge_others */
-        code = look_at(asking, asking->others.tiers[i], &why);
+        code = look_at_other(asking, asking->others.tiers[i], &why);
         if (code) continue;
         asking->others.tiers[0] = asking->others.tiers[i];
         asking->others.count = 1;
@@ -164,11 +172,11 @@ enum cairn_code cairn_srv_demote_ask(const struct cairn_srv_demote *demote,
     if (!cairn_srv_tier_find(server, demote->store))
         return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s",
                           demote->store);
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, judge, &asking, err);
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, judge_removal, &asking, err);
     bool whole = !code && asking.copy->state == CAIRN_SRV_COPY_WHOLE;
     if (whole) code = find_other(&asking, err);
     CAIRN_CRASHPOINT("server.demote.before_mark");
-    if (!code) code = cairn_srv_catalog_write(server->catalog, mark, &asking, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, set_removing, &asking, err);
     cairn_srv_version_release(&asking.version);
     return code;
 }
@@ -185,7 +193,8 @@ struct removing {
     bool kept; /* it is whole again */
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_removing(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct removing *removing = argument;
     const char *id = removing->hold.version;
     CAIRN_TRY(cairn_srv_lease_check(tx, &removing->hold.lease, err));
@@ -199,12 +208,10 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 
 static enum cairn_code set_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removing *removing = argument;
-    CAIRN_TRY(look(tx, removing, err));
+    CAIRN_TRY(read_removing(tx, removing, err));
     CAIRN_ASSERT(removing->copy->state == CAIRN_SRV_COPY_REMOVING); /* the hold's alone to change */
-    struct cairn_srv_copy copy = *removing->copy;
-    copy.state = CAIRN_SRV_COPY_GONE;
-    copy.changed_ms = cairn_srv_wall_ms(removing->server);
-    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+    return cairn_srv_copy_turn(tx, removing->server, removing->hold.version, removing->copy,
+                               CAIRN_SRV_COPY_GONE, err);
 }
 
 static bool is_needed(const struct removing *removing) {
@@ -217,19 +224,18 @@ static bool is_needed(const struct removing *removing) {
 static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removing *removing = argument;
     removing->kept = false;
-    CAIRN_TRY(look(tx, removing, err));
+    CAIRN_TRY(read_removing(tx, removing, err));
     bool still = removing->copy && removing->copy->state == CAIRN_SRV_COPY_REMOVING;
     if (!still || !is_needed(removing)) return CAIRN_OK;
-    struct cairn_srv_copy copy = *removing->copy;
-    copy.state = CAIRN_SRV_COPY_WHOLE;
-    copy.changed_ms = cairn_srv_wall_ms(removing->server);
     removing->kept = true;
-    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+    return cairn_srv_copy_turn(tx, removing->server, removing->hold.version, removing->copy,
+                               CAIRN_SRV_COPY_WHOLE, err);
 }
 
-/* demote.h#2. Its record is there: nothing of it was deleted yet (Q30). */
-static enum cairn_code keep(struct removing *removing, struct cairn_store_worker *worker,
-                            struct cairn_error *err) {
+/* 2. Its record is there: nothing of it was deleted yet (Q30). */
+static enum cairn_code take_removal_back(struct removing *removing,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
     struct cairn_srv *server = removing->server;
     struct cairn_version_place place = cairn_srv_version_place(&removing->version);
     struct cairn_key key;
@@ -251,7 +257,7 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
                                    struct cairn_store_worker *own, struct cairn_error *err) {
     struct cairn_srv *server = removing->server;
     struct cairn_store_worker *worker = NULL;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, removing, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_removing, removing, err));
     if (!removing->copy || removing->copy->state != CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
     /* Again, in the state that the deletion begins in. */
     bool last = !cairn_srv_copies_whole(&removing->copies);
@@ -262,7 +268,7 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
     CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
     enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
     cairn_srv_copy_asked(server, tier->name, code);
-    if (!code && is_needed(removing)) code = keep(removing, worker, err);
+    if (!code && is_needed(removing)) code = take_removal_back(removing, worker, err);
     if (!code && !removing->kept)
         code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease,
                                     err);

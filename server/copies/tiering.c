@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan from rows, and its changes one by one; see tiering.h. */
-#include "server/copies/tiering.h"
+/* Carries out the `copies` of a run's policy: what lies in which store.
+ *  1  The plan is plan/retention.h over the catalog at one moment; each copy that it wants, and each
+ *     that it does not, is judged again in a transaction of its own (promote.c, demote.c).
+ *  2  It removes what a policy has made, and of the main store what lies elsewhere, too; a copy
+ *     that was asked for by hand stays, and so does every last one.
+ *  3  Carried out again it changes nothing; what a server left undone comes with the next commit,
+ *     or when a copy was made.
+ *  4  Up to the version behind which nothing was to do, nothing is read again while the run's
+ *     events leave it as it was (server/events/since.h): a commit costs what it can change.
+ * CAIRN_SRV_TIERING_ROUND changes a call; CAIRN_SRV_TIERED_MAX runs are remembered, others are read
+ * whole. What is remembered is locked by server_retained. */
+#include "server/copies/copies.h"
 
 #include <stdlib.h>
 
@@ -8,28 +18,15 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "plan/retention.h"
-#include "server/copies/demote.h"
-#include "server/copies/promote.h"
+#include "server/events/since.h"
 #include "server/guard/jobs.h"
-#include "server/ledger/events.h"
 #include "server/ledger/policies.h"
 #include "server/ledger/runs.h"
 
-#define EVENTS_AT_ONCE 1000 /* more of them since the last look: all versions are read */
-#define IN_FLIGHT_AMONG 64  /* newest ones: an older one that is in flight counts as settled */
-
-/* tiering.h#4: of a run. */
-struct settled {
-    struct cairn_run_name name;
-    uint8_t policy[CAIRN_SHA256_BYTES];
-    uint64_t event;            /* the last one of the catalog that was looked at */
-    struct cairn_plan_item to; /* the last version that is settled; more than any rule of the newest
-                                  counts come after it */
-};
 struct cairn_srv_tiered {
     struct cairn_lock lock; /* server_retained */
     struct {
-        struct settled runs[CAIRN_SRV_TIERED_MAX];
+        struct cairn_srv_known runs[CAIRN_SRV_TIERED_MAX]; /* 4: up to `newest` all is settled */
         size_t next; /* is forgotten for another run */
     } locked;
 };
@@ -41,9 +38,9 @@ struct plan {
     struct cairn_policy policy;
     struct cairn_srv_candidates candidates;
     struct cairn_srv_run_copies rows;
-    struct settled settled; /* as it was remembered; name "": it was not */
-    struct settled found;   /* what is to be remembered */
-    bool after;             /* only what comes after settled.to was read */
+    struct cairn_srv_known settled; /* as it was remembered; name "": it was not */
+    struct cairn_srv_known found;   /* what is to be remembered */
+    bool after;             /* only what comes after settled.newest was read */
     bool *open;             /* of each candidate: there was something to do */
     size_t changes;
     /* the wish at hand */
@@ -71,15 +68,11 @@ void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered) {
     free(tiered);
 }
 
-static bool is_of(const struct settled *settled, const struct cairn_run_name *name) {
-    return !strcmp(settled->name.project, name->project) && !strcmp(settled->name.run, name->run);
-}
-
 /* Where it stands, or the place to keep it in; the lock is held. */
-static struct settled *place_of(struct cairn_srv_tiered *tiered,
-                                const struct cairn_run_name *name, bool *ret_there) {
+static struct cairn_srv_known *place_of(struct cairn_srv_tiered *tiered,
+                                        const struct cairn_run_name *name, bool *ret_there) {
     for (size_t i = 0; i < CAIRN_SRV_TIERED_MAX; i++) {
-        *ret_there = is_of(&tiered->locked.runs[i], name);
+        *ret_there = cairn_srv_known_is_of(&tiered->locked.runs[i], name);
         if (*ret_there) return &tiered->locked.runs[i];
     }
     return &tiered->locked.runs[tiered->locked.next];
@@ -90,7 +83,7 @@ static void recall(struct plan *plan) {
     bool there = false;
     if (!tiered) return;
     CAIRN_HOLD(&tiered->lock);
-    const struct settled *place = place_of(tiered, plan->name, &there);
+    const struct cairn_srv_known *place = place_of(tiered, plan->name, &there);
     if (there) plan->settled = *place;
 }
 
@@ -98,68 +91,25 @@ static void recall(struct plan *plan) {
 static void remember(struct plan *plan) {
     struct cairn_srv_tiered *tiered = plan->server->tiered;
     bool there = false;
-    if (!tiered || !plan->found.to.attempt) return;
+    if (!tiered || !plan->found.newest.attempt) return;
     plan->found.name = *plan->name;
     CAIRN_HOLD(&tiered->lock);
-    struct settled *place = place_of(tiered, plan->name, &there);
+    struct cairn_srv_known *place = place_of(tiered, plan->name, &there);
     if (there && place->event > plan->found.event) return;
     *place = plan->found;
     if (!there) tiered->locked.next = (tiered->locked.next + 1) % CAIRN_SRV_TIERED_MAX;
 }
 
-struct seen {
-    const struct settled *settled;
-    size_t count;
-    bool stands;
-};
-
-/* What was settled stays so unless its copies, its order or whether it counts have changed. Of a
- * version whose row has gone the line is 0. */
-static bool stands(const struct settled *settled, const struct cairn_srv_event_short *event) {
-    uint64_t line = cairn_plan_line(&settled->to);
-    if (event->version[0] &&
-        (event->line != line ? event->line > line : event->step > settled->to.step))
-        return true;
-    switch (event->event) {
-    case CAIRN_SRV_EVENT_CHECKPOINT_TRASHED:
-    case CAIRN_SRV_EVENT_CHECKPOINT_DELETING:
-    case CAIRN_SRV_EVENT_CHECKPOINT_GONE:
-    case CAIRN_SRV_EVENT_CHECKPOINT_NOT_FREED:
-    case CAIRN_SRV_EVENT_CHECKPOINT_FREED:
-    case CAIRN_SRV_EVENT_CHECKPOINT_STALE:
-    case CAIRN_SRV_EVENT_CHECKPOINT_ANNOTATED:
-    case CAIRN_SRV_EVENT_ALIAS_SET:
-    case CAIRN_SRV_EVENT_ALIAS_REMOVED:
-    case CAIRN_SRV_EVENT_RUN_ANNOTATED:
-    case CAIRN_SRV_EVENT_OPERATION_BEGUN:
-    case CAIRN_SRV_EVENT_OPERATION_CANCELLING:
-    case CAIRN_SRV_EVENT_OPERATION_ENDED:
-        return true;
-    default:
-        return false;
-    }
-}
-
-static void see_event(const struct cairn_srv_event_short *event, void *owner) {
-    struct seen *seen = owner;
-    seen->count++;
-    seen->stands = seen->stands && seen->count < EVENTS_AT_ONCE && stands(seen->settled, event);
-}
-
 static enum cairn_code look_at_events(struct cairn_srv_tx *tx, struct plan *plan, bool *ret,
                                       struct cairn_error *err) {
-    const struct settled *settled = &plan->settled;
-    struct seen seen = {.settled = settled, .stands = true};
-    uint64_t first = 0;
-    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &plan->found.event, err));
-    *ret = settled->to.attempt && settled->event <= plan->found.event &&
-           first <= settled->event + 1 &&
-           !memcmp(settled->policy, plan->found.policy, sizeof(settled->policy));
-    if (!*ret || settled->event == plan->found.event) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_events_since(tx, plan->name, settled->event, EVENTS_AT_ONCE, see_event,
-                                     &seen, err));
-    *ret = seen.stands;
-    return CAIRN_OK;
+    struct cairn_srv_since since = {.then = &plan->settled,
+                                    .subject = CAIRN_SRV_OF_COPIES,
+                                    .policy = plan->found.policy};
+    *ret = false;
+    CAIRN_TRY(cairn_srv_events_bounds(tx, &since.first, &since.last, err));
+    plan->found.event = since.last;
+    if (!plan->settled.newest.attempt) return CAIRN_OK;
+    return cairn_srv_since_stands(tx, &since, ret, err);
 }
 
 static bool counts(const struct cairn_plan_item *item) {
@@ -179,31 +129,31 @@ static bool newest_from(const struct plan *plan, size_t *ret) {
 }
 
 /* Is it one that will be committed soon? That would be a change of what is settled. */
-static bool comes(const struct plan *plan, size_t i) {
+static bool comes_soon(const struct plan *plan, size_t i) {
     const struct cairn_srv_candidates *candidates = &plan->candidates;
     return candidates->items[i].marks & CAIRN_PLAN_IN_FLIGHT &&
-           i + IN_FLIGHT_AMONG >= candidates->count;
+           i + CAIRN_SRV_IN_FLIGHT_AMONG >= candidates->count;
 }
 
 /* Up to where there was nothing to do; older ones of the newest may count when one of them goes. */
 static void settle(struct plan *plan) {
     size_t newest = 0, i = 0;
-    if (plan->after) plan->found.to = plan->settled.to;
+    if (plan->after) plan->found.newest = plan->settled.newest;
     if (!newest_from(plan, &newest)) return;
-    while (i < newest && !plan->open[i] && !comes(plan, i)) i++;
-    if (i > 0) plan->found.to = plan->candidates.items[i - 1];
+    while (i < newest && !plan->open[i] && !comes_soon(plan, i)) i++;
+    if (i > 0) plan->found.newest = plan->candidates.items[i - 1];
 }
 
 static enum cairn_code read_rows(struct cairn_srv_tx *tx, struct plan *plan, int64_t run_id,
                                  struct cairn_error *err) {
-    const struct cairn_plan_item *after = plan->after ? &plan->settled.to : NULL;
+    const struct cairn_plan_item *after = plan->after ? &plan->settled.newest : NULL;
     release(plan);
     CAIRN_TRY(
         cairn_srv_candidates_load(tx, run_id, &plan->policy, after, &plan->candidates, err));
     return cairn_srv_copies_of_run(tx, run_id, after, &plan->rows, err);
 }
 
-static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code load_plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct plan *plan = argument;
     CAIRN_AUTO(srv_run) run = {0};
     enum cairn_srv_scope scope;
@@ -222,7 +172,7 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
 
 /* ---- one change ---- */
 
-static enum cairn_code want(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code put_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct plan *plan = argument;
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_srv_promote_wish wish = {.store = plan->store,
@@ -233,7 +183,7 @@ static enum cairn_code want(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_promote_want(tx, &version, &wish, &whole, err);
 }
 
-static enum cairn_code change(struct plan *plan, bool wanted, struct cairn_error *err) {
+static enum cairn_code change_copy(struct plan *plan, bool wanted, struct cairn_error *err) {
     const struct cairn_srv_demote demote = {.server = plan->server,
                                             .worker = plan->worker,
                                             .version = plan->version,
@@ -241,7 +191,8 @@ static enum cairn_code change(struct plan *plan, bool wanted, struct cairn_error
                                             .by_policy = true};
     struct cairn_error why = {0};
     enum cairn_code code = wanted
-                               ? cairn_srv_catalog_write(plan->server->catalog, want, plan, &why)
+                               ? cairn_srv_catalog_write(plan->server->catalog, put_wish, plan,
+                                                         &why)
                                : cairn_srv_demote_ask(&demote, &why);
     plan->changes += code == CAIRN_OK;
     bool held = code == CAIRN_IN_USE || code == CAIRN_NOT_COMMITTED || code == CAIRN_NOT_FOUND ||
@@ -282,14 +233,15 @@ static enum cairn_code carry_out(struct plan *plan, const struct cairn_policy_co
         bool flying = candidates->items[i - 1].marks & CAIRN_PLAN_IN_FLIGHT;
         if (flying || !differs(plan, plan->version, plan->store, wanted[i - 1])) continue;
         plan->open[i - 1] = true;
-        if (plan->changes < CAIRN_SRV_TIERING_ROUND) CAIRN_TRY(change(plan, wanted[i - 1], err));
+        if (plan->changes < CAIRN_SRV_TIERING_ROUND) CAIRN_TRY(change_copy(plan, wanted[i - 1],
+                                                                           err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code run(struct plan *plan, struct cairn_error *err) {
+static enum cairn_code run_plan(struct plan *plan, struct cairn_error *err) {
     recall(plan);
-    CAIRN_TRY(cairn_srv_catalog_read(plan->server->catalog, load, plan, err));
+    CAIRN_TRY(cairn_srv_catalog_read(plan->server->catalog, load_plan, plan, err));
     if (!plan->policy.copies_count) return CAIRN_OK;
     CAIRN_AUTO_HEAP bool *wanted = calloc(plan->candidates.count + 1, sizeof(*wanted));
     plan->open = calloc(plan->candidates.count + 1, sizeof(*plan->open));
@@ -306,7 +258,7 @@ size_t cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker
     struct plan plan = {.server = server, .worker = worker, .name = name};
     struct cairn_error why = {0};
     if (!cairn_srv_tiers_any(server)) return 0;
-    enum cairn_code code = run(&plan, &why);
+    enum cairn_code code = run_plan(&plan, &why);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "tiering.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
                   why.message);

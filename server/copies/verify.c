@@ -1,37 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copies by the catalog, the documents by whichever store has them, then copy by copy; see
- * verify.h. */
-#include "server/copies/verify.h"
+/* Looks at every copy of a version, each in its own store; on demand reads and mends them.
+ *  P14  Each copy that is whole by the catalog is looked at by itself, and each finding names its
+ *     store; a store that is away is said, and keeps the others from nothing.
+ *  1  A look reads the documents, and sends a HEAD for each object; with `reads` it reads every
+ *     block of the shards that were chosen, of every copy.
+ *  2  With `repairs` what is damaged or missing is written anew: manifest, shards, other documents,
+ *     committed.json last. What is right is not touched, and nothing is deleted.
+ *  3  A committed.json that is not there is written again from the catalog (Q24).
+ *  4  What is found of a copy is kept with it (demote.c), also by a run that is ended.
+ *  5  What a repair writes was proven: a shard's blocks by checksums.bin, wherever each of them is
+ *     right; a document by the manifest's digest, the record by the catalog.
+ *  6  The object under the key is replaced at once by a whole one (an S3 put or complete, a
+ *     rename): never a gap, and where anything fails the old one stays.
+ *  7  Afterwards it is read from that store and compared: only then is it mended.
+ *  8  Nothing is written where a block is right in no copy: CAIRN_CORRUPT names the lost bytes.
+ * One copy after the other, one range under way, one finding an object; one that reads is alone
+ * with the version (cairn_srv_copy_hold). */
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/messages.h"
+#include "common/buf.h"
 #include "common/clock.h"
+#include "common/hooks.h"
+#include "common/log.h"
 #include "common/text.h"
+#include "server/copies/copies.h"
 #include "server/copies/damage.h"
-#include "server/copies/verify_copy.h"
 #include "server/guard/identity.h"
+#include "server/guard/record.h"
+#include "server/guard/tier_identity.h"
 #include "server/ledger/events.h"
 #include "server/ledger/frozen.h"
 #include "server/metrics.h"
+#include "server/reads/shard_calls.h"
+#include "server/reads/tier_reads.h"
+#include "store/whole.h"
 
 #define TELL_MS 500
 #define FINDINGS_MAX 1000   /* of one answer; all are counted */
 #define FINDING_BYTES 40000 /* of what is kept in the row of an operation */
+#define RANGES_BYTES 120 /* of a message that names lost bytes, before the last range */
+#define TRIES 3 /* of a shard whose answer was lost: what is there is the old object still */
+#define FINDINGS_KEPT 1000000
+#define NO_SHARD SIZE_MAX
 
-struct answer {
-    json_t *copies, *findings;
-    uint64_t damaged, mended, strays, newer, told_bytes;
-    bool listed, record_rewritten, ok;
-    size_t looked;
-    struct cairn_error problem; /* of the last copy that was not looked at to its end */
+struct finding {
+    enum cairn_store_finding what;
+    char *key, *detail;
+    size_t shard; /* NO_SHARD: the object is no shard */
+    bool mended;
 };
+/* One run over all copies of a version. */
+struct verifying {
+    const struct cairn_srv_verify *verify;
+    struct cairn_srv_copy_hold hold;
+    struct cairn_srv_version row;
+    struct cairn_srv_where where;
+    struct cairn_committed documents; /* proven by one store or another */
+    bool proven;                      /* manifest and checksums are known */
+    uint8_t *buffer;                  /* CAIRN_SRV_CHECK_BYTES, where blocks are read */
+    uint64_t done, total, read_bytes, told_ms;
+    bool gone; /* the version is no longer there */
+};
+struct verified_copy {
+    struct verifying *all;
+    const struct cairn_srv_tier *tier; /* NULL: a server without `stores`, its main store */
+    struct cairn_store_worker *worker; /* of its store */
+    struct finding *findings;
+    size_t count, capacity;
+    uint64_t mended;
+    bool listed, record_rewritten, uploads_ended;
+    enum cairn_code failed; /* of a finding that could not be kept */
+};
+
+static const char *store_name(const struct verified_copy *copy) {
+    return copy->tier ? copy->tier->name : CAIRN_SRV_TIER_MAIN;
+}
+
+static bool is_chosen(const struct cairn_srv_verify *verify, size_t shard) {
+    return !verify->parts || shard % verify->parts == verify->part - 1;
+}
 
 /* ---- what the catalog says ---- */
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct cairn_srv_verifying *all = argument;
+static enum cairn_code read_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verifying *all = argument;
     const struct cairn_srv_verify *verify = all->verify;
     struct cairn_srv_version *row = &all->row;
     if (all->hold.held) CAIRN_TRY(cairn_srv_lease_check(tx, &all->hold.lease, err));
@@ -48,7 +104,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 }
 
 static bool goes_on(void *owner, uint64_t bytes) {
-    struct cairn_srv_verifying *all = owner;
+    struct verifying *all = owner;
     const struct cairn_srv_verify *verify = all->verify;
     struct cairn_error why = {0};
     all->done += bytes;
@@ -59,12 +115,470 @@ static bool goes_on(void *owner, uint64_t bytes) {
         !verify->tell(verify->owner, cairn_min_u64(all->done, all->total), all->total))
         return false;
     /* What is deleted meanwhile must not be called damaged, and gets no object any more. */
-    return !cairn_srv_catalog_read(verify->server->catalog, look, all, &why) || !all->gone;
+    return !cairn_srv_catalog_read(verify->server->catalog, read_row, all, &why) || !all->gone;
 }
 
-/* ---- documents ---- */
+/* ---- a shard is written anew ---- */
 
-static enum cairn_code borrow(const struct cairn_srv_verifying *all, struct cairn_srv_tier *tier,
+/* Bytes of a shard that no copy has right: the first ranges of them in words, the rest counted. */
+struct lost {
+    struct cairn_buf ranges;
+    uint64_t from, to; /* of the range that the last block continues; to 0: none */
+    uint64_t more, bytes;
+};
+
+static enum cairn_code end_range(struct lost *lost, struct cairn_error *err) {
+    if (!lost->to) return CAIRN_OK;
+    lost->bytes += lost->to - lost->from;
+    if (lost->ranges.size >= RANGES_BYTES)
+        lost->more++;
+    else
+        CAIRN_TRY(cairn_buf_printf(&lost->ranges, err, "%s%" PRIu64 "-%" PRIu64,
+                                   lost->ranges.size ? ", " : "", lost->from, lost->to - 1));
+    lost->to = 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_block(const struct verified_copy *copy,
+                                  const struct cairn_srv_shard_copy *shard_copy, size_t shard,
+                                  uint64_t at, struct cairn_error *err) {
+    const struct cairn_manifest_shard *one = &copy->all->documents.manifest.shards[shard];
+    const uint8_t *checksums = (const uint8_t *)copy->all->documents.checksums.data;
+    struct cairn_key key;
+    cairn_key_shard(&copy->all->documents.place, cairn_view_of(one->name), &key);
+    const struct cairn_srv_tier_range range = {
+        .key = key.text,
+        .offset = at,
+        .length = cairn_min_u64(CAIRN_BLOCK_BYTES, one->size_bytes - at),
+        .into = copy->all->buffer,
+        .tags = shard_copy->tags,
+        .object = shard,
+        .object_count = copy->all->documents.manifest.shard_count,
+        .object_bytes = one->size_bytes,
+        .checksums = checksums + 4 * (one->first_block + at / CAIRN_BLOCK_BYTES)};
+    return cairn_srv_tier_read(copy->all->verify->server, copy->all->verify->worker,
+                               &copy->all->where, &range, err);
+}
+
+static enum cairn_code find_lost(const struct verified_copy *copy,
+                                 const struct cairn_srv_shard_copy *shard_copy, size_t shard,
+                                 struct lost *lost, struct cairn_error *err) {
+    uint64_t size = copy->all->documents.manifest.shards[shard].size_bytes;
+    for (uint64_t at = 0; at < size; at += CAIRN_BLOCK_BYTES) {
+        struct cairn_error why = {0};
+        enum cairn_code code = read_block(copy, shard_copy, shard, at, &why);
+        if (code && code != CAIRN_CORRUPT) {
+            if (err) *err = why;
+            return code;
+        }
+        if (!code) CAIRN_TRY(end_range(lost, err));
+        if (code && !lost->to) lost->from = at;
+        if (code) lost->to = cairn_min_u64(at + CAIRN_BLOCK_BYTES, size);
+        if (!goes_on(copy->all, 0))
+            return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
+    }
+    return end_range(lost, err);
+}
+
+/* The copy in a store that does not answer may have what the others have lost. */
+static const struct cairn_srv_tier *silent_store(const struct verified_copy *copy) {
+    for (size_t i = 0; i < copy->all->where.count; i++)
+        if (cairn_srv_tier_is_away(copy->all->where.tiers[i])) return copy->all->where.tiers[i];
+    return NULL;
+}
+
+static enum cairn_code say_lost(const struct verified_copy *copy,
+                                const struct cairn_srv_shard_copy *shard_copy, size_t shard,
+                                struct cairn_error *err) {
+    uint64_t size = copy->all->documents.manifest.shards[shard].size_bytes;
+    const struct cairn_srv_tier *silent = silent_store(copy);
+    struct lost lost = {0};
+    enum cairn_code code = find_lost(copy, shard_copy, shard, &lost, err);
+    char more[48] = "";
+    if (lost.more) snprintf(more, sizeof(more), " and %" PRIu64 " ranges more", lost.more);
+    if (!code && !lost.bytes)
+        code = cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "each block was right in a copy the second time: repair again");
+    else if (!code && silent)
+        code = cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "store %s does not answer, and no other has bytes %s%s: bring it back, "
+                          "and repair again",
+                          silent->name, lost.ranges.data, more);
+    else if (!code)
+        code = cairn_fail(err, CAIRN_CORRUPT,
+                          "no copy has it whole; bytes that are lost: %s%s, %" PRIu64
+                          " of %" PRIu64,
+                          lost.ranges.data, more, lost.bytes, size);
+    cairn_buf_release(&lost.ranges);
+    return code;
+}
+
+/* What is missing is made as a copy is (promote.c, 6); what is there and wrong is replaced. */
+static enum cairn_code is_there(const struct verified_copy *copy, size_t shard, bool *ret,
+                                struct cairn_error *err) {
+    const struct cairn_manifest_shard *one = &copy->all->documents.manifest.shards[shard];
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    cairn_key_shard(&copy->all->documents.place, cairn_view_of(one->name), &key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(copy->worker, &head, &why);
+    *ret = !code;
+    if (!code || code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (err) *err = why;
+    return code;
+}
+
+static enum cairn_code write_shard(struct verified_copy *copy, size_t shard,
+                                   struct cairn_error *err) {
+    struct cairn_srv_shard_copy shard_copy = {.server = copy->all->verify->server,
+                                        .worker = copy->all->verify->worker,
+                                        .where = &copy->all->where,
+                                        .to = copy->tier,
+                                        .target = copy->worker,
+                                        .version = &copy->all->documents,
+                                        .goes_on = goes_on,
+                                        .owner = copy->all};
+    struct cairn_error why = {0};
+    enum cairn_code code = is_there(copy, shard, &shard_copy.replaces, &why);
+    if (!code)
+        code = cairn_store_tags_new(cairn_srv_tier_tags(copy->all->documents.manifest.shard_count),
+                                    &shard_copy.tags, &why);
+    for (int i = 0; !code && i < TRIES; i++) {
+        code = cairn_srv_shard_copy(&shard_copy, shard, &why);
+        if (code != CAIRN_CONFLICT || !shard_copy.replaces || i + 1 == TRIES) break;
+        code = CAIRN_OK;
+    }
+    if (code == CAIRN_CORRUPT) code = say_lost(copy, &shard_copy, shard, &why);
+    cairn_srv_shard_copy_release(&shard_copy);
+    cairn_store_tags_free(shard_copy.tags);
+    if (code && err) *err = why;
+    return code;
+}
+
+static enum cairn_code repair_shard(struct verified_copy *copy, size_t shard,
+                                    struct cairn_error *err) {
+    const struct cairn_srv_shard_check check = {.version = &copy->all->documents,
+                                                .worker = copy->worker,
+                                                .buffer = copy->all->buffer,
+                                                .goes_on = goes_on,
+                                                .owner = copy->all};
+    CAIRN_TRY(cairn_srv_lease_still(&copy->all->hold.lease, err));
+    if (!copy->uploads_ended)
+        CAIRN_TRY(
+            cairn_srv_copy_end_uploads(copy->tier, copy->worker, &copy->all->documents.place, err));
+    copy->uploads_ended = true;
+    CAIRN_TRY(write_shard(copy, shard, err));
+    CAIRN_CRASHPOINT("server.repair.after_shard");
+    enum cairn_code code = cairn_srv_shard_check(&check, shard, err);
+    return code ? cairn_within(err, code, "written anew it is not right") : CAIRN_OK;
+}
+
+/* ---- a document is written anew ---- */
+
+/* *ret is in the documents, or in *record, which is a pure function of the row. */
+static enum cairn_code text_of(const struct verified_copy *copy, enum cairn_document document,
+                               struct cairn_buf *record, struct cairn_view *ret,
+                               struct cairn_error *err) {
+    const struct cairn_committed *version = &copy->all->documents;
+    const struct cairn_buf *from = &version->attempt_text; /* its copy has the same bytes */
+    if (document == CAIRN_DOCUMENT_RECORD) {
+        CAIRN_TRY(cairn_srv_record_text(&copy->all->row, record, err));
+        from = record;
+    }
+    if (document == CAIRN_DOCUMENT_MANIFEST) from = &version->manifest_text;
+    if (document == CAIRN_DOCUMENT_CHECKSUMS) from = &version->checksums;
+    if (document == CAIRN_DOCUMENT_LAYOUT) from = &version->layout_text;
+    *ret = cairn_buf_view(from);
+    bool known = ret->size || document == CAIRN_DOCUMENT_CHECKSUMS; /* without blocks: 0 bytes */
+    return known ? CAIRN_OK : cairn_fail(err, CAIRN_CORRUPT, "no copy has it right");
+}
+
+static enum cairn_code compare_written(const struct verified_copy *copy, const char *key,
+                                       struct cairn_view text, struct cairn_error *err) {
+    CAIRN_AUTO(buf) found = {.limit = text.size + 1};
+    CAIRN_TRY(cairn_store_get_small(copy->worker, key, &found, err));
+    bool same =
+        found.size == text.size && (!text.size || !memcmp(found.data, text.data, text.size));
+    return same ? CAIRN_OK : cairn_fail(err, CAIRN_CORRUPT, "written anew it is not right");
+}
+
+static enum cairn_code repair_document(struct verified_copy *copy, enum cairn_document document,
+                                       struct cairn_error *err) {
+    CAIRN_AUTO(buf) record = {0};
+    struct cairn_view text = {0};
+    struct cairn_key key;
+    cairn_committed_key(&copy->all->documents, document, &key);
+    CAIRN_TRY(text_of(copy, document, &record, &text, err));
+    CAIRN_TRY(cairn_srv_lease_still(&copy->all->hold.lease, err));
+    CAIRN_TRY(cairn_store_put_small(copy->worker, key.text, text, false, err));
+    return compare_written(copy, key.text, text, err);
+}
+
+/* ---- findings of one copy ---- */
+
+static void release_findings(struct verified_copy *copy) {
+    for (size_t i = 0; i < copy->count; i++) {
+        free(copy->findings[i].key);
+        free(copy->findings[i].detail);
+    }
+    free(copy->findings);
+    copy->findings = NULL;
+    copy->count = copy->capacity = 0;
+}
+
+/* A stray harms nothing, and what a newer release wrote is not judged here. */
+static bool is_damage(const struct finding *finding) {
+    return finding->what != CAIRN_STORE_FINDING_STRAY &&
+           finding->what != CAIRN_STORE_FINDING_NEWER && !finding->mended;
+}
+
+static uint64_t count_damaged(const struct verified_copy *copy) {
+    uint64_t damaged = 0;
+    for (size_t i = 0; i < copy->count; i++) damaged += is_damage(&copy->findings[i]);
+    return damaged;
+}
+
+static uint64_t count_newer(const struct verified_copy *copy) {
+    uint64_t newer = 0;
+    for (size_t i = 0; i < copy->count; i++)
+        newer += copy->findings[i].what == CAIRN_STORE_FINDING_NEWER;
+    return newer;
+}
+
+static int by_name(const void *name, const void *shard) {
+    return strcmp(name, ((const struct cairn_manifest_shard *)shard)->name);
+}
+
+/* A manifest names its shards in order. */
+static size_t shard_of(const struct verifying *all, const char *key) {
+    const struct cairn_manifest *manifest = &all->documents.manifest;
+    struct cairn_key prefix;
+    char data[sizeof(prefix.text) + 5];
+    cairn_key_version_prefix(&all->documents.place, &prefix);
+    snprintf(data, sizeof(data), "%sdata/", prefix.text);
+    if (!manifest->shard_count || !cairn_text_starts(key, data)) return NO_SHARD;
+    const struct cairn_manifest_shard *found =
+        bsearch(key + strlen(data), manifest->shards, manifest->shard_count,
+                sizeof(*manifest->shards), by_name);
+    return found ? (size_t)(found - manifest->shards) : NO_SHARD;
+}
+
+static struct finding *find(const struct verified_copy *copy, const char *key) {
+    for (size_t i = 0; i < copy->count; i++)
+        if (!strcmp(copy->findings[i].key, key)) return &copy->findings[i];
+    return NULL;
+}
+
+static enum cairn_code keep_finding(struct verified_copy *copy, enum cairn_store_finding what,
+                                    const char *key, const char *detail, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(copy->findings, copy->count, copy->capacity, FINDINGS_KEPT,
+                               "findings", err));
+    struct finding *finding = &copy->findings[copy->count++];
+    *finding = (struct finding){.what = what,
+                                          .key = strdup(key),
+                                          .detail = strdup(detail),
+                                          .shard = shard_of(copy->all, key)};
+    if (finding->key && finding->detail) return CAIRN_OK;
+    free(finding->key);
+    free(finding->detail);
+    copy->count--;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for findings");
+}
+
+static void take_finding(void *owner, enum cairn_store_finding what, const char *key,
+                         const char *text) {
+    struct verified_copy *copy = owner;
+    if (!copy->failed && !find(copy, key)) copy->failed = keep_finding(copy, what, key, text, NULL);
+}
+
+static enum cairn_code say_not_mended(struct finding *finding, const struct cairn_error *why,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_buf_printf(&text, err, "%s; not mended: %s", finding->detail, why->message));
+    char *detail = strdup(text.data);
+    if (!detail) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for findings");
+    free(finding->detail);
+    finding->detail = detail;
+    return CAIRN_OK;
+}
+
+/* ---- looking ---- */
+
+static enum cairn_code audit(struct verified_copy *copy, bool *ret_record_missing,
+                             struct cairn_error *err) {
+    CAIRN_AUTO(committed) committed = cairn_srv_committed_of(&copy->all->row);
+    struct cairn_store_audit audit = {
+        .committed = &committed, .ask_each = true, .found = take_finding, .owner = copy};
+    CAIRN_TRY(cairn_store_audit_look(&audit, copy->worker, err));
+    copy->listed = audit.listed;
+    *ret_record_missing = audit.record_missing;
+    return copy->failed ? cairn_fail(err, copy->failed, "too much is wrong to be listed")
+                        : CAIRN_OK;
+}
+
+static bool reads_on(void *owner, uint64_t bytes) {
+    struct verifying *all = owner;
+    all->read_bytes += bytes;
+    return goes_on(all, bytes);
+}
+
+static enum cairn_code read_shards(struct verified_copy *copy, struct cairn_error *err) {
+    struct verifying *all = copy->all;
+    const struct cairn_srv_shard_check check = {.version = &all->documents,
+                                                .worker = copy->worker,
+                                                .buffer = all->buffer,
+                                                .goes_on = reads_on,
+                                                .owner = all};
+    for (size_t i = 0; i < all->documents.manifest.shard_count; i++) {
+        struct cairn_error why = {0};
+        struct cairn_key key;
+        uint64_t before = all->done, size = all->documents.manifest.shards[i].size_bytes;
+        if (!is_chosen(all->verify, i)) continue;
+        cairn_key_shard(&all->documents.place,
+                        cairn_view_of(all->documents.manifest.shards[i].name), &key);
+        enum cairn_code code = CAIRN_OK;
+        if (!find(copy, key.text)) code = cairn_srv_shard_check(&check, i, &why);
+        all->done = before + size; /* also of one that was left at its first wrong block */
+        if (code == CAIRN_CORRUPT)
+            code = keep_finding(copy, CAIRN_STORE_FINDING_OBJECT, key.text, why.message, &why);
+        if (!code) continue;
+        if (err) *err = why;
+        return code;
+    }
+    return CAIRN_OK;
+}
+
+/* ---- mending ---- */
+
+static bool document_of(const struct verified_copy *copy, const char *key,
+                        enum cairn_document *ret) {
+    for (int i = 0; i < CAIRN_DOCUMENT_COUNT; i++) {
+        struct cairn_key own;
+        bool layout = i == CAIRN_DOCUMENT_LAYOUT;
+        if (layout && !copy->all->documents.manifest.has_layout) continue;
+        cairn_committed_key(&copy->all->documents, (enum cairn_document)i, &own);
+        if (strcmp(own.text, key) != 0) continue;
+        *ret = (enum cairn_document)i;
+        return true;
+    }
+    return false;
+}
+
+static uint64_t count_needed(const struct verified_copy *copy) {
+    uint64_t needed = 0;
+    for (size_t i = 0; i < copy->count; i++) {
+        const struct finding *finding = &copy->findings[i];
+        enum cairn_document document = CAIRN_DOCUMENT_RECORD;
+        bool known = document_of(copy, finding->key, &document);
+        bool attempts = known && (document == CAIRN_DOCUMENT_ATTEMPT ||
+                                  document == CAIRN_DOCUMENT_ATTEMPT_COPY);
+        needed += is_damage(finding) && !attempts;
+    }
+    return needed;
+}
+
+static enum cairn_code mend_one(struct verified_copy *copy, struct finding *finding,
+                                struct cairn_error *err) {
+    struct verifying *all = copy->all;
+    enum cairn_document document = CAIRN_DOCUMENT_RECORD;
+    struct cairn_error why = {0};
+    enum cairn_code code;
+    if (finding->shard != NO_SHARD) {
+        /* It is written, and read again. */
+        all->total += 2 * all->documents.manifest.shards[finding->shard].size_bytes;
+        code = repair_shard(copy, finding->shard, &why);
+    } else if (document_of(copy, finding->key, &document)) {
+        code = repair_document(copy, document, &why);
+    } else {
+        return CAIRN_OK;
+    }
+    if (code == CAIRN_CANCELLED || code == CAIRN_NO_MEMORY) {
+        if (err) *err = why;
+        return code;
+    }
+    finding->mended = !code;
+    copy->mended += !code;
+    (void)cairn_srv_copy_say_full(code, store_name(copy), "make room, and repair again", &why);
+    if (code) return say_not_mended(finding, &why, err);
+    cairn_log(WARN, "copy.mended", "version=%s step=%" PRIu64 " store=%s key=%s cause=\"%s\"",
+              all->row.id.text, all->row.step, store_name(copy), finding->key, finding->detail);
+    return CAIRN_OK;
+}
+
+enum turn { MANIFEST, SHARDS, DOCUMENTS, RECORD, TURNS };
+
+/* 2 */
+static enum turn turn_of(const struct verified_copy *copy, const struct finding *finding) {
+    enum cairn_document document = CAIRN_DOCUMENT_ATTEMPT;
+    if (finding->shard != NO_SHARD) return SHARDS;
+    (void)document_of(copy, finding->key, &document);
+    if (document == CAIRN_DOCUMENT_MANIFEST) return MANIFEST;
+    return document == CAIRN_DOCUMENT_RECORD ? RECORD : DOCUMENTS;
+}
+
+static enum cairn_code mend(struct verified_copy *copy, enum turn from, enum turn to,
+                            struct cairn_error *err) {
+    for (int turn = (int)from; turn <= (int)to; turn++)
+        for (size_t i = 0; i < copy->count; i++) {
+            struct finding *finding = &copy->findings[i];
+            if (!is_damage(finding) || (int)turn_of(copy, finding) != turn) continue;
+            CAIRN_TRY(mend_one(copy, finding, err));
+            if (!goes_on(copy->all, 0))
+                return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
+        }
+    return CAIRN_OK;
+}
+
+static enum cairn_code rewrite_record(struct verified_copy *copy, struct cairn_error *err) {
+    const struct cairn_srv_version *row = &copy->all->row;
+    struct cairn_version_place place = cairn_srv_version_place(row);
+    struct cairn_key key;
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_srv_record_text(row, &text, err));
+    cairn_key_committed(&place, &key);
+    CAIRN_TRY(cairn_store_put_same(copy->worker, key.text, cairn_buf_view(&text), err));
+    cairn_log(WARN, "record.rewritten", "version=%s step=%" PRIu64 " key=%s", row->id.text,
+              row->step, key.text);
+    copy->record_rewritten = true;
+    struct finding *finding = find(copy, key.text);
+    if (finding) finding->mended = true;
+    return CAIRN_OK;
+}
+
+/* ---- one copy ---- */
+
+/* A store that is away must not be taken for one that lost everything. */
+static enum cairn_code is_mounted(const struct verified_copy *copy, struct cairn_error *err) {
+    struct cairn_srv *server = copy->all->verify->server;
+    bool main = !copy->tier || cairn_srv_tier_is_main(server, copy->tier);
+    struct cairn_key key;
+    if (!main) return cairn_srv_tier_ready(server, copy->tier, copy->worker, err);
+    cairn_key_store_json(&key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(copy->worker, &head, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "%s has no .cairn/store.json: is it mounted?",
+                          cairn_store_url(server->store));
+    return code;
+}
+
+static enum cairn_code verify_copy(struct verified_copy *copy, struct cairn_error *err) {
+    const struct verifying *all = copy->all;
+    bool record_missing = false, repairs = all->verify->repairs && all->proven && copy->tier;
+    CAIRN_TRY(is_mounted(copy, err));
+    CAIRN_TRY(audit(copy, &record_missing, err));
+    if (repairs) {
+        CAIRN_TRY(mend(copy, MANIFEST, MANIFEST, err));
+        if (copy->mended) CAIRN_TRY(audit(copy, &record_missing, err)); /* of what it names */
+    }
+    if (all->verify->reads && all->proven) CAIRN_TRY(read_shards(copy, err));
+    if (repairs) CAIRN_TRY(mend(copy, SHARDS, RECORD, err));
+    return record_missing && !repairs ? rewrite_record(copy, err) : CAIRN_OK;
+}
+
+/* ---- documents of the version ---- */
+
+static enum cairn_code borrow(const struct verifying *all, struct cairn_srv_tier *tier,
                               struct cairn_store_worker **ret, struct cairn_error *err) {
     struct cairn_srv *server = all->verify->server;
     *ret = all->verify->worker;
@@ -73,22 +587,22 @@ static enum cairn_code borrow(const struct cairn_srv_verifying *all, struct cair
     return cairn_srv_tier_borrow(server, tier, ret, err);
 }
 
-static void give(const struct cairn_srv_verifying *all, struct cairn_srv_tier *tier,
-                 struct cairn_store_worker *worker) {
+static void give_back(const struct verifying *all, struct cairn_srv_tier *tier,
+                      struct cairn_store_worker *worker) {
     if (worker != all->verify->worker) cairn_srv_tier_return(all->verify->server, tier, worker);
 }
 
-static size_t copy_count(const struct cairn_srv_verifying *all) {
+static size_t copy_count(const struct verifying *all) {
     return all->where.count ? all->where.count : 1;
 }
 
-static struct cairn_srv_tier *tier_at(const struct cairn_srv_verifying *all, size_t index) {
+static struct cairn_srv_tier *tier_at(const struct verifying *all, size_t index) {
     if (all->where.count) return all->where.tiers[index];
     return cairn_srv_tier_find(all->verify->server, CAIRN_SRV_TIER_MAIN);
 }
 
 /* By the first store that has it right; what is wrong elsewhere is that copy's finding. */
-static bool load(struct cairn_srv_verifying *all, enum cairn_document document) {
+static bool load_document(struct verifying *all, enum cairn_document document) {
     for (size_t i = 0; i < copy_count(all); i++) {
         struct cairn_srv_tier *tier = tier_at(all, i);
         struct cairn_store_worker *worker = NULL;
@@ -96,38 +610,43 @@ static bool load(struct cairn_srv_verifying *all, enum cairn_document document) 
         enum cairn_code code = borrow(all, tier, &worker, &why);
         struct cairn_document_source source = cairn_store_documents(worker, NULL);
         if (!code) code = cairn_committed_read(&all->documents, &source, document, &why);
-        give(all, tier, worker);
+        give_back(all, tier, worker);
         if (!code) return true;
     }
     return false;
 }
 
-static enum cairn_code load_documents(struct cairn_srv_verifying *all, struct cairn_error *err) {
+static enum cairn_code load_documents(struct verifying *all, struct cairn_error *err) {
     struct cairn_committed *documents = &all->documents;
-    documents->place = cairn_srv_version_place(&all->row);
-    documents->has_digest = true;
-    memcpy(documents->manifest_sha256, all->row.manifest_sha256,
-           sizeof(documents->manifest_sha256));
+    *documents = cairn_srv_committed_of(&all->row);
     if (!all->verify->reads) return CAIRN_OK;
     all->buffer = malloc(CAIRN_SRV_CHECK_BYTES);
     if (!all->buffer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read shards");
-    if (!load(all, CAIRN_DOCUMENT_MANIFEST)) return CAIRN_OK;
-    all->proven = load(all, CAIRN_DOCUMENT_CHECKSUMS);
-    if (documents->manifest.has_layout) (void)load(all, CAIRN_DOCUMENT_LAYOUT);
-    if (!load(all, CAIRN_DOCUMENT_ATTEMPT)) (void)load(all, CAIRN_DOCUMENT_ATTEMPT_COPY);
+    if (!load_document(all, CAIRN_DOCUMENT_MANIFEST)) return CAIRN_OK;
+    all->proven = load_document(all, CAIRN_DOCUMENT_CHECKSUMS);
+    if (documents->manifest.has_layout) (void)load_document(all, CAIRN_DOCUMENT_LAYOUT);
+    if (!load_document(all, CAIRN_DOCUMENT_ATTEMPT))
+        (void)load_document(all, CAIRN_DOCUMENT_ATTEMPT_COPY);
     for (size_t i = 0; all->proven && i < documents->manifest.shard_count; i++)
-        if (cairn_srv_verify_chosen(all->verify, i))
+        if (is_chosen(all->verify, i))
             all->total += copy_count(all) * documents->manifest.shards[i].size_bytes;
     return CAIRN_OK;
 }
 
 /* ---- the answer ---- */
 
-static enum cairn_code add_findings(struct answer *answer,
-                                    const struct cairn_srv_verified_copy *copy, const char *store,
-                                    struct cairn_error *err) {
+struct answer {
+    json_t *copies, *findings;
+    uint64_t damaged, mended, strays, newer, told_bytes;
+    bool listed, record_rewritten, ok;
+    size_t looked;
+    struct cairn_error problem; /* of the last copy that was not looked at to its end */
+};
+
+static enum cairn_code add_findings(struct answer *answer, const struct verified_copy *copy,
+                                    const char *store, struct cairn_error *err) {
     for (size_t i = 0; i < copy->count; i++) {
-        const struct cairn_srv_finding *finding = &copy->findings[i];
+        const struct finding *finding = &copy->findings[i];
         answer->strays += finding->what == CAIRN_STORE_FINDING_STRAY;
         answer->told_bytes += strlen(finding->key) + strlen(finding->detail) + 100;
         bool cut = copy->all->verify->reads && answer->told_bytes > FINDING_BYTES;
@@ -141,11 +660,11 @@ static enum cairn_code add_findings(struct answer *answer,
     return CAIRN_OK;
 }
 
-static enum cairn_code add_copy(struct answer *answer, const struct cairn_srv_verified_copy *copy,
+static enum cairn_code add_copy(struct answer *answer, const struct verified_copy *copy,
                                 const struct cairn_error *problem, struct cairn_error *err) {
-    const char *store = copy->tier ? copy->tier->name : CAIRN_SRV_TIER_MAIN;
-    uint64_t damaged = cairn_srv_verified_copy_damaged(copy);
-    uint64_t newer = cairn_srv_verified_copy_newer(copy);
+    const char *store = store_name(copy);
+    uint64_t damaged = count_damaged(copy);
+    uint64_t newer = count_newer(copy);
     bool whole = !damaged && !newer && !problem->code;
     CAIRN_TRY(add_findings(answer, copy, store, err));
     json_t *item =
@@ -164,11 +683,11 @@ static enum cairn_code add_copy(struct answer *answer, const struct cairn_srv_ve
     return CAIRN_OK;
 }
 
-static enum cairn_code pack(const struct cairn_srv_verifying *all, struct answer *answer,
-                            json_t **ret, struct cairn_error *err) {
+static enum cairn_code pack_answer(const struct verifying *all, struct answer *answer, json_t **ret,
+                                   struct cairn_error *err) {
     size_t shards = 0;
     for (size_t i = 0; all->proven && i < all->documents.manifest.shard_count; i++)
-        shards += cairn_srv_verify_chosen(all->verify, i);
+        shards += is_chosen(all->verify, i);
     *ret = CAIRN_PACK(verified, .version = all->row.id.text, .step = all->row.step,
                       .ok = answer->ok, .damaged = answer->damaged,
                       .newer = answer->newer, .strays = answer->strays, .listed = answer->listed,
@@ -181,7 +700,7 @@ static enum cairn_code pack(const struct cairn_srv_verifying *all, struct answer
 /* ---- copy by copy ---- */
 
 struct mended {
-    const struct cairn_srv_verifying *all;
+    const struct verifying *all;
     const char *store;
 };
 static enum cairn_code tell_mended(struct cairn_srv_tx *tx, void *argument,
@@ -191,10 +710,9 @@ static enum cairn_code tell_mended(struct cairn_srv_tx *tx, void *argument,
                                       CAIRN_OK, mended->store, err);
 }
 
-static enum cairn_code note_mended(const struct cairn_srv_verified_copy *copy,
-                                   struct cairn_error *err) {
+static enum cairn_code note_mended(const struct verified_copy *copy, struct cairn_error *err) {
     struct cairn_srv *server = copy->all->verify->server;
-    struct mended mended = {copy->all, copy->tier ? copy->tier->name : CAIRN_SRV_TIER_MAIN};
+    struct mended mended = {copy->all, store_name(copy)};
     if (!copy->mended) return CAIRN_OK;
     cairn_metrics_add(server->metrics,
                       (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_objects_mended_total},
@@ -203,46 +721,45 @@ static enum cairn_code note_mended(const struct cairn_srv_verified_copy *copy,
 }
 
 /* What was looked at in part says what is wrong, and never that nothing is. */
-static void note_damage(const struct cairn_srv_verified_copy *copy, size_t index, bool to_its_end) {
-    const struct cairn_srv_verifying *all = copy->all;
+static void note_damage(const struct verified_copy *copy, size_t index, bool to_its_end) {
+    const struct verifying *all = copy->all;
     const struct cairn_srv_verify *verify = all->verify;
     const struct cairn_srv_damage found = {
         .version = verify->version,
-        .store = copy->tier ? copy->tier->name : CAIRN_SRV_TIER_MAIN,
-        .objects = cairn_srv_verified_copy_needed(copy),
+        .store = store_name(copy),
+        .objects = count_needed(copy),
         .all = to_its_end && verify->reads && !verify->parts && all->proven,
         .changed_ms = all->where.changed_ms[index]};
     if (!all->gone) cairn_srv_damage_note(verify->server, &found);
 }
 
-static enum cairn_code verify_one(struct cairn_srv_verifying *all, size_t index,
-                                  struct answer *answer, struct cairn_error *err) {
+static enum cairn_code verify_one(struct verifying *all, size_t index, struct answer *answer,
+                                  struct cairn_error *err) {
     struct cairn_srv_tier *tier = tier_at(all, index);
-    struct cairn_srv_verified_copy copy = {.all = all, .tier = tier};
+    struct verified_copy copy = {.all = all, .tier = tier};
     struct cairn_error problem = {0}, why = {0};
     enum cairn_code code = borrow(all, tier, &copy.worker, &problem);
-    if (!code) code = cairn_srv_verify_copy(&copy, &problem);
-    give(all, tier, copy.worker);
+    if (!code) code = verify_copy(&copy, &problem);
+    give_back(all, tier, copy.worker);
     if (code == CAIRN_CANCELLED && all->gone)
         code = cairn_fail(&problem, CAIRN_ABORTED, "%s was deleted meanwhile", all->row.id.text);
     bool ends = code == CAIRN_CANCELLED || code == CAIRN_ABORTED || code == CAIRN_NO_MEMORY;
     note_damage(&copy, index, !code);
     enum cairn_code noted = note_mended(&copy, &why); /* also of one that was not mended whole */
     if (!noted && !ends) noted = add_copy(answer, &copy, &problem, &why);
-    cairn_srv_verified_copy_release(&copy);
+    release_findings(&copy);
     if (ends && err) *err = problem;
     if (!ends && noted && err) *err = why;
     return ends ? code : noted;
 }
 
-static enum cairn_code verify_all(struct cairn_srv_verifying *all, json_t **ret,
-                                  struct cairn_error *err) {
+static enum cairn_code verify_all(struct verifying *all, json_t **ret, struct cairn_error *err) {
     const struct cairn_srv_verify *verify = all->verify;
     CAIRN_AUTO_JSON json_t *copies = json_array();
     CAIRN_AUTO_JSON json_t *findings = json_array();
     struct answer answer = {.copies = copies, .findings = findings, .listed = true, .ok = true};
     if (!copies || !findings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(cairn_srv_catalog_read(verify->server->catalog, look, all, err));
+    CAIRN_TRY(cairn_srv_catalog_read(verify->server->catalog, read_row, all, err));
     if (verify->repairs) {
         CAIRN_TRY(cairn_srv_thawed(verify->server, err));
         CAIRN_TRY(cairn_srv_identity_compare(verify->server, verify->worker, err)); /* Q35 */
@@ -250,14 +767,14 @@ static enum cairn_code verify_all(struct cairn_srv_verifying *all, json_t **ret,
     CAIRN_TRY(cairn_srv_where_of(verify->server, verify->version, NULL, &all->where, err));
     CAIRN_TRY(load_documents(all, err));
     for (size_t i = 0; i < copy_count(all); i++) CAIRN_TRY(verify_one(all, i, &answer, err));
-    if (answer.looked) return pack(all, &answer, ret, err);
+    if (answer.looked) return pack_answer(all, &answer, ret, err);
     if (err) *err = answer.problem; /* nothing is known */
     return answer.problem.code;
 }
 
 enum cairn_code cairn_srv_verify_run(const struct cairn_srv_verify *verify, json_t **ret,
                                      struct cairn_error *err) {
-    struct cairn_srv_verifying all = {.verify = verify, .goes_on = goes_on};
+    struct verifying all = {.verify = verify};
     bool alone = verify->reads && verify->server->tiers;
     CAIRN_ASSERT(verify->reads || !verify->repairs);
     if (alone) CAIRN_TRY(cairn_srv_copy_hold_take(&all.hold, verify->server, verify->version, err));
@@ -267,4 +784,90 @@ enum cairn_code cairn_srv_verify_run(const struct cairn_srv_verify *verify, json
     cairn_srv_version_release(&all.row);
     free(all.buffer);
     return code;
+}
+
+/* ---- POST {C}/verify ---- */
+
+static enum cairn_code verify_work(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   const json_t *arguments, void *owner, json_t **ret_result,
+                                   struct cairn_error *err) {
+    struct cairn_srv_verify verify = {
+        .server = server,
+        .worker = worker,
+        .version = json_string_value(json_object_get(arguments, "version")),
+        .reads = true,
+        .repairs = json_is_true(json_object_get(arguments, "repair")),
+        .part = (uint64_t)json_integer_value(json_object_get(arguments, "part")),
+        .parts = (uint64_t)json_integer_value(json_object_get(arguments, "parts")),
+        .tell = owner ? cairn_srv_operation_tell : NULL,
+        .owner = owner};
+    return cairn_srv_verify_run(&verify, ret_result, err);
+}
+
+static enum cairn_code judge_question(const struct cairn_srv_request *request,
+                                      const struct cairn_msg_verify *said,
+                                      struct cairn_error *err) {
+    const char *project = request->params.run_name.project;
+    bool whole = !said->part && !said->parts;
+    if (!whole && (said->part < 1 || said->part > said->parts))
+        return cairn_fail(err, CAIRN_INVALID, "part and parts: want 1 <= part <= parts");
+    if (!whole && said->repair)
+        return cairn_fail(err, CAIRN_INVALID, "repair reads every shard: leave part and parts out");
+    if (!said->repair) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    if (cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_WRITE, project)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_FORBIDDEN, "the token %s lacks the scope write",
+                      request->caller.who);
+}
+
+static enum cairn_code begin_verify(struct cairn_srv_request *request,
+                                    const struct cairn_srv_version *version, json_t *body,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    char id[CAIRN_SRV_OPERATION_BYTES];
+    bool made = false;
+    struct cairn_srv_operation_wish wish = {.kind = "verify",
+                                            .reads = !json_is_true(json_object_get(body, "repair")),
+                                            .work = verify_work,
+                                            .name = &version->name,
+                                            .caller = &request->caller,
+                                            .path = version->id.text,
+                                            .request = body,
+                                            .arguments = body,
+                                            .place.folder_fd = -1};
+    if (json_object_set_new(body, "version", json_string(version->id.text)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to verify a version");
+    if (!server->operations) { /* a test's */
+        json_t *result = NULL;
+        CAIRN_TRY(verify_work(server, request->store, body, NULL, &result, err));
+        return cairn_srv_reply_json(reply, 200, result, err);
+    }
+    CAIRN_TRY(cairn_srv_operation_begin(server, &wish, id, &made, err));
+    if (made) cairn_log(INFO, "verify.begun", "operation=%s version=%s", id, version->id.text);
+    return cairn_srv_reply_begun(request, id, reply, err);
+}
+
+static enum cairn_code look_at_once(struct cairn_srv_request *request,
+                                    const struct cairn_srv_version *version,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    const struct cairn_srv_verify verify = {
+        .server = request->server, .worker = request->store, .version = version->id.text};
+    json_t *found = NULL;
+    CAIRN_TRY(cairn_srv_verify_run(&verify, &found, err));
+    return cairn_srv_reply_json(reply, 200, found, err);
+}
+
+enum cairn_code cairn_srv_on_verify(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_verify said = {0};
+    if (request->body.size) {
+        CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
+        CAIRN_TRY(cairn_msg_verify_read(body, "", &said, err));
+        CAIRN_TRY(judge_question(request, &said, err));
+    }
+    CAIRN_TRY(cairn_srv_readable(request, &version, err));
+    return said.read || said.repair ? begin_verify(request, &version, body, reply, err)
+                                    : look_at_once(request, &version, reply, err);
 }

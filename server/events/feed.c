@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last events in memory, and who waits for the next; see feed.h. An event is kept as the text
- * of its frame (HTML Living Standard, 9.2.5), made once for all followers. */
+/* The last events in memory, and their followers. An event is kept as the text of its frame (HTML
+ * Living Standard, 9.2.5), made once for all followers. Then GET /v1/events, {R}/events and
+ * {C}/events: a page, a long poll, or, where the caller accepts text/event-stream, a stream.
+ * Promises in feed.h. */
 #include "server/events/feed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <time.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
 #include "common/process.h"
 #include "common/text.h"
 #include "server/http/pool.h"
+#include "server/http/request.h"
 #include "server/http/waiters.h"
+#include "server/ledger/events.h"
+#include "server/ledger/versions.h"
 
 #define ROWS_AT_ONCE 256
 #define LOAD_ROWS 64
@@ -79,8 +86,7 @@ static uint64_t kind_of(const char *event) {
 }
 
 static bool is_followed(const struct cairn_srv_follow *follow, uint64_t kind,
-                        const struct cairn_run_name *name,
-                        const struct cairn_version_id *version) {
+                        const struct cairn_run_name *name, const struct cairn_version_id *version) {
     if (follow->kinds && !(follow->kinds & kind)) return false;
     if (follow->project[0] && strcmp(follow->project, name->project) != 0) return false;
     if (!follow->name.run[0])
@@ -172,7 +178,7 @@ static void wake_due(struct cairn_srv_feed *feed) {
 
 /* ---- the feed's thread ---- */
 
-static void keep(struct cairn_srv_feed *feed, struct kept *take_kept) {
+static void keep_event(struct cairn_srv_feed *feed, struct kept *take_kept) {
     CAIRN_HOLD(&feed->lock);
     /* Numbers follow each other; where rows were taken out by hand the ring begins anew. */
     if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
@@ -226,7 +232,7 @@ static enum cairn_code keep_one(const struct cairn_srv_event_row *row, void *own
         cairn_buf_release(&kept.frame);
         return code;
     }
-    keep(found->feed, &kept);
+    keep_event(found->feed, &kept);
     wake_waiters(found->feed, row);
     found->count++;
     return CAIRN_OK;
@@ -258,7 +264,7 @@ static uint64_t beat_now(struct cairn_srv_feed *feed) {
     return next_ms;
 }
 
-static void run(struct cairn_thread *thread, void *owner) {
+static void run_feed(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_feed *feed = owner;
     struct cairn_srv_catalog *catalog = feed->server->catalog;
     uint64_t next_ms = 0;
@@ -304,7 +310,7 @@ enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_fe
     if (!feed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for events");
     feed->server = server;
     cairn_lock_init(&feed->lock, CAIRN_LOCK_server_feed);
-    feed->thread = (struct cairn_thread){.name = "cairn-feed", .run = run, .owner = feed};
+    feed->thread = (struct cairn_thread){.name = "cairn-feed", .run = run_feed, .owner = feed};
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_last, feed, err);
     if (!code) code = cairn_thread_start(&feed->thread, err);
     if (code) {
@@ -350,8 +356,8 @@ static void name_caller(const struct cairn_srv_follow *follow, char ret[96]) {
         snprintf(ret, 96, "address %s", address);
 }
 
-static enum cairn_code join(struct cairn_srv_feed *feed, struct cairn_srv_follower *follower,
-                            struct cairn_error *err) {
+static enum cairn_code join_feed(struct cairn_srv_feed *feed, struct cairn_srv_follower *follower,
+                                 struct cairn_error *err) {
     const struct cairn_srv_settings *settings = feed->server->settings;
     uint64_t all = 0, of_caller = 0;
     CAIRN_HOLD(&feed->lock);
@@ -449,7 +455,7 @@ enum found { TEXT, NOTHING, ROWS, END };
 
 /* Looks into the ring, and waits there when it has nothing. The follower is paused: it may be woken
  * at any moment from the linking on. */
-static enum found look(struct cairn_srv_follower *follower, bool may_wait) {
+static enum found look_into_ring(struct cairn_srv_follower *follower, bool may_wait) {
     struct cairn_srv_feed *feed = follower->feed;
     struct cairn_error why = {0};
     enum cairn_code code;
@@ -473,7 +479,7 @@ static void wait_for_more(struct cairn_srv_follower *follower,
                           const struct cairn_srv_flow_hooks *hooks) {
     follower->hooks = *hooks;
     hooks->pause(hooks->owner);
-    switch (look(follower, true)) {
+    switch (look_into_ring(follower, true)) {
     case NOTHING:
         return;
     case ROWS:
@@ -490,13 +496,13 @@ static void wait_for_more(struct cairn_srv_follower *follower,
     hooks->wake(hooks->owner);
 }
 
-static ssize_t take(void *owner, uint64_t position, void *to, size_t capacity,
-                    const struct cairn_srv_flow_hooks *hooks) {
+static ssize_t take_text(void *owner, uint64_t position, void *to, size_t capacity,
+                         const struct cairn_srv_flow_hooks *hooks) {
     struct cairn_srv_follower *follower = owner;
     (void)position;
     if (!cairn_srv_access_holds(follower->feed->server->access, &follower->follow.credential))
         return -1;
-    if (!follower->text.size && look(follower, false) == END) return -1;
+    if (!follower->text.size && look_into_ring(follower, false) == END) return -1;
     if (!follower->text.size) {
         wait_for_more(follower, hooks);
         return 0;
@@ -518,7 +524,7 @@ enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
     struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
     if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
     name_caller(follow, follower->caller);
-    enum cairn_code code = join(feed, follower, err);
+    enum cairn_code code = join_feed(feed, follower, err);
     if (code) {
         free(follower);
         return code;
@@ -527,9 +533,217 @@ enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
     follower->follow = *follow;
     follower->given_ms = 0; /* a first comment at once: the stream is open */
     *ret = (struct cairn_srv_flow){.owner = follower,
-                                   .take = take,
+                                   .take = take_text,
                                    .free = free_follower,
                                    .size_bytes = UINT64_MAX,
                                    .step_bytes = CAIRN_SRV_FEED_TEXT_BYTES};
     return CAIRN_OK;
+}
+
+/* ---- GET /v1/events, {R}/events, {C}/events ---- */
+
+struct call {
+    struct cairn_srv_request *request;
+    struct cairn_srv_follow follow;
+    bool of_run, since_given, audit;
+    uint64_t since, limit;
+    uint64_t first, last; /* that are kept */
+    uint64_t looked, last_looked; /* rows, and the number of the last of them */
+    json_t *items;
+};
+
+/* ---- the question ---- */
+
+static enum cairn_code read_number(const char *text, const char *name, uint64_t *ret,
+                                   struct cairn_error *err) {
+    enum cairn_code code = cairn_parse_u64(cairn_view_of(text), ret, err);
+    if (!code && *ret > INT64_MAX) code = cairn_fail(err, CAIRN_INVALID, "it is too large");
+    return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;
+}
+
+/* Last-Event-ID is what a browser sends when it comes again, so it counts more. */
+static enum cairn_code read_since(struct call *call, struct cairn_error *err) {
+    const char *since = cairn_query_get(&call->request->query, "since");
+    const char *header = call->request->last_event_id;
+    call->since_given = since || header[0];
+    if (header[0]) return read_number(header, "Last-Event-ID", &call->since, err);
+    return since ? read_number(since, "since", &call->since, err) : CAIRN_OK;
+}
+
+/* One of the media types of Accept, without its parameters. */
+static bool wants_stream(const struct cairn_srv_request *request) {
+    static const char wanted[] = "text/event-stream";
+    for (const char *at = request->accept; *at;) {
+        at += strspn(at, " \t,");
+        size_t size = strcspn(at, " \t,;");
+        if (size == strlen(wanted) && !strncasecmp(at, wanted, size)) return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}
+
+static enum cairn_code read_audit(struct call *call, struct cairn_error *err) {
+    const char *text = cairn_query_get(&call->request->query, "audit");
+    call->audit = text && !strcmp(text, "true");
+    if (text && !call->audit && strcmp(text, "false") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "audit: want true or false");
+    if (!call->audit || !wants_stream(call->request)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "audit: of pages alone; a stream has all events");
+}
+
+static enum cairn_code read_filters(struct call *call, struct cairn_error *err) {
+    const struct cairn_query *query = &call->request->query;
+    const char *kind = cairn_query_get(query, "kind"), *project = cairn_query_get(query, "project");
+    if (kind) CAIRN_TRY(cairn_srv_event_kinds_parse(kind, &call->follow.kinds, err));
+    if (!project) return CAIRN_OK;
+    if (!cairn_name_valid(cairn_view_of(project)))
+        return cairn_fail(err, CAIRN_INVALID, "project: " CAIRN_NAME_WANTED);
+    (void)cairn_text_copy(call->follow.project, sizeof(call->follow.project), project);
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_scope(struct cairn_srv_tx *tx, struct call *call,
+                                  struct cairn_error *err) {
+    const struct cairn_srv_request *request = call->request;
+    if (!call->of_run) return CAIRN_OK;
+    call->follow.name = request->params.run_name;
+    if (!request->params.ref[0]) {
+        CAIRN_AUTO(srv_run) run = {0};
+        return cairn_srv_run_get(tx, &call->follow.name, &run, err);
+    }
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_ref ref = {&request->params.run_name, request->params.ref, true};
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
+    call->follow.version = version.id;
+    return CAIRN_OK;
+}
+
+/* A number that is trimmed, or that this catalog never gave: the caller has missed something. */
+static enum cairn_code judge_since(const struct call *call, struct cairn_error *err) {
+    /* Of the audit nothing is trimmed by count. */
+    bool trimmed = !call->audit && call->since && call->since + 1 < call->first;
+    if (!call->since_given || (!trimmed && call->since <= call->last)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CURSOR_EXPIRED,
+                      "events %" PRIu64 " to %" PRIu64 " are kept, so what came after %" PRIu64
+                      " is not known: read the runs again, then go on from %" PRIu64,
+                      call->first, call->last, call->since, call->last);
+}
+
+/* ---- a page ---- */
+
+static enum cairn_code add_item(const struct cairn_srv_event_row *row, void *owner,
+                                struct cairn_error *err) {
+    struct call *call = owner;
+    call->looked++;
+    call->last_looked = row->number;
+    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, row->name.project) &&
+        !call->of_run)
+        return CAIRN_OK;
+    size_t at = call->since_given ? json_array_size(call->items) : 0;
+    if (!json_array_insert(call->items, at, row->json)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+static enum cairn_code look_at_page(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct call *call = argument;
+    json_decref(call->items);
+    call->items = json_array();
+    call->looked = 0;
+    CAIRN_TRY(find_scope(tx, call, err));
+    CAIRN_TRY(cairn_srv_events_bounds(tx, &call->first, &call->last, err));
+    CAIRN_TRY(judge_since(call, err));
+    struct cairn_srv_events_query query = {.name = &call->follow.name,
+                                           .version = call->follow.version.text,
+                                           .after = call->since,
+                                           .limit = call->limit,
+                                           .kinds = call->follow.kinds,
+                                           .project = call->follow.project,
+                                           .newest = !call->since_given,
+                                           .audit = call->audit};
+    return call->limit ? cairn_srv_events_read(tx, &query, add_item, call, err) : CAIRN_OK;
+}
+
+static void park(const struct call *call, struct cairn_srv_reply *reply, uint64_t until_ms) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    if (call->follow.version.text[0])
+        cairn_srv_events_key_of_version(&call->follow.version, key);
+    else
+        cairn_srv_events_key_of_run(&call->follow.name, key);
+    reply->park = reply->rung = true;
+    reply->park_key = cairn_srv_key_of(key);
+    reply->park_until_ms = until_ms;
+}
+
+static enum cairn_code serve_page(struct call *call, struct cairn_srv_reply *reply,
+                                  struct cairn_error *err) {
+    struct cairn_srv_request *request = call->request;
+    const char *wait = cairn_query_get(&request->query, "wait");
+    uint64_t wait_ms = 0;
+    enum cairn_code code =
+        wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "wait");
+    CAIRN_TRY(cairn_srv_query_limit(request, &call->limit, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_at_page, call, err));
+    uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
+    if (request->wait_over) wait_ms = 0;
+    bool full = call->since_given && call->looked == call->limit;
+    if (!json_array_size(call->items) && !full && call->since_given && wait_ms &&
+        cairn_srv_mono_ms(request->server) < until_ms) {
+        park(call, reply, until_ms);
+        return CAIRN_OK;
+    }
+    reply->in_vain = !json_array_size(call->items);
+    /* A full page may have more behind it; else everything up to the newest was looked at. */
+    uint64_t next = full ? call->last_looked : call->last;
+    return cairn_srv_reply_json(reply, 200,
+                                CAIRN_PACK(event_page, .items = call->items, .since = next), err);
+}
+
+/* ---- a stream ---- */
+
+static enum cairn_code serve_stream(struct call *call, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    if (!server->feed)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "this server has no streams of events");
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_page, call, err));
+    call->follow.after = call->since_given ? call->since : call->last;
+    call->follow.credential = call->request->credential;
+    call->follow.caller = call->request->caller;
+    (void)cairn_text_copy(call->follow.from, sizeof(call->follow.from), call->request->from);
+    CAIRN_TRY(cairn_srv_feed_follow(server->feed, &call->follow, &reply->flow, err));
+    reply->content_type = "text/event-stream";
+    cairn_srv_reply_header(reply, "X-Accel-Buffering", "no");
+    return CAIRN_OK;
+}
+
+static enum cairn_code serve_events(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, bool of_run,
+                                    struct cairn_error *err) {
+    struct call call = {.request = request, .of_run = of_run};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(read_since(&call, err));
+    CAIRN_TRY(read_audit(&call, err));
+    CAIRN_TRY(read_filters(&call, err));
+    enum cairn_code code = wants_stream(request) ? serve_stream(&call, reply, err)
+                                                 : serve_page(&call, reply, err);
+    json_decref(call.items);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_event_list(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    return serve_events(request, reply, false, err);
+}
+
+enum cairn_code cairn_srv_on_run_events(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    return serve_events(request, reply, true, err);
+}
+
+enum cairn_code cairn_srv_on_checkpoint_events(struct cairn_srv_request *request,
+                                               struct cairn_srv_reply *reply,
+                                               struct cairn_error *err) {
+    return serve_events(request, reply, true, err);
 }

@@ -20,7 +20,7 @@
  * Limits:  the last CAIRN_SRV_FEED_KEPT events in memory; settings event-streams-max and
  *          event-streams-per-caller, CAIRN_BUSY beyond.
  * Threads: one of its own; take and close from the connection's event loop; locked by server_feed.
- * Next:    server/events/event_calls.c, server/http/reply.c, server/ledger/events.h.
+ * Next:    server/events/feed.c, server/http/reply.c, server/ledger/events.h.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
  *          2   a store with another uuid than the catalog has for its name, or without one that
  *              the catalog knows, is never written to and nothing is deleted in it.
  *          3   a catalog that was rebuilt takes a store back whose store.json names the main store;
- *              what lies there is compared with the catalog (compare_stores.h), at this start or
+ *              what lies there is compared with the catalog (recovery/compare.c), at this start or
  *              at the next one.
  * Limits:  one small read a call; at start, and before each copy and each removal.
  * Threads: any, with a worker of that store.

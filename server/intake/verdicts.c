@@ -26,7 +26,7 @@
 #include "server/ledger/read_leases.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
-#include "server/recovery/compare.h"
+#include "server/recovery/recovery.h"
 #include "server/versions/versions.h"
 
 /* ---- naming a version ---- */

@@ -11,7 +11,7 @@
  *          Q30  one that is gone is swept once more only after its last sweep.
  * Limits:  none.
  * Threads: inside a transaction.
- * Next:    server/sweep/orphans.h; server/ledger/versions.h.
+ * Next:    server/sweep/sweep.h; server/ledger/versions.h.
  */
 #pragma once
 

@@ -12,7 +12,7 @@
  *              those of the audit by age alone; the newest one always stays.
  * Limits:  reasons of CAIRN_SRV_REASON_BYTES; a trim drops at most CAIRN_SRV_EVENTS_TRIM rows.
  * Threads: inside a transaction.
- * Next:    api/events.def, server/events/feed.h, server/events/event_calls.c.
+ * Next:    api/events.def, server/events/feed.h, server/events/feed.c.
  */
 #pragma once
 

@@ -8,7 +8,7 @@
  *               transaction.
  * Limits:  causes and notes of CAIRN_SRV_CAUSE_BYTES.
  * Threads: inside a transaction.
- * Next:    server/guard/freeze.h, server/recovery/reconcile.h.
+ * Next:    server/guard/freeze.h, server/recovery/recovery.h.
  */
 #pragma once
 

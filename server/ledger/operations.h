@@ -8,7 +8,7 @@
  *          2    of two that are alike and not over there is one.
  * Limits:  CAIRN_SRV_OPERATION_TEXT_MAX of a request, a result and a problem each.
  * Threads: inside a transaction.
- * Next:    server/operations/operations_job.h, server/operations/operation_calls.c.
+ * Next:    server/operations/operations.h, server/operations/run.c.
  */
 #pragma once
 

@@ -7,7 +7,7 @@
  *              dead letter, or was trimmed and counted as missed.
  * Limits:  CAIRN_SRV_LETTERS_MAX dead letters of a webhook; the oldest go first.
  * Threads: inside a transaction.
- * Next:    server/events/webhooks_job.h.
+ * Next:    server/events/deliver.h.
  */
 #pragma once
 

@@ -25,7 +25,7 @@
 #include "server/ledger/version_lists.h"
 #include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
-#include "server/recovery/compare.h"
+#include "server/recovery/recovery.h"
 #include "server/versions/versions.h"
 
 #define RUNS_MAX 4096

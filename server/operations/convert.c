@@ -1,18 +1,206 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/imports and POST {C}/exports: what `cairn import` and `cairn export` do, as an operation
- * on the server's machine. */
+ * on the server's machine; and the paths there that a caller may name.
+ *  O01  A path is opened only where it lies in a folder that the settings name; no link and no ".."
+ *     on the way from there is followed, nor a link that is put there meanwhile. Without such a
+ *     setting nothing is opened, and the answer names the setting.
+ *  1  {project} in the setting stands for the caller's project: below that folder lies what belongs
+ *     to it, and from that component on no link is followed either. */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/messages.h"
+#include "common/file.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "server/ledger/versions.h"
-#include "server/operations/operation_command.h"
-#include "server/operations/operations_job.h"
-#include "server/operations/operations_json.h"
+#include "server/operations/operations.h"
+#include "server/settings.h"
+
+/* ---- paths that a caller may name ---- */
+
+#define DEPTH_MAX 64
+
+struct folders {
+    const char *setting, *folders; /* its name and its value, with commas between */
+    const char *project;           /* of the run that is read or written */
+    bool make;
+};
+
+/* What of the path lies behind this folder; NULL: it is not in it. */
+static const char *behind(const char *path, const char *folder, size_t size) {
+    while (size > 1 && folder[size - 1] == '/') size--;
+    if (strncmp(path, folder, size) != 0) return NULL;
+    if (size == 1) return path + 1; /* the root */
+    if (path[size] != '/' && path[size] != '\0') return NULL;
+    return path + size + (path[size] == '/');
+}
+
+/* One folder of the setting for this project. *ret_fixed: of so many bytes the operator has given
+ * the names himself, and may have given links; where {project} begins, anybody may have. */
+static bool expand_folder(const char *folder, size_t size, const char *project, char ret[PATH_MAX],
+                          size_t *ret_fixed) {
+    const size_t mark = sizeof(CAIRN_SRV_FOLDERS_PROJECT) - 1;
+    size_t used = 0;
+    bool fixed = true;
+    for (size_t i = 0; i < size;) {
+        bool here = size - i >= mark && !memcmp(folder + i, CAIRN_SRV_FOLDERS_PROJECT, mark);
+        const char *from = here ? project : folder + i;
+        size_t some = here ? strlen(project) : 1;
+        if (used + some >= PATH_MAX) return false;
+        memcpy(ret + used, from, some);
+        used += some;
+        i += here ? mark : 1;
+        if (here && fixed) {
+            fixed = false;
+            for (*ret_fixed = used; ret[*ret_fixed - 1] != '/';) (*ret_fixed)--;
+        }
+    }
+    ret[used] = '\0';
+    if (fixed) *ret_fixed = used;
+    return true;
+}
+
+/* The first folder of the setting that the path lies in. *ret_rest: of the path, behind root. */
+static enum cairn_code find_root(const struct folders *allowed, const char *path,
+                                 char root[PATH_MAX], const char **ret_rest,
+                                 struct cairn_error *err) {
+    if (!allowed->folders[0])
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "this server opens no path of its machine for that: the operator names "
+                          "the folders with its setting %s",
+                          allowed->setting);
+    if (path[0] != '/' || strlen(path) >= PATH_MAX)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "/path: want the whole path on the server's machine, from / on");
+    for (const char *at = allowed->folders; *at;) {
+        size_t size = strcspn(at, ","), fixed = 0;
+        bool fits = size && expand_folder(at, size, allowed->project, root, &fixed);
+        if (fits && behind(path, root, strlen(root))) {
+            *ret_rest = behind(path, root, fixed);
+            root[fixed] = '\0';
+            return CAIRN_OK;
+        }
+        at += size + (at[size] == ',');
+    }
+    return cairn_fail(err, CAIRN_FORBIDDEN, "/path: it is in no folder of the setting %s",
+                      allowed->setting);
+}
+
+/* What is not there, and what the server may not see, are the caller's mistakes. */
+static enum cairn_code say_refused(const char *name, struct cairn_error *err) {
+    if (errno == ENOENT || errno == ENOTDIR)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "/path: there is no %s", name);
+    if (errno == EACCES || errno == EPERM)
+        return cairn_fail(err, CAIRN_FORBIDDEN, "/path: the server may not open %s", name);
+    return cairn_fail_errno(err, "/path: %s", name);
+}
+
+/* A component is a folder, or the last one a file; a link is neither. */
+static enum cairn_code open_component(int at_fd, const char *name, bool last, bool make,
+                                      struct cairn_srv_place *ret, struct cairn_error *err) {
+    struct stat status;
+    if (!strcmp(name, ".."))
+        return cairn_fail(err, CAIRN_INVALID, "/path: \"..\" is not followed");
+    if (make && mkdirat(at_fd, name, 0777) && errno != EEXIST) return say_refused(name, err);
+    int fd = openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        ret->folder_fd = fd;
+        return CAIRN_OK;
+    }
+    if (fstatat(at_fd, name, &status, AT_SYMLINK_NOFOLLOW))
+        return say_refused(name, err);
+    if (S_ISLNK(status.st_mode))
+        return cairn_fail(err, CAIRN_INVALID, "/path: %s is a link, and none is followed", name);
+    if (S_ISDIR(status.st_mode))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "/path: the server may not open %s", name);
+    if (!last || !S_ISREG(status.st_mode) || make)
+        return cairn_fail(err, CAIRN_INVALID, "/path: %s is no folder%s", name,
+                          last && !make ? " and no file" : "");
+    if (!cairn_text_copy(ret->name, sizeof(ret->name), name))
+        return cairn_fail(err, CAIRN_INVALID, "/path: a name is longer than 255 bytes");
+    ret->folder_fd = fcntl(at_fd, F_DUPFD_CLOEXEC, 0);
+    return ret->folder_fd < 0 ? cairn_fail_errno(err, "/path: %s", name) : CAIRN_OK;
+}
+
+/* make: folders that are missing are made. CAIRN_FORBIDDEN: it lies in none of the folders;
+ * CAIRN_NOT_FOUND; CAIRN_INVALID: a link, or neither a file nor a folder. */
+static enum cairn_code open_place(const struct folders *allowed, const char *path,
+                                  struct cairn_srv_place *ret, struct cairn_error *err) {
+    char root[PATH_MAX], rest[PATH_MAX];
+    const char *from = NULL;
+    *ret = (struct cairn_srv_place){.folder_fd = -1};
+    CAIRN_TRY(find_root(allowed, path, root, &from, err));
+    (void)cairn_text_copy(rest, sizeof(rest), from);
+    struct cairn_srv_place at = {.folder_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (at.folder_fd < 0)
+        return cairn_fail_errno(err, "%s, which the setting %s names", root, allowed->setting);
+    char *left = rest;
+    enum cairn_code code = CAIRN_OK;
+    for (char *name; !code && (name = strsep(&left, "/"));) {
+        if (!*name || !strcmp(name, ".")) continue;
+        struct cairn_srv_place next = {.folder_fd = -1};
+        code = open_component(at.folder_fd, name, !left || !left[strspn(left, "/")], allowed->make,
+                              &next,
+                    err);
+        cairn_srv_place_release(&at);
+        at = next;
+    }
+    if (code)
+        cairn_srv_place_release(&at);
+    else
+        *ret = at;
+    return code;
+}
+
+static enum cairn_code look_below(int folder_fd, unsigned depth, struct cairn_error *err) {
+    DIR *stream = fdopendir(folder_fd);
+    if (!stream) {
+        enum cairn_code code = cairn_fail_errno(err, "/path");
+        close(folder_fd);
+        return code;
+    }
+    enum cairn_code code = depth < DEPTH_MAX
+                               ? CAIRN_OK
+                               : cairn_fail(err, CAIRN_INVALID, "/path: folders are too deep");
+    for (struct dirent *entry; !code && (entry = readdir(stream));) {
+        struct stat status;
+        const char *name = entry->d_name;
+        if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
+        if (fstatat(dirfd(stream), name, &status, AT_SYMLINK_NOFOLLOW)) {
+            code = cairn_fail_errno(err, "/path: %s", name);
+        } else if (S_ISLNK(status.st_mode)) {
+            code = cairn_fail(err, CAIRN_INVALID,
+                              "/path: %s is a link in it, and none is followed", name);
+        } else if (S_ISDIR(status.st_mode)) {
+            int fd = openat(dirfd(stream), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            code = fd < 0 ? cairn_fail_errno(err, "/path: %s", name)
+                          : look_below(fd, depth + 1, err);
+        }
+    }
+    closedir(stream);
+    return code;
+}
+
+/* Refuses a link anywhere below it. */
+static enum cairn_code check_no_link(const struct cairn_srv_place *place, struct cairn_error *err) {
+    if (place->name[0]) return CAIRN_OK;
+    int fd = openat(place->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? cairn_fail_errno(err, "/path") : look_below(fd, 0, err);
+}
+
+/* ---- arguments ---- */
 
 /* Each argument is a word of its own, with its value behind '=': no value is taken for a flag. */
-static void add(json_t *arguments, const char *format, ...) CAIRN_PRINTF(2, 3);
-static void add(json_t *arguments, const char *format, ...) {
+static void add_argument(json_t *arguments, const char *format, ...) CAIRN_PRINTF(2, 3);
+static void add_argument(json_t *arguments, const char *format, ...) {
     va_list values;
     va_start(values, format);
     json_array_append_new(arguments, json_vsprintf(format, values));
@@ -31,9 +219,9 @@ static enum cairn_code check_word(const char *name, const char *given, const cha
 }
 
 /* The operation is begun, or the one that is alike is shown. */
-static enum cairn_code begin(struct cairn_srv_request *request,
-                             struct cairn_srv_operation_wish *wish, struct cairn_srv_reply *reply,
-                             struct cairn_error *err) {
+static enum cairn_code begin_operation(struct cairn_srv_request *request,
+                                       struct cairn_srv_operation_wish *wish,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
     char id[CAIRN_SRV_OPERATION_BYTES];
     bool made = false;
     wish->name = &request->params.run_name;
@@ -54,39 +242,39 @@ static json_t *import_arguments(const struct cairn_srv_request *request,
                                 const struct cairn_srv_place *place) {
     json_t *arguments = json_array();
     const struct cairn_run_name *name = &request->params.run_name;
-    add(arguments, "import");
-    add(arguments, "--no-links");
-    add(arguments, "--store=%s", cairn_store_url(request->server->store));
-    add(arguments, "--socket=/proc/self/no-uploader"); /* of another server, perhaps */
-    if (said->new_version) add(arguments, "--new-version");
-    if (said->latest) add(arguments, "--latest");
+    add_argument(arguments, "import");
+    add_argument(arguments, "--no-links");
+    add_argument(arguments, "--store=%s", cairn_store_url(request->server->store));
+    add_argument(arguments, "--socket=/proc/self/no-uploader"); /* of another server, perhaps */
+    if (said->new_version) add_argument(arguments, "--new-version");
+    if (said->latest) add_argument(arguments, "--latest");
     if (said->labels) {
         CAIRN_AUTO(buf) labels = {0};
         if (!cairn_json_dump(said->labels, &labels, NULL))
-            add(arguments, "--labels=%s", labels.data);
+            add_argument(arguments, "--labels=%s", labels.data);
     }
-    add(arguments, "--");
-    add(arguments, "%s", said->kind);
-    add(arguments, "./%s", place->name);
-    add(arguments, "%s/%s@%" PRIu64, name->project, name->run, said->step);
+    add_argument(arguments, "--");
+    add_argument(arguments, "%s", said->kind);
+    add_argument(arguments, "./%s", place->name);
+    add_argument(arguments, "%s/%s@%" PRIu64, name->project, name->run, said->step);
     return arguments;
 }
 
 enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
-                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
     static const char *const kinds[] = {"deepspeed", "dcp", "hf", "torch", "safetensors"};
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_import_begin said = {0};
     struct cairn_srv_operation_wish wish = {.kind = "import", .inside = true, .sends = true};
-    const struct cairn_srv_folders allowed = {
+    const struct folders allowed = {
         "import-folders", request->server->settings->import_folders,
         request->params.run_name.project, false};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(cairn_srv_body(request, 1000, &body, err));
     CAIRN_TRY(cairn_msg_import_begin_read(body, "", &said, err));
     CAIRN_TRY(check_word("kind", said.kind, kinds, CAIRN_COUNT(kinds), err));
-    CAIRN_TRY(cairn_srv_place_open(&allowed, said.path, &wish.place, err));
-    enum cairn_code code = cairn_srv_place_has_no_link(&wish.place, err);
+    CAIRN_TRY(open_place(&allowed, said.path, &wish.place, err));
+    enum cairn_code code = check_no_link(&wish.place, err);
     if (code) {
         cairn_srv_place_release(&wish.place);
         return code;
@@ -95,7 +283,7 @@ enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
     wish.arguments = arguments;
     wish.request = body;
     wish.path = said.path;
-    return begin(request, &wish, reply, err);
+    return begin_operation(request, &wish, reply, err);
 }
 
 /* ---- POST {C}/exports ---- */
@@ -105,7 +293,8 @@ struct version {
     struct cairn_version_id id;
 };
 
-static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code find_version(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
     struct version *found = argument;
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_srv_ref ref = {&found->request->params.run_name, found->request->params.ref,
@@ -122,33 +311,34 @@ static json_t *export_arguments(const struct version *version,
                                 const struct cairn_msg_export_begin *said) {
     json_t *arguments = json_array();
     const struct cairn_run_name *name = &version->request->params.run_name;
-    add(arguments, "export");
-    add(arguments, "--same"); /* it may have been whole when its server ended */
-    if (said->to) add(arguments, "--to=%s", said->to);
-    if (said->dtype) add(arguments, "--dtype=%s", said->dtype);
-    if (said->max_shard_bytes) add(arguments, "--max-shard-size=%" PRIu64, said->max_shard_bytes);
-    if (said->only) add(arguments, "--only=%s", said->only);
-    if (said->strip_prefix) add(arguments, "--strip-prefix=%s", said->strip_prefix);
-    if (said->rename) add(arguments, "--rename=%s", said->rename);
-    if (said->exclude_frozen) add(arguments, "--exclude-frozen");
-    if (said->copy_tied) add(arguments, "--copy-tied");
-    if (said->optimizer) add(arguments, "--optimizer");
-    if (said->workers) add(arguments, "--workers=%" PRIu64, said->workers);
-    add(arguments, "--");
-    add(arguments, "%s/%s@%s", name->project, name->run, version->id.text);
-    add(arguments, CAIRN_SRV_OPERATION_FOLDER);
+    add_argument(arguments, "export");
+    add_argument(arguments, "--same"); /* it may have been whole when its server ended */
+    if (said->to) add_argument(arguments, "--to=%s", said->to);
+    if (said->dtype) add_argument(arguments, "--dtype=%s", said->dtype);
+    if (said->max_shard_bytes) add_argument(arguments, "--max-shard-size=%" PRIu64,
+                                            said->max_shard_bytes);
+    if (said->only) add_argument(arguments, "--only=%s", said->only);
+    if (said->strip_prefix) add_argument(arguments, "--strip-prefix=%s", said->strip_prefix);
+    if (said->rename) add_argument(arguments, "--rename=%s", said->rename);
+    if (said->exclude_frozen) add_argument(arguments, "--exclude-frozen");
+    if (said->copy_tied) add_argument(arguments, "--copy-tied");
+    if (said->optimizer) add_argument(arguments, "--optimizer");
+    if (said->workers) add_argument(arguments, "--workers=%" PRIu64, said->workers);
+    add_argument(arguments, "--");
+    add_argument(arguments, "%s/%s@%s", name->project, name->run, version->id.text);
+    add_argument(arguments, CAIRN_SRV_OPERATION_FOLDER);
     return arguments;
 }
 
 enum cairn_code cairn_srv_on_export_begin(struct cairn_srv_request *request,
-                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
     static const char *const forms[] = {"safetensors", "torch", "dcp"};
     static const char *const dtypes[] = {"keep", "fp32", "bf16", "fp16"};
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_export_begin said = {0};
     struct version version = {.request = request};
     struct cairn_srv_operation_wish wish = {.kind = "export"};
-    const struct cairn_srv_folders allowed = {
+    const struct folders allowed = {
         "export-folders", request->server->settings->export_folders,
         request->params.run_name.project, true};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
@@ -159,12 +349,12 @@ enum cairn_code cairn_srv_on_export_begin(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_msg_export_begin_read(body, "", &said, err));
     if (said.to) CAIRN_TRY(check_word("to", said.to, forms, CAIRN_COUNT(forms), err));
     if (said.dtype) CAIRN_TRY(check_word("dtype", said.dtype, dtypes, CAIRN_COUNT(dtypes), err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &version, err));
-    CAIRN_TRY(cairn_srv_place_open(&allowed, said.path, &wish.place, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find_version, &version, err));
+    CAIRN_TRY(open_place(&allowed, said.path, &wish.place, err));
     CAIRN_AUTO_JSON json_t *arguments = export_arguments(&version, &said);
     json_object_set_new(body, "version", json_string(version.id.text));
     wish.arguments = arguments;
     wish.request = body;
     wish.path = said.path;
-    return begin(request, &wish, reply, err);
+    return begin_operation(request, &wish, reply, err);
 }

@@ -26,7 +26,7 @@
  *          held. A check has CAIRN_SRV_CHECK_BYTES of memory and one range under way.
  * Threads: any, with the main store's worker of its own; the cache is locked by server_cache, and
  *          what it handed out is immutable.
- * Next:    server/guard/tiers.h, server/reads/source.h, server/copies/repair.c.
+ * Next:    server/guard/tiers.h, server/reads/source.h, server/copies/verify.c.
  */
 #pragma once
 

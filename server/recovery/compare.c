@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Catalog against store (rule Q35); see compare.h. */
-#include "server/recovery/compare.h"
+/* The catalog against its stores, run by run, before anything is said or done about a run.
+ *  Q35  In the life of a server a run is compared before the first answer about it and before the
+ *     first sweep in it: the newest attempt record, and every committed.json, of which the catalog
+ *     must know. What is newer in the store freezes that run (Q36).
+ *  1  The store is read first and the catalog after it, so that what goes on meanwhile never looks
+ *     like a catalog that is behind. A version whose record is in the store and not in its row is
+ *     recorded first: a reader may have seen it, so `latest` must not begin below it.
+ *  2  A record that is no record of this run's, or has no manifest, freezes nothing by being there;
+ *     an attempt record that cannot be read does, since its number is taken.
+ *  3  Further stores are compared only where the catalog has a mark for the store: it was adopted,
+ *     or the store was taken back. The mark goes when every run was compared.
+ *  4  What differs there, and a store that does not answer, is a cause to freeze the run; the
+ *     reconcile that follows settles it. A version that was moved after the backup is missing in
+ *     the main store and is not lost; a copy that was made after it has no row.
+ * Two listings of a run's prefix; where keys may not list, a HEAD of the next attempt. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,10 +30,14 @@
 #include "server/guard/record.h"
 #include "server/guard/run_objects.h"
 #include "server/http/waiters.h"
+#include "server/ledger/frozen.h"
 #include "server/ledger/version_lists.h"
-#include "server/recovery/compare_stores.h"
+#include "server/reads/tier_reads.h"
+#include "server/recovery/mend.h"
+#include "server/recovery/recovery.h"
 
 #define BUSY_MAX 64
+#define CAUSE_BYTES 400
 
 /* Runs by the hash of their names. Only runs of the catalog are kept, so their number bounds it. */
 struct cairn_srv_compared {
@@ -88,6 +105,130 @@ static uint64_t key_of(const struct cairn_run_name *name) {
     return key ? key : 1;
 }
 
+/* ---- a run in the further stores ---- */
+
+static bool any_unread(const struct cairn_srv *server) {
+    for (size_t i = 0; cairn_srv_tiers_any(server) && i < server->tiers->count; i++)
+        if (server->tiers->tiers[i].unread) return true;
+    return false;
+}
+
+struct aside {
+    const char *key;
+    bool there;
+};
+static enum cairn_code find_aside(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct aside *aside = argument;
+    return cairn_srv_aside_there(tx, aside->key, &aside->there, err);
+}
+
+/* Of a version that this catalog has not committed. */
+static enum cairn_code judge_unknown_there(const struct cairn_srv_mend *mend,
+                                           struct cairn_srv_mend_version *one,
+                                           char ret[CAUSE_BYTES], struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_committed(&one->place, &key);
+    struct aside aside = {.key = key.text};
+    CAIRN_TRY(cairn_srv_catalog_read(mend->server->catalog, find_aside, &aside, err));
+    if (aside.there) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_mend_look_at_copies(mend, one, err);
+    if (!code && (one->verified || one->damaged || one->newer))
+        snprintf(ret, CAUSE_BYTES,
+                 "step %" PRIu64 " (%s) is committed in a store, the catalog does not know of that",
+                 one->place.step, one->place.id.text);
+    cairn_manifest_release(&one->manifest);
+    return code;
+}
+
+static enum cairn_code judge_one(const struct cairn_srv_mend *mend,
+                                 const struct cairn_srv_seen *seen, char ret[CAUSE_BYTES],
+                                 struct cairn_error *err) {
+    struct cairn_srv_mend_version one = {.place = {mend->objects.name, seen->step, seen->id}};
+    bool differs = false;
+    CAIRN_TRY(cairn_srv_mend_is_known(mend, &seen->id, &one.known, err));
+    if (!one.known) return judge_unknown_there(mend, &one, ret, err);
+    CAIRN_TRY(cairn_srv_mend_copies_differ(mend, &one, &differs, err));
+    if (differs)
+        snprintf(ret, CAUSE_BYTES,
+                 "step %" PRIu64 " (%s) lies in other stores than the catalog says", seen->step,
+                 seen->id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code judge_there(struct cairn_srv_mend *mend, char ret[CAUSE_BYTES],
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < mend->objects.version_count && !ret[0]; i++)
+        CAIRN_TRY(judge_one(mend, &mend->objects.versions[i], ret, err));
+    if (ret[0]) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_mend_find_missing(mend, err);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the catalog has no such run */
+    if (!code && mend->missing_count)
+        snprintf(ret, CAUSE_BYTES, "step %" PRIu64 " (%s) is in no store",
+                 mend->missing[0].step, mend->missing[0].id.text);
+    return code;
+}
+
+/* A store that has just not answered is not waited for once more with each run. */
+static const struct cairn_srv_tier *find_away(struct cairn_srv *server) {
+    for (size_t i = 0; i < server->tiers->count; i++)
+        if (server->tiers->tiers[i].unread &&
+            server->tiers->tiers[i].away_until_ms > cairn_mono_ms())
+            return &server->tiers->tiers[i];
+    return NULL;
+}
+
+static void note_away(struct cairn_srv *server, const struct cairn_srv_mend *mend) {
+    const struct cairn_srv_run_stores *stores = &mend->stores;
+    struct cairn_srv_tier *tier = stores->count ? stores->stores[stores->count - 1].tier : NULL;
+    if (tier && !cairn_srv_tier_is_main(server, tier))
+        tier->away_until_ms = cairn_mono_ms() + CAIRN_SRV_TIER_SHUN_MS;
+}
+
+/* ret_cause "": nothing differs, or nothing was to be compared. */
+static enum cairn_code compare_stores(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      const struct cairn_run_name *name,
+                                      char ret_cause[CAUSE_BYTES], struct cairn_error *err) {
+    struct cairn_srv_mend mend = {.server = server, .objects.name = *name};
+    struct cairn_error why = {0};
+    ret_cause[0] = '\0';
+    if (!any_unread(server)) return CAIRN_OK;
+    const struct cairn_srv_tier *away = find_away(server);
+    enum cairn_code code = away ? cairn_fail(&why, CAIRN_UNAVAILABLE, "stores: %s", away->name)
+                                : cairn_srv_run_stores_open(&mend.stores, server, worker, &why);
+    if (code && !away) note_away(server, &mend);
+    if (!code) code = cairn_srv_run_stores_list(&mend.stores, &mend.objects, &why);
+    if (!code) code = judge_there(&mend, ret_cause, &why);
+    cairn_srv_mend_release(&mend);
+    if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_FORBIDDEN) {
+        snprintf(ret_cause, CAUSE_BYTES,
+                 "this catalog is older than its stores, and one of them does not answer: %s",
+                 why.message);
+        return CAIRN_OK;
+    }
+    if (code && err) *err = why;
+    return code;
+}
+
+static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct cairn_srv *server = argument;
+    for (size_t i = 0; i < server->tiers->count; i++)
+        if (server->tiers->tiers[i].unread)
+            CAIRN_TRY(cairn_srv_tier_unread_put(tx, server->tiers->tiers[i].name, false, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code end_stores(struct cairn_srv *server, struct cairn_error *err) {
+    if (!any_unread(server)) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_read, server, err));
+    for (size_t i = 0; i < server->tiers->count; i++) {
+        if (!server->tiers->tiers[i].unread) continue;
+        cairn_log(INFO, "tier.compared", "store=%s", server->tiers->tiers[i].name);
+        server->tiers->tiers[i].unread = false;
+    }
+    return CAIRN_OK;
+}
+
 /* ---- one run ---- */
 
 struct comparison {
@@ -99,7 +240,7 @@ struct comparison {
     char nonce[CAIRN_NONCE_TEXT_BYTES], unreadable[300];
     /* what the catalog says */
     bool has_run;
-    char cause[CAIRN_SRV_STORES_CAUSE_BYTES];
+    char cause[CAUSE_BYTES];
     struct cairn_srv_seen *unknown; /* committed in the store, not in the catalog; owned */
     size_t unknown_count;
     bool unrecorded; /* the store has a record whose version is not recorded in the catalog */
@@ -230,7 +371,7 @@ static enum cairn_code look_at_known(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_versions_trash_changes(tx, &name, &known->trash_changes, err);
 }
 
-static enum cairn_code list(struct comparison *at, struct cairn_error *err) {
+static enum cairn_code list_run(struct comparison *at, struct cairn_error *err) {
     struct cairn_srv_run_objects *objects = &at->objects;
     struct known known = {.run.name = objects->name};
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_at_known, &known, err));
@@ -248,8 +389,8 @@ static enum cairn_code list(struct comparison *at, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
-    CAIRN_TRY(list(at, err));
+static enum cairn_code compare_run(struct comparison *at, struct cairn_error *err) {
+    CAIRN_TRY(list_run(at, err));
     CAIRN_TRY(look_at_attempts(at, err));
     at->unknown = calloc(at->objects.version_count + 1, sizeof(*at->unknown));
     if (!at->unknown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare a run");
@@ -257,7 +398,7 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
     CAIRN_TRY(judge_unknown(at, err));
     if (at->cause[0]) return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
     CAIRN_TRY(
-        cairn_srv_compare_stores(at->server, at->worker, &at->objects.name, at->cause, err));
+        compare_stores(at->server, at->worker, &at->objects.name, at->cause, err));
     if (at->cause[0])
         return cairn_srv_run_freeze_asked(at->server, &at->objects.name, at->cause, err);
     CAIRN_TRY(cairn_srv_marks_write_missing(at->server, at->worker, &at->objects, err));
@@ -272,7 +413,7 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
 
 /* ---- whose turn it is ---- */
 
-static bool begin(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
+static bool begin_run(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
     CAIRN_HOLD(&compared->lock);
     *ret_busy = false;
     if (is_known(compared, key)) return false;
@@ -284,7 +425,7 @@ static bool begin(struct cairn_srv_compared *compared, uint64_t key, bool *ret_b
     return true;
 }
 
-static void end(struct cairn_srv_compared *compared, uint64_t key, bool keep) {
+static void end_run(struct cairn_srv_compared *compared, uint64_t key, bool keep) {
     CAIRN_HOLD(&compared->lock);
     for (size_t i = 0; i < compared->locked.busy_count; i++) {
         if (compared->locked.busy[i] != key) continue;
@@ -299,11 +440,11 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
                                   struct cairn_error *err) {
     uint64_t key = key_of(name);
     *ret_busy = false;
-    if (!CAIRN_RULE(Q35) || !begin(server->compared, key, ret_busy)) return CAIRN_OK;
+    if (!CAIRN_RULE(Q35) || !begin_run(server->compared, key, ret_busy)) return CAIRN_OK;
     struct comparison at = {.server = server, .worker = worker, .objects.name = *name};
-    enum cairn_code code = compare(&at, err);
+    enum cairn_code code = compare_run(&at, err);
     /* A run that is frozen now has a row, which says so from here on. */
-    end(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
+    end_run(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
     cairn_srv_run_objects_release(&at.objects);
     free(at.unknown);
     cairn_srv_waiters_wake_run(server->waiters, name);
@@ -354,5 +495,5 @@ enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_sto
         known = server->compared->locked.count;
     }
     if (known < runs) CAIRN_TRY(compare_names(server, worker, ret_busy, err));
-    return *ret_busy ? CAIRN_OK : cairn_srv_compare_stores_end(server, err);
+    return *ret_busy ? CAIRN_OK : end_stores(server, err);
 }

@@ -1,26 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transaction of a reconcile; see mend.h. */
-#include "server/recovery/mend.h"
+/* What the stores say of one run, read, verified and taken over by the catalog: for a reconcile,
+ * which ends the freeze of a run, and for a reindex. The stores alone are enough to restore from;
+ * so they are enough to mend a catalog with, run by run, without a stop of the others.
+ *  1  Taken over are: the numbers, nonces and jobs of attempts; each version that one store has
+ *     whole (Q37); and what newer attempts superseded or revived. What claims to be committed and
+ *     does not verify is set aside, by key and cause; what a newer release wrote never is.
+ *  2  Nothing is deleted: a version that the catalog calls committed and of which no store has a
+ *     record, and main no manifest, goes into the trash. One that lies in a further store is not
+ *     lost: the rows of its copies are put right.
+ *  3  The generation is raised first, then `reconcile-wait` passes, then the stores are read (Q35):
+ *     what another server had under way has ended. One transaction takes it all over and ends the
+ *     freeze; rows of copies of known versions are put right before it, under their hold.
+ *  4  Where one of the stores of the setting does not answer the run stays frozen.
+ *  5  A version moves by api/lifecycle.def; what a store calls committed and this catalog open or
+ *     given up is taken over as committed. An attempt's record is read from the next store where
+ *     one has it not, or damaged.
+ *  6  A copy that is whole is whatever its row says, so it is read again. One that is not there and
+ *     whose row says whole is gone, where the version lies elsewhere; in the main store too.
+ *  7  A copy whose record is there and that is damaged counts as there: readers fall back, `cairn
+ *     verify --repair` mends it. It is told by name.
+ *  8  Objects without a record in a further store are a copy that is being made: the sweep goes on
+ *     with it. In the main store they stay as they are.
+ * 16 runs a round. */
 
+#include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/messages.h"
 #include "api/records.h"
 #include "common/buf.h"
+#include "common/log.h"
 #include "common/text.h"
+#include "server/copies/copies.h"
 #include "server/db/notify.h"
+#include "server/db/values.h"
+#include "server/guard/identity.h"
+#include "server/guard/jobs.h"
+#include "server/guard/lease.h"
 #include "server/guard/marks.h"
+#include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/layouts.h"
+#include "server/ledger/quotas.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
-#include "server/recovery/mend_copies.h"
+#include "server/ledger/versions.h"
+#include "server/recovery/mend.h"
+#include "server/recovery/recovery.h"
+#include "store/whole.h"
 
 #define MISSING_MAX 1000000
+#define RECOUNT_MS 60000 /* between two, of any project */
+#define HOLD_MS 10000 /* less than proxies wait for an answer; it may be asked again */
 
 enum cairn_code cairn_srv_mend_open(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
                                     struct cairn_error *err) {
@@ -118,7 +155,293 @@ enum cairn_code cairn_srv_mend_find_missing(struct cairn_srv_mend *mend, struct 
     return cairn_srv_catalog_read(mend->server->catalog, find_missing, mend, err);
 }
 
-/* ---- the transaction ---- */
+/* ---- what a store has of a version ---- */
+
+/* Q37, in one store. CAIRN_CORRUPT: something is there that is not what it should be;
+ * CAIRN_UNSUPPORTED: a newer release wrote it; CAIRN_NOT_FOUND: the rest of a deletion. */
+static enum cairn_code verify_in_store(struct cairn_store_worker *worker,
+                                       const struct cairn_version_place *place,
+                                       struct cairn_record *ret_record,
+                                       struct cairn_manifest *ret_manifest,
+                                       struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_committed_read(worker, place, ret_record, ret_manifest, err));
+    const struct cairn_committed version = {.place = *place, .manifest = *ret_manifest};
+    return cairn_srv_copy_look(worker, &version, CAIRN_DOCUMENT_BIT(LAYOUT), err);
+}
+
+static bool has_record(const struct cairn_srv_run_store *store,
+                       const struct cairn_srv_mend_version *one) {
+    const struct cairn_srv_seen *seen =
+        cairn_srv_run_objects_find(&store->objects, one->place.id.text);
+    return seen && seen->step == one->place.step;
+}
+
+/* Readers look for the record: without one there is no copy. */
+static enum cairn_srv_copy_seen by_listing(const struct cairn_srv_run_store *store,
+                                           const struct cairn_srv_mend_version *one) {
+    if (has_record(store, one)) return CAIRN_SRV_SEEN_RECORD;
+    return cairn_srv_run_objects_touch(&store->objects, one->place.id.text)
+               ? CAIRN_SRV_SEEN_OBJECTS
+               : CAIRN_SRV_SEEN_NOTHING;
+}
+
+static void tell_wrong(const struct cairn_srv_mend *mend, size_t index,
+                       const struct cairn_srv_mend_version *one, const struct cairn_error *why) {
+    struct cairn_key key;
+    cairn_key_committed(&one->place, &key);
+    if (mend->tell)
+        mend->tell(mend->owner, mend->stores.stores[index].name, key.text, why->code,
+                   why->message);
+}
+
+/* The first whole copy gives record and manifest; a further one has to be of the same. digest: NULL
+ * or the catalog's. */
+static enum cairn_code read_copy(const struct cairn_srv_mend *mend,
+                                 struct cairn_srv_mend_version *one, size_t index,
+                                 const uint8_t digest[32], struct cairn_error *err) {
+    CAIRN_AUTO(manifest) manifest = {0};
+    struct cairn_record record = {0};
+    struct cairn_error why = {0};
+    enum cairn_code code = verify_in_store(mend->stores.stores[index].worker, &one->place,
+                                                 &record, &manifest, &why);
+    if (one->verified) digest = one->record.manifest_sha256;
+    if (!code && digest && memcmp(digest, record.manifest_sha256, 32) != 0)
+        code = cairn_fail(&why, CAIRN_CORRUPT, "its record is of another manifest than %s",
+                          one->verified ? "a nearer store's" : "the catalog's");
+    if (!code && !one->verified) {
+        one->record = record;
+        one->manifest = manifest;
+        manifest = (struct cairn_manifest){0};
+        one->verified = true;
+    }
+    bool newer = code == CAIRN_UNSUPPORTED, wrong = code == CAIRN_CORRUPT || newer;
+    one->copies[index] = code == CAIRN_OK        ? CAIRN_SRV_SEEN_WHOLE
+                         : code == CAIRN_CORRUPT ? CAIRN_SRV_SEEN_DAMAGED
+                         : newer                 ? CAIRN_SRV_SEEN_NEWER
+                                                 : CAIRN_SRV_SEEN_REMAINS;
+    one->damaged |= code == CAIRN_CORRUPT;
+    one->newer |= newer;
+    if (wrong) tell_wrong(mend, index, one, &why);
+    if (code && (wrong || !one->cause[0]))
+        (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
+    if (!code || wrong || code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (err) *err = why;
+    return cairn_srv_run_store_within(&mend->stores, index, code, err);
+}
+
+enum cairn_code cairn_srv_mend_look_at_copies(const struct cairn_srv_mend *mend,
+                                              struct cairn_srv_mend_version *one,
+                                              struct cairn_error *err) {
+    for (size_t i = 0; i < mend->stores.count; i++) {
+        one->copies[i] = by_listing(&mend->stores.stores[i], one);
+        if (one->copies[i] == CAIRN_SRV_SEEN_RECORD) CAIRN_TRY(read_copy(mend, one, i, NULL, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- rows of copies ---- */
+
+static bool is_there(enum cairn_srv_copy_seen seen) {
+    return seen == CAIRN_SRV_SEEN_WHOLE || seen == CAIRN_SRV_SEEN_DAMAGED ||
+           seen == CAIRN_SRV_SEEN_NEWER || seen == CAIRN_SRV_SEEN_RECORD;
+}
+
+/* row: NULL where there is none, which says whole of the main store alone (copies.h#1). False: it
+ * stays as it is. */
+static bool wanted(const struct cairn_srv_copy *row, enum cairn_srv_copy_seen seen, bool main,
+                   enum cairn_srv_copy_state *ret) {
+    bool whole = row ? row->state == CAIRN_SRV_COPY_WHOLE : main;
+    bool begun = seen == CAIRN_SRV_SEEN_OBJECTS && !main;
+    if (is_there(seen)) {
+        *ret = CAIRN_SRV_COPY_WHOLE;
+        return !whole;
+    }
+    *ret = begun && !row ? CAIRN_SRV_COPY_MAKING : CAIRN_SRV_COPY_GONE;
+    return whole || (!row && seen != CAIRN_SRV_SEEN_NOTHING);
+}
+
+struct rows {
+    const struct cairn_srv_mend *mend;
+    struct cairn_srv_mend_version *one;
+    struct cairn_srv_version version;
+    struct cairn_srv_copies copies;
+    struct cairn_srv_copy_hold hold;
+};
+
+static enum cairn_code put_rows(struct cairn_srv_tx *tx, const struct rows *rows,
+                                struct cairn_error *err) {
+    const struct cairn_srv_mend *mend = rows->mend;
+    const char *id = rows->one->place.id.text;
+    for (size_t i = 0; i < mend->stores.count; i++) {
+        const char *store = mend->stores.stores[i].name;
+        const struct cairn_srv_copy *row = cairn_srv_copies_find(&rows->copies, store);
+        struct cairn_srv_copy copy = {.changed_ms = cairn_srv_wall_ms(mend->server)};
+        if (!wanted(row, rows->one->copies[i], i == 0, &copy.state)) continue;
+        if (row) copy.by_policy = row->by_policy;
+        (void)cairn_text_copy(copy.store, sizeof(copy.store), store);
+        CAIRN_TRY(cairn_srv_copy_put(tx, id, &copy, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code put_copies(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
+                                  const struct cairn_srv_mend_version *one,
+                                  struct cairn_error *err) {
+    struct cairn_srv_mend_version copy = *one;
+    struct rows rows = {.mend = mend, .one = &copy};
+    CAIRN_ASSERT(one->verified); /* it lies whole somewhere */
+    return put_rows(tx, &rows, err);
+}
+
+/* ---- copies of a version that is known ---- */
+
+static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct rows *rows = argument;
+    cairn_srv_version_release(&rows->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, rows->one->place.id.text, &rows->version, err));
+    return cairn_srv_copies_get(tx, rows->one->place.id.text, &rows->copies, err);
+}
+
+/* Whose record is there is asked no more where the row says whole. *ret: something differs. */
+static enum cairn_code compare_rows(struct rows *rows, bool verify, bool *ret,
+                                    struct cairn_error *err) {
+    const struct cairn_srv_mend *mend = rows->mend;
+    struct cairn_srv_mend_version *one = rows->one;
+    const struct cairn_srv_version *version = &rows->version;
+    const uint8_t *digest = version->has_manifest ? version->manifest_sha256 : NULL;
+    bool differs = false, there = false;
+    for (size_t i = 0; i < mend->stores.count; i++) {
+        enum cairn_srv_copy_state state;
+        const struct cairn_srv_copy *row =
+            cairn_srv_copies_find(&rows->copies, mend->stores.stores[i].name);
+        bool whole = row && row->state == CAIRN_SRV_COPY_WHOLE;
+        one->copies[i] = by_listing(&mend->stores.stores[i], one);
+        if (one->copies[i] == CAIRN_SRV_SEEN_RECORD && !whole && verify)
+            CAIRN_TRY(read_copy(mend, one, i, digest, err));
+        there |= is_there(one->copies[i]);
+        differs |= wanted(row, one->copies[i], i == 0, &state);
+    }
+    *ret = differs && there && version->state == CAIRN_STATE_COMMITTED;
+    return CAIRN_OK;
+}
+
+static enum cairn_code put_right(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct rows *rows = argument;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &rows->hold.lease, err));
+    CAIRN_TRY(read_rows(tx, rows, err));
+    return rows->version.state == CAIRN_STATE_COMMITTED ? put_rows(tx, rows, err) : CAIRN_OK;
+}
+
+static enum cairn_code settle_rows(struct rows *rows, struct cairn_error *err) {
+    struct cairn_srv *server = rows->mend->server;
+    bool differs = false;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_rows, rows, err));
+    CAIRN_TRY(compare_rows(rows, true, &differs, err));
+    return differs ? cairn_srv_catalog_write(server->catalog, put_right, rows, err) : CAIRN_OK;
+}
+
+static enum cairn_code look_and_compare(struct rows *rows, bool *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_read(rows->mend->server->catalog, read_rows, rows, err));
+    return compare_rows(rows, false, ret, err);
+}
+
+enum cairn_code cairn_srv_mend_copies_differ(const struct cairn_srv_mend *mend,
+                                             struct cairn_srv_mend_version *one, bool *ret,
+                                             struct cairn_error *err) {
+    struct rows rows = {.mend = mend, .one = one};
+    enum cairn_code code = look_and_compare(&rows, ret, err);
+    cairn_srv_version_release(&rows.version);
+    return code;
+}
+
+static enum cairn_code settle_copies(const struct cairn_srv_mend *mend,
+                                     struct cairn_srv_mend_version *one, struct cairn_error *err) {
+    struct rows rows = {.mend = mend, .one = one};
+    bool differs = false;
+    one->copies[0] = CAIRN_SRV_SEEN_RECORD;
+    if (mend->stores.count < 2) return CAIRN_OK;
+    enum cairn_code code = look_and_compare(&rows, &differs, err);
+    if (!code && differs) {
+        code = cairn_srv_copy_hold_take(&rows.hold, mend->server, one->place.id.text, err);
+        if (!code) code = settle_rows(&rows, err);
+        cairn_srv_copy_hold_end(&rows.hold);
+    }
+    cairn_manifest_release(&one->manifest);
+    one->manifest = (struct cairn_manifest){0};
+    one->verified = false; /* it is known: there is nothing to take */
+    cairn_srv_version_release(&rows.version);
+    return code;
+}
+
+/* ---- attempts and versions of a run ---- */
+
+/* 5. What is damaged everywhere is damaged as in the nearest store that has it. */
+static enum cairn_code read_attempt(struct cairn_srv_mend *mend, struct cairn_srv_mend_attempt *one,
+                                    struct cairn_error *err) {
+    for (size_t i = 0; i < mend->stores.count && !one->readable; i++) {
+        const struct cairn_srv_run_store *store = &mend->stores.stores[i];
+        struct cairn_error why = {0};
+        if (!cairn_srv_run_objects_has_attempt(&store->objects, one->number)) continue;
+        enum cairn_code code = cairn_srv_attempt_read(store->worker, &mend->objects.name,
+                                                      one->number, &one->record, &why);
+        one->readable = code == CAIRN_OK;
+        one->newer = !one->readable && (one->newer || code == CAIRN_UNSUPPORTED);
+        if (!one->cause[0]) (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
+        if (!code || code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED) continue;
+        if (err) *err = why;
+        return cairn_srv_run_store_within(&mend->stores, i, code, err);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_mend_read_attempts(struct cairn_srv_mend *mend, struct cairn_error *err) {
+    const struct cairn_srv_run_objects *objects = &mend->objects;
+    mend->attempts = calloc(objects->attempt_count + 1, sizeof(*mend->attempts));
+    if (!mend->attempts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for attempt records");
+    for (; mend->attempt_count < objects->attempt_count; mend->attempt_count++) {
+        struct cairn_srv_mend_attempt *one = &mend->attempts[mend->attempt_count];
+        one->number = objects->attempts[mend->attempt_count];
+        CAIRN_TRY(read_attempt(mend, one, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_mend_versions_new(struct cairn_srv_mend *mend, struct cairn_error *err) {
+    const struct cairn_srv_run_objects *objects = &mend->objects;
+    mend->versions = calloc(objects->version_count + 1, sizeof(*mend->versions));
+    if (!mend->versions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for versions");
+    mend->version_count = objects->version_count;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_mend_read_version(struct cairn_srv_mend *mend, size_t index,
+                                            struct cairn_error *err) {
+    struct cairn_srv_mend_version *one = &mend->versions[index];
+    const struct cairn_srv_seen *seen = &mend->objects.versions[index];
+    one->place = (struct cairn_version_place){mend->objects.name, seen->step, seen->id};
+    CAIRN_TRY(cairn_srv_mend_is_known(mend, &seen->id, &one->known, err));
+    return one->known ? settle_copies(mend, one, err)
+                      : cairn_srv_mend_look_at_copies(mend, one, err);
+}
+
+/* Committed in the catalog, without a record in the store: deleted by a later catalog when the
+ * manifest is gone, too; else the record is missing and is written again (Q24). */
+static enum cairn_code look_for_missing(struct cairn_srv_mend *mend, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_mend_find_missing(mend, err));
+    for (size_t i = 0; i < mend->missing_count; i++) {
+        struct cairn_srv_mend_missing *one = &mend->missing[i];
+        struct cairn_version_place place = {mend->objects.name, one->step, one->id};
+        struct cairn_key key;
+        cairn_key_manifest(&place, &key);
+        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+        enum cairn_code code = cairn_store_perform(mend->stores.stores[0].worker, &head, err);
+        if (code && code != CAIRN_NOT_FOUND) return code;
+        one->gone = code == CAIRN_NOT_FOUND;
+    }
+    return CAIRN_OK;
+}
+
+/* ---- the transaction that takes it over ---- */
 
 static enum cairn_code put_aside(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                                  const char *key, const char *cause, struct cairn_error *err) {
@@ -167,7 +490,7 @@ static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_me
                                             .line = one->record.line,
                                             .committed_ms = wall_ms_of(&one->record)};
     CAIRN_TRY(cairn_srv_version_take(tx, &taken, err));
-    CAIRN_TRY(cairn_srv_mend_put_copies(tx, mend, one, err));
+    CAIRN_TRY(put_copies(tx, mend, one, err));
     CAIRN_TRY(cairn_srv_shards_drop(tx, one->place.id.text, err));
     mend->taken++;
     if (!one->manifest.has_layout) return CAIRN_OK;
@@ -305,4 +628,204 @@ enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend, struct cairn_e
     if (mend->server->frozen_runs) atomic_fetch_sub(&mend->server->frozen_runs, 1);
     cairn_srv_waiters_wake_run(mend->server->waiters, &mend->objects.name);
     return CAIRN_OK;
+}
+
+/* ---- reconcile: one run ---- */
+
+static void announce(const struct cairn_srv_mend *mend) {
+    const struct cairn_run_name *name = &mend->objects.name;
+    cairn_log(INFO, "run.reconciled",
+              "run=%s/%s attempts=%zu taken=%zu set_aside=%zu trashed=%zu given_up=%" PRIu64,
+              name->project, name->run, mend->attempt_count, mend->taken, mend->set_aside,
+              mend->trashed, mend->given_up);
+    for (size_t i = 0; i < mend->version_count; i++) {
+        const struct cairn_srv_mend_version *one = &mend->versions[i];
+        if (one->known || one->verified) continue;
+        cairn_log(WARN, "reconcile.set_aside", "version=%s step=%" PRIu64 " cause=\"%s\"",
+                  one->place.id.text, one->place.step, one->cause);
+    }
+}
+
+struct recount {
+    const char *project;
+    struct cairn_srv_usage before, after;
+};
+static enum cairn_code count_again(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct recount *recount = argument;
+    return cairn_srv_usage_recount(tx, recount->project, &recount->before, &recount->after, err);
+}
+
+/* quotas.h#1: what a hand has changed in the database is put right here. It looks at every version
+ * of the project while all other changes wait, so thousands of runs that are reconciled one after
+ * the other share one. */
+static enum cairn_code recount(struct cairn_srv *server, const char *project,
+                               struct cairn_error *err) {
+    struct recount call = {.project = project};
+    uint64_t now_ms = cairn_srv_mono_ms(server), last_ms = server->recounted_ms;
+    if (last_ms && now_ms < last_ms + RECOUNT_MS) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, count_again, &call, err));
+    server->recounted_ms = cairn_max_u64(now_ms, 1);
+    if (call.before.versions == call.after.versions && call.before.bytes == call.after.bytes)
+        return CAIRN_OK;
+    cairn_log(WARN, "usage.differed",
+              "project=%s versions=%" PRIu64 " bytes=%" PRIu64 " were_versions=%" PRIu64
+              " were_bytes=%" PRIu64,
+              project, call.after.versions, call.after.bytes, call.before.versions,
+              call.before.bytes);
+    return CAIRN_OK;
+}
+
+static void tell_damaged(void *owner, const char *store, const char *key, enum cairn_code code,
+                         const char *cause) {
+    const struct cairn_srv_mend *mend = owner;
+    if (mend->stores.count > 1 && code == CAIRN_CORRUPT)
+        cairn_log(WARN, "reconcile.copy_damaged", "store=%s key=%s cause=\"%s\"", store, key,
+                  cause);
+}
+
+/* What this release cannot read it must not set aside: the newer one takes it over. */
+static enum cairn_code refuse_newer(const struct cairn_srv_mend *mend, struct cairn_error *err) {
+    for (size_t i = 0; i < mend->attempt_count; i++)
+        if (mend->attempts[i].newer)
+            return cairn_fail(err, CAIRN_UNSUPPORTED, "%s", mend->attempts[i].cause);
+    for (size_t i = 0; i < mend->version_count; i++)
+        if (mend->versions[i].newer && !mend->versions[i].verified)
+            return cairn_fail(err, CAIRN_UNSUPPORTED, "%s", mend->versions[i].cause);
+    return CAIRN_OK;
+}
+
+static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                 const struct cairn_run_name *name, struct cairn_error *err) {
+    struct cairn_srv_mend mend = {
+        .server = server, .objects.name = *name, .tell = tell_damaged};
+    mend.owner = &mend;
+    enum cairn_code code = cairn_srv_mend_open(&mend, worker, err);
+    if (!code) code = cairn_srv_mend_read_attempts(&mend, err);
+    if (!code) code = cairn_srv_mend_versions_new(&mend, err);
+    for (size_t i = 0; i < mend.version_count && !code; i++)
+        code = cairn_srv_mend_read_version(&mend, i, err);
+    if (!code) code = refuse_newer(&mend, err);
+    if (!code) code = look_for_missing(&mend, err);
+    if (!code) code = recount(server, name->project, err);
+    if (!code) code = cairn_srv_mend_apply(&mend, err);
+    if (!code) announce(&mend);
+    cairn_srv_mend_release(&mend);
+    return code;
+}
+
+/* ---- reconcile: those that were asked for ---- */
+
+struct requests {
+    struct cairn_srv_reconcile_request runs[CAIRN_SRV_RECONCILES_MAX];
+    size_t count;
+    uint64_t tick;
+    /* of a note */
+    struct cairn_srv_reconcile_request *run;
+    const char *note;
+};
+
+static enum cairn_code find_requests(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct requests *requests = argument;
+    requests->tick = cairn_srv_tick(tx);
+    return cairn_srv_frozen_requests(tx, requests->runs, &requests->count, err);
+}
+
+static enum cairn_code keep_note(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct requests *requests = argument;
+    return cairn_srv_frozen_set_note(tx, requests->run->run_id, requests->note,
+                                     requests->run->due_tick, err);
+}
+
+static enum cairn_code serve_request(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     struct requests *requests, struct cairn_error *err) {
+    struct cairn_srv_reconcile_request *run = requests->run;
+    if (!run->due_tick) { /* the generation was not raised for it yet */
+        CAIRN_TRY(cairn_srv_identity_raise(server, worker, err));
+        run->due_tick = requests->tick + server->settings->reconcile_wait_ms;
+        requests->note = "the generation was raised; the store is read after reconcile-wait";
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_note, requests, err));
+    }
+    if (requests->tick < run->due_tick) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+    return reconcile(server, worker, &run->name, err);
+}
+
+/* False: another server does it. */
+static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *worker,
+                        struct requests *requests, enum cairn_code *ret_code,
+                        struct cairn_error *err) {
+    struct cairn_srv_lease lease;
+    cairn_srv_lease_init(&lease, server, "reconcile", "");
+    *ret_code = cairn_srv_lease_take(&lease, err);
+    if (*ret_code == CAIRN_BUSY) return false;
+    if (!*ret_code) *ret_code = serve_request(server, worker, requests, err);
+    cairn_srv_lease_end(&lease);
+    if (*ret_code == CAIRN_UNSUPPORTED) { /* whoever asked for it is to hear that it will not end */
+        requests->note = err->message;
+        (void)!cairn_srv_catalog_write(server->catalog, keep_note, requests, NULL);
+    }
+    if (*ret_code)
+        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"",
+                  requests->run->name.project, requests->run->name.run, err->message);
+    return true;
+}
+
+void cairn_srv_reconcile_requested(struct cairn_srv *server, struct cairn_store_worker *worker) {
+    struct requests requests = {0};
+    struct cairn_error away = {0}; /* what did not answer one run is not asked for the next ones */
+    bool shared = cairn_srv_catalog_is_shared(server->catalog);
+    if ((!server->frozen_runs && !shared) || server->frozen) return;
+    if (cairn_srv_catalog_read(server->catalog, find_requests, &requests, NULL)) return;
+    for (size_t i = 0; i < requests.count; i++) {
+        struct cairn_error why = away;
+        enum cairn_code code = away.code;
+        requests.run = &requests.runs[i];
+        if (!code && !serve_alone(server, worker, &requests, &code, &why)) return;
+        if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT) away = why;
+        if (!code) continue;
+        requests.note = why.message;
+        (void)!cairn_srv_catalog_write(server->catalog, keep_note, &requests, NULL);
+    }
+}
+
+/* ---- POST {R}/reconcile ---- */
+
+struct reconciling {
+    const struct cairn_run_name *name;
+    bool frozen;
+    char cause[CAIRN_SRV_CAUSE_BYTES], note[CAIRN_SRV_CAUSE_BYTES];
+};
+
+static enum cairn_code request_reconcile(struct cairn_srv_tx *tx, void *argument,
+                                         struct cairn_error *err) {
+    struct reconciling *reconciling = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, reconciling->name, &run, err));
+    return cairn_srv_frozen_request(tx, run.id, &reconciling->frozen, reconciling->cause,
+                                    reconciling->note, err);
+}
+
+enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    struct reconciling reconciling = {.name = &request->params.run_name};
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, request_reconcile, &reconciling, err));
+    uint64_t until_ms = request->arrived_ms + HOLD_MS;
+    if (reconciling.frozen && cairn_srv_mono_ms(server) < until_ms) {
+        cairn_srv_jobs_sweep(server);
+        reply->park = true;
+        reply->park_key = cairn_srv_key_of_run(reconciling.name);
+        reply->park_until_ms = until_ms;
+        return CAIRN_OK;
+    }
+    return cairn_srv_reply_json(
+        reply, reconciling.frozen ? 202 : 200,
+        CAIRN_PACK(reconciled, .project = reconciling.name->project, .run = reconciling.name->run,
+                   .frozen = reconciling.frozen,
+                   .cause = reconciling.frozen ? reconciling.cause : NULL,
+                   .note = reconciling.note[0] ? reconciling.note : NULL),
+        err);
 }

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mend: what a reconcile found, and the one transaction that takes it over.
+ * mend: what the stores say of one run, read and verified for the catalog, and its taking over.
  *
- * Why:     a run is thawed by the transaction that makes its rows say what its store says, or not
- *          at all.
- * Promise: 1   all rows and the end of the freeze in one transaction; rows of copies of versions
- *              that are known are put right before it (mend_copies.h#5).
- *          2   a version moves by api/lifecycle.def; what the store calls committed and this
- *              catalog open or given up is taken over as committed.
- * Limits:  -
+ * Why:     a reconcile of a run and a reindex of a bucket believe the same things.
+ * Promise: Q37  a version is verified when in one store its record, the manifest of the record's
+ *               digest, the layout, and every object with its length are there; else `cause` says
+ *               what is not so, `damaged` and `newer` whether that is damage or a newer release's;
+ *               with neither it is the rest of a deletion.
+ *          1    what is taken over and the end of the freeze are one transaction (mend.c).
+ * Limits:  as server/guard/run_stores.h; a copy that its row calls whole is not verified again.
  * Threads: one owner.
- * Next:    server/recovery/reconcile.c, server/recovery/mend_copies.h.
+ * Next:    server/recovery/mend.c, server/recovery/reindex.c, server/recovery/compare.c.
  */
 #pragma once
 
 #include "api/records.h"
 #include "server/guard/run_stores.h"
-#include "server/server.h"
 
 struct cairn_srv_mend_attempt {
     uint64_t number;
@@ -55,7 +54,7 @@ struct cairn_srv_mend {
     struct cairn_srv *server;
     struct cairn_srv_run_stores stores;
     struct cairn_srv_run_objects objects; /* of all of them */
-    /* NULL, or hears of each copy that is damaged (CAIRN_CORRUPT), or of a newer release
+    /* NULL, or called for each copy that is damaged (CAIRN_CORRUPT), or of a newer release
      * (CAIRN_UNSUPPORTED). */
     void (*tell)(void *owner, const char *store, const char *key, enum cairn_code code,
                  const char *cause);
@@ -77,10 +76,27 @@ void cairn_srv_mend_release(struct cairn_srv_mend *mend);
 enum cairn_code cairn_srv_mend_is_known(const struct cairn_srv_mend *mend,
                                         const struct cairn_version_id *id, bool *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* After it was opened. */
+enum cairn_code cairn_srv_mend_read_attempts(struct cairn_srv_mend *mend,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* Room for all versions; then each is read by its index. */
+enum cairn_code cairn_srv_mend_versions_new(struct cairn_srv_mend *mend,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_mend_read_version(struct cairn_srv_mend *mend, size_t index,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a version that the catalog does not know: each store that has its record, the nearest first;
+ * sets all of `one` but known. */
+enum cairn_code cairn_srv_mend_look_at_copies(const struct cairn_srv_mend *mend,
+                                              struct cairn_srv_mend_version *one,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a known version: do its rows differ from its stores? Nothing is verified or written. */
+enum cairn_code cairn_srv_mend_copies_differ(const struct cairn_srv_mend *mend,
+                                             struct cairn_srv_mend_version *one, bool *ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_mend_find_missing(struct cairn_srv_mend *mend,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* The verified ones of [from, to), in a transaction of their own, before the rest is applied; their
- * manifests are let go. For a catalog that nobody uses meanwhile. */
+ * manifests are let go. For a catalog that has no other user meanwhile. */
 enum cairn_code cairn_srv_mend_take(struct cairn_srv_mend *mend, size_t from, size_t to,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend,

@@ -1,21 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Raise, wait, list the stores for their runs, then run by run what a reconcile does; see
- * reindex.h. */
-#include "server/recovery/reindex.h"
+/* cairn-server --reindex: an empty catalog filled by what the stores alone say, main and the
+ * further ones: raise, wait, list the stores for their runs, then run by run what a reconcile does.
+ * The command `cairn` is installed on machines that have no database's libraries; the server's
+ * program has both engines, and the settings that the store is opened with.
+ *  Q37  Committed is what has its record, the manifest of that digest and every object with its
+ *     length; attempt records, in the order of their numbers, give numbers, nonces, jobs and what
+ *     is superseded, so no number is given out twice; marks give the trash.
+ *  Q35  The store's generation is raised first, which stops a server on the old catalog, then
+ *     `reconcile-wait` passes, then the bucket is listed.
+ *  1  What cannot be read is named and passed over; what a newer release wrote is called that and
+ *     is no damage. A run of which the store did not answer is tried again by the same call later,
+ *     as is one that was killed.
+ *  2  Dry: neither the store nor a catalog on a disk is written.
+ *  3  Each further store is one of this main store, and answers, before anything is written; one
+ *     that the caller leaves out is not asked at all.
+ *  4  A version is had where one store has it whole, with a row of each copy; a copy that is
+ *     damaged is told with its store.
+ *  5  The catalog is new, or was begun by the same command; no server starts on it before the
+ *     command has ended with nothing unread.
+ *  6  Without grant.key in the data_dir nothing is begun, unless new-grant-key says that it is lost
+ *     for good.
+ *  7  Results go to standard output; progress, what is damaged or unread, and failures to standard
+ *     error; the exit status is that of docs/codes.md: 7 where something is damaged, 5 where
+ *     something was not answered.
+ * 1,000,000 runs; of a run its ids, and 64 manifests at a time. */
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "api/failure.h"
 #include "common/buf.h"
+#include "common/clock.h"
+#include "common/file.h"
 #include "common/hooks.h"
 #include "common/text.h"
+#include "server/db/copy.h"
 #include "server/guard/identity.h"
 #include "server/guard/said_copy.h"
 #include "server/guard/tier_identity.h"
+#include "server/health.h"
+#include "server/http/waiters.h"
 #include "server/ledger/runs.h"
-#include "server/recovery/mend_read.h"
+#include "server/recovery/mend.h"
+#include "server/recovery/recovery.h"
 #include "store/open.h"
 
 #define PAGES_MAX 1000000
@@ -23,6 +54,97 @@
 #define TAKEN_AT_ONCE 64
 #define UNREAD_IN_A_ROW_MAX 16 /* then the store is away, and each further run would wait for it */
 #define COPIES_MAX 1000 /* of what was said; two are there, mostly */
+#define PROGRESS_MS 5000
+#define SIGN_LATE_MS 15000     /* of a sign: the requests before it */
+#define SIGN_LOOK_MS 500
+#define CLOCKS_APART_MS 120000 /* this machine's and the store's */
+
+/* Copies of committed versions in one store. */
+struct store_count {
+    const char *name, *url;
+    bool left_out;
+    uint64_t whole, alone; /* alone: of these, those that no other store has whole */
+    uint64_t unfinished;   /* objects without a record */
+    uint64_t damaged, remains;
+};
+struct counts {
+    struct store_count stores[CAIRN_SRV_TIERS_MAX]; /* main, nearest, left out */
+    size_t store_count;
+    uint64_t runs, attempts;
+    uint64_t versions, found; /* taken over; there already, of a call that was ended */
+    uint64_t remains;         /* records of versions that were deleted */
+    uint64_t said;            /* rows of the copy of what people have said */
+    uint64_t damaged, unread; /* objects that are not what they should be; that were not answered */
+    uint64_t newer;           /* documents of a newer release: named, and not taken over */
+};
+struct reindex {
+    struct cairn_srv *server; /* stores, catalog, waiters, settings */
+    const struct cairn_srv_reindexing *asked;
+    uint64_t printed_ms; /* when progress was last told */
+    struct counts done;
+};
+
+static const char *take_value(int *argc, char **argv, const char *flag) {
+    for (int i = 1; i < *argc; i++) {
+        if (!cairn_text_starts(argv[i], flag)) continue;
+        const char *value = argv[i] + strlen(flag);
+        memmove(argv + i, argv + i + 1, sizeof *argv * (size_t)(*argc - i));
+        --*argc;
+        return value;
+    }
+    return NULL;
+}
+
+void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexing *ret) {
+    *ret = (struct cairn_srv_reindexing){.wanted = cairn_config_take(argc, argv, "--reindex")};
+    if (!ret->wanted) return;
+    ret->dry = cairn_config_take(argc, argv, "--dry-run");
+    ret->json = cairn_config_take(argc, argv, "--json");
+    ret->force = cairn_config_take(argc, argv, "--force");
+    ret->quiet = cairn_config_take(argc, argv, "--progress=none");
+    ret->json_progress = cairn_config_take(argc, argv, "--progress=json");
+    ret->without = take_value(argc, argv, "--without=");
+}
+
+/* ---- what is told meanwhile ---- */
+
+/* name: of the run at hand, NULL while the stores are listed. */
+static void progress(struct reindex *reindex, const struct cairn_run_name *name, uint64_t number,
+                     uint64_t runs) {
+    if (reindex->asked->quiet || cairn_mono_ms() < reindex->printed_ms + PROGRESS_MS) return;
+    reindex->printed_ms = cairn_mono_ms();
+    if (reindex->asked->json_progress)
+        fprintf(stderr, "{\"phase\":\"%s\",\"run\":\"%s%s%s\",\"number\":%llu,\"runs\":%llu}\n",
+                name ? "reading" : "listing", name ? name->project : "", name ? "/" : "",
+                name ? name->run : "", (unsigned long long)number, (unsigned long long)runs);
+    else if (name)
+        fprintf(stderr, "reading run %llu of %llu: %s/%s\n", (unsigned long long)number,
+                (unsigned long long)runs, name->project, name->run);
+    else
+        fprintf(stderr, "listing the store: %llu runs so far\n", (unsigned long long)runs);
+}
+
+static void print_line(const json_t *line) {
+    CAIRN_AUTO(buf) text = {0};
+    if (line && !cairn_json_show(line, &text, NULL)) fprintf(stderr, "%s\n", text.data);
+}
+
+/* An object that is damaged, of a newer release (CAIRN_UNSUPPORTED), or could not be read. */
+static void tell_problem(struct reindex *reindex, const char *what, enum cairn_code code,
+                         const char *cause) {
+    bool damaged = code == CAIRN_CORRUPT, newer = code == CAIRN_UNSUPPORTED;
+    const char *kind = damaged ? "damaged" : newer ? "newer" : "unread";
+    reindex->done.damaged += damaged;
+    reindex->done.newer += newer;
+    reindex->done.unread += !damaged && !newer;
+    if (!reindex->asked->json) {
+        fprintf(stderr, "%s: %s: %s\n", kind, what, cause);
+        return;
+    }
+    CAIRN_AUTO_JSON json_t *line =
+        json_pack("{s:s, s:s, s:s}", "problem", kind, "what", what, "cause", cause);
+    print_line(line);
+}
 
 /* ---- which runs there are ---- */
 
@@ -53,7 +175,7 @@ static enum cairn_code add_run(struct cairn_srv_run_names *names, const struct c
     return CAIRN_OK;
 }
 
-static void sort(struct cairn_srv_run_names *names) {
+static void sort_names(struct cairn_srv_run_names *names) {
     size_t kept = 0;
     if (names->count) qsort(names->names, names->count, sizeof(*names->names), by_name);
     for (size_t i = 0; i < names->count; i++)
@@ -62,9 +184,8 @@ static void sort(struct cairn_srv_run_names *names) {
     names->count = kept;
 }
 
-static enum cairn_code list_one(struct cairn_srv_reindex *reindex,
-                                struct cairn_store_worker *worker, struct cairn_srv_run_names *ret,
-                                struct cairn_error *err) {
+static enum cairn_code list_one(struct reindex *reindex, struct cairn_store_worker *worker,
+                                struct cairn_srv_run_names *ret, struct cairn_error *err) {
     CAIRN_AUTO_HEAP char *page = NULL;
     for (size_t pages = 0; pages < PAGES_MAX; pages++) {
         CAIRN_AUTO(store_listing) listing = {0};
@@ -77,35 +198,23 @@ static enum cairn_code list_one(struct cairn_srv_reindex *reindex,
         }
         free(page);
         page = CAIRN_TAKE(listing.next_page);
-        reindex->progress(reindex->owner, NULL, 0, ret->count);
+        progress(reindex, NULL, 0, ret->count);
         if (!page) return CAIRN_OK;
     }
     return cairn_fail(err, CAIRN_TOO_LARGE, "the store has more than %d pages", PAGES_MAX);
 }
 
-static enum cairn_code list_runs(struct cairn_srv_reindex *reindex,
-                                 const struct cairn_srv_run_stores *stores,
+static enum cairn_code list_runs(struct reindex *reindex, const struct cairn_srv_run_stores *stores,
                                  struct cairn_srv_run_names *ret, struct cairn_error *err) {
     for (size_t i = 0; i < stores->count; i++) {
         enum cairn_code code = list_one(reindex, stores->stores[i].worker, ret, err);
         if (code) return cairn_srv_run_store_within(stores, i, code, err);
-        sort(ret);
+        sort_names(ret);
     }
     return CAIRN_OK;
 }
 
 /* ---- one run ---- */
-
-static void tell(struct cairn_srv_reindex *reindex, const char *key, enum cairn_code code,
-                 const char *cause) {
-    reindex->problem(reindex->owner, key, code, cause);
-    if (code == CAIRN_CORRUPT)
-        reindex->done.damaged++;
-    else if (code == CAIRN_UNSUPPORTED)
-        reindex->done.newer++;
-    else
-        reindex->done.unread++;
-}
 
 struct making {
     struct cairn_srv *server;
@@ -120,20 +229,20 @@ static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct 
 /* One of several stores is named before the key. */
 static void tell_wrong(void *owner, const char *store, const char *key, enum cairn_code code,
                        const char *cause) {
-    struct cairn_srv_reindex *reindex = owner;
+    struct reindex *reindex = owner;
     char text[CAIRN_KEY_BYTES_MAX + CAIRN_SRV_TIER_NAME_BYTES + 4];
     bool several = reindex->done.store_count > 1;
     snprintf(text, sizeof(text), "%s%s%s", several ? store : "", several ? ": " : "", key);
-    tell(reindex, text, code, cause);
+    tell_problem(reindex, text, code, cause);
 }
 
-static void count_copies(struct cairn_srv_reindex *reindex,
-                         const struct cairn_srv_mend_version *one, size_t stores) {
+static void count_copies(struct reindex *reindex, const struct cairn_srv_mend_version *one,
+                         size_t stores) {
     size_t whole = 0;
     for (size_t i = 0; i < stores; i++)
         whole += one->copies[i] == CAIRN_SRV_SEEN_WHOLE || one->copies[i] == CAIRN_SRV_SEEN_RECORD;
     for (size_t i = 0; i < stores; i++) {
-        struct cairn_srv_reindexed_store *store = &reindex->done.stores[i];
+        struct store_count *store = &reindex->done.stores[i];
         enum cairn_srv_copy_seen seen = one->copies[i];
         bool there = seen == CAIRN_SRV_SEEN_WHOLE || seen == CAIRN_SRV_SEEN_RECORD;
         store->whole += there;
@@ -144,7 +253,7 @@ static void count_copies(struct cairn_srv_reindex *reindex,
     }
 }
 
-static void count_version(struct cairn_srv_reindex *reindex, const struct cairn_srv_mend *mend,
+static void count_version(struct reindex *reindex, const struct cairn_srv_mend *mend,
                           const struct cairn_srv_mend_version *one) {
     reindex->done.found += one->known;
     reindex->done.versions += !one->known && one->verified;
@@ -153,7 +262,7 @@ static void count_version(struct cairn_srv_reindex *reindex, const struct cairn_
 }
 
 /* Taken over as they are verified: only so many manifests are in memory. */
-static enum cairn_code take_versions(struct cairn_srv_reindex *reindex, struct cairn_srv_mend *mend,
+static enum cairn_code take_versions(struct reindex *reindex, struct cairn_srv_mend *mend,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_versions_new(mend, err));
     for (size_t from = 0; from < mend->version_count; from += TAKEN_AT_ONCE) {
@@ -167,22 +276,22 @@ static enum cairn_code take_versions(struct cairn_srv_reindex *reindex, struct c
     return CAIRN_OK;
 }
 
-static enum cairn_code take_attempts(struct cairn_srv_reindex *reindex, struct cairn_srv_mend *mend,
+static enum cairn_code take_attempts(struct reindex *reindex, struct cairn_srv_mend *mend,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_read_attempts(mend, err));
     for (size_t i = 0; i < mend->attempt_count; i++) {
         struct cairn_key key;
         cairn_key_attempt(&mend->objects.name, mend->attempts[i].number, &key);
         if (!mend->attempts[i].readable)
-            tell(reindex, key.text, mend->attempts[i].newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT,
+            tell_problem(reindex, key.text,
+                         mend->attempts[i].newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT,
                  mend->attempts[i].cause);
     }
     reindex->done.attempts += mend->attempt_count;
     return CAIRN_OK;
 }
 
-static enum cairn_code take_run(struct cairn_srv_reindex *reindex,
-                                struct cairn_store_worker *worker,
+static enum cairn_code take_run(struct reindex *reindex, struct cairn_store_worker *worker,
                                 const struct cairn_run_name *name, struct cairn_error *err) {
     struct making making = {reindex->server, name};
     struct cairn_srv_mend mend = {.server = reindex->server,
@@ -201,15 +310,14 @@ static enum cairn_code take_run(struct cairn_srv_reindex *reindex,
 
 /* ---- all of it ---- */
 
-static enum cairn_code take_runs(struct cairn_srv_reindex *reindex,
-                                 struct cairn_store_worker *worker,
+static enum cairn_code take_runs(struct reindex *reindex, struct cairn_store_worker *worker,
                                  const struct cairn_srv_run_names *names, struct cairn_error *err) {
     unsigned in_a_row = 0;
     for (size_t i = 0; i < names->count; i++) {
         const struct cairn_run_name *name = &names->names[i];
         struct cairn_error why = {0};
         char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-        reindex->progress(reindex->owner, name, i + 1, names->count);
+        progress(reindex, name, i + 1, names->count);
         enum cairn_code code = take_run(reindex, worker, name, &why);
         reindex->done.runs += code == CAIRN_OK;
         in_a_row = code ? in_a_row + 1 : 0;
@@ -218,7 +326,7 @@ static enum cairn_code take_runs(struct cairn_srv_reindex *reindex,
         CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
         snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
         bool of_document = code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED;
-        tell(reindex, text, of_document ? CAIRN_STORE : code, why.message);
+        tell_problem(reindex, text, of_document ? CAIRN_STORE : code, why.message);
         if (in_a_row < UNREAD_IN_A_ROW_MAX) continue;
         return cairn_fail(err, code, "%u runs one after the other could not be read, the last: %s",
                           in_a_row, why.message);
@@ -228,8 +336,8 @@ static enum cairn_code take_runs(struct cairn_srv_reindex *reindex,
 
 /* After the versions that it speaks of. In the place of a copy that is damaged stands the one
  * before: what was said between the two is lost, and the rest is had. */
-static enum cairn_code take_said(struct cairn_srv_reindex *reindex,
-                                 struct cairn_store_worker *worker, struct cairn_error *err) {
+static enum cairn_code take_said(struct reindex *reindex, struct cairn_store_worker *worker,
+                                 struct cairn_error *err) {
     for (size_t before = 0; before < COPIES_MAX; before++) {
         struct cairn_key key;
         struct cairn_error why = {0};
@@ -237,7 +345,7 @@ static enum cairn_code take_said(struct cairn_srv_reindex *reindex,
                                                         &reindex->done.said, &why);
         if (!code) return CAIRN_OK;
         CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
-        tell(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
+        tell_problem(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
         if (code != CAIRN_CORRUPT) return CAIRN_OK;
     }
     return CAIRN_OK;
@@ -245,8 +353,8 @@ static enum cairn_code take_said(struct cairn_srv_reindex *reindex,
 
 /* An empty folder or bucket would get a store.json of its own, and look like a store that lost all
  * of its runs. */
-static enum cairn_code must_be_store(struct cairn_srv_reindex *reindex,
-                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+static enum cairn_code must_be_store(struct reindex *reindex, struct cairn_store_worker *worker,
+                                     struct cairn_error *err) {
     struct cairn_store_record record = {0};
     struct cairn_srv *server = reindex->server;
     const char *url = cairn_store_url(server->store);
@@ -261,15 +369,15 @@ static enum cairn_code must_be_store(struct cairn_srv_reindex *reindex,
     return CAIRN_OK;
 }
 
-static void add_store(struct cairn_srv_reindex *reindex, const char *name,
-                      const struct cairn_store *store, bool left_out) {
+static void add_store(struct reindex *reindex, const char *name, const struct cairn_store *store,
+                      bool left_out) {
     CAIRN_ASSERT(reindex->done.store_count < CAIRN_SRV_TIERS_MAX);
-    reindex->done.stores[reindex->done.store_count++] = (struct cairn_srv_reindexed_store){
+    reindex->done.stores[reindex->done.store_count++] = (struct store_count){
         .name = name, .url = cairn_store_url(store), .left_out = left_out};
 }
 
-/* reindex.h#3. Those that are read have the places that they have in run_stores. */
-static enum cairn_code must_be_ours(struct cairn_srv_reindex *reindex, struct cairn_error *err) {
+/* 3. Those that are read have the places that they have in run_stores. */
+static enum cairn_code must_be_ours(struct reindex *reindex, struct cairn_error *err) {
     struct cairn_srv *server = reindex->server;
     struct cairn_srv_tiers *tiers = server->tiers;
     add_store(reindex, CAIRN_SRV_TIER_MAIN, server->store, false);
@@ -304,8 +412,7 @@ static void wait_for_others(const struct cairn_srv *server) {
     }
 }
 
-static enum cairn_code take_all(struct cairn_srv_reindex *reindex,
-                                struct cairn_store_worker *worker,
+static enum cairn_code take_all(struct reindex *reindex, struct cairn_store_worker *worker,
                                 struct cairn_srv_run_stores *stores, struct cairn_error *err) {
     CAIRN_AUTO(srv_run_names) names = {0};
     CAIRN_TRY(cairn_srv_run_stores_open(stores, reindex->server, worker, err));
@@ -314,13 +421,12 @@ static enum cairn_code take_all(struct cairn_srv_reindex *reindex,
     return take_said(reindex, worker, err);
 }
 
-enum cairn_code cairn_srv_reindex(struct cairn_srv_reindex *reindex,
-                                  struct cairn_store_worker *worker, struct cairn_error *err) {
+static enum cairn_code reindex_all(struct reindex *reindex, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
     struct cairn_srv_run_stores stores = {0};
-    reindex->done = (struct cairn_srv_reindexed){0};
     CAIRN_TRY(must_be_store(reindex, worker, err));
     CAIRN_TRY(must_be_ours(reindex, err));
-    if (!reindex->dry) {
+    if (!reindex->asked->dry) {
         CAIRN_ASSERT(reindex->server->settings->adopt_store); /* its generation is ahead of none */
         CAIRN_TRY(cairn_srv_identity_start(reindex->server, worker, err));
         wait_for_others(reindex->server);
@@ -328,4 +434,236 @@ enum cairn_code cairn_srv_reindex(struct cairn_srv_reindex *reindex,
     enum cairn_code code = take_all(reindex, worker, &stores, err);
     cairn_srv_run_stores_release(&stores);
     return code;
+}
+
+/* ---- what is told at the end ---- */
+
+static json_t *stores_json(const struct counts *done) {
+    CAIRN_AUTO_JSON json_t *array = json_array();
+    for (size_t i = 0; i < done->store_count; i++) {
+        const struct store_count *store = &done->stores[i];
+        json_t *one = json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "store", store->name,
+                                "url", store->url, "read", !store->left_out, "whole",
+                                (json_int_t)store->whole, "alone", (json_int_t)store->alone,
+                                "unfinished", (json_int_t)store->unfinished, "damaged",
+                                (json_int_t)store->damaged, "remains", (json_int_t)store->remains);
+        if (json_array_append_new(array, one)) return NULL;
+    }
+    return CAIRN_TAKE(array);
+}
+
+/* The output of a program that no other one reads (docs/command.md), so no row of messages.def. */
+static enum cairn_code print_json(const struct cairn_srv *server, const char *where,
+                                  const struct reindex *reindex, struct cairn_error *err) {
+    const struct counts *done = &reindex->done;
+    bool dry = reindex->asked->dry;
+    CAIRN_AUTO_JSON json_t *answer = json_pack(
+        "{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "store",
+        cairn_store_url(server->store), "catalog", dry ? NULL : where, "dry_run",
+        dry, "generation", (json_int_t)server->raising_to, "runs", (json_int_t)done->runs,
+        "attempts", (json_int_t)done->attempts, "versions", (json_int_t)done->versions, "found",
+        (json_int_t)done->found, "remains", (json_int_t)done->remains, "said",
+        (json_int_t)done->said, "damaged", (json_int_t)done->damaged, "unread",
+        (json_int_t)done->unread, "newer", (json_int_t)done->newer, "stores", stores_json(done));
+    CAIRN_AUTO(buf) text = {0};
+    if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(cairn_json_show(answer, &text, err));
+    printf("%s\n", text.data);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static void print_stores(const struct counts *done) {
+    for (size_t i = 0; done->store_count > 1 && i < done->store_count; i++) {
+        const struct store_count *store = &done->stores[i];
+        if (store->left_out)
+            printf("%s (%s): not read (--without): versions that lie there alone are missing until "
+                   "a server that has it in `stores` starts\n",
+                   store->name, store->url);
+        else
+            printf("%s (%s): %llu whole copies, %llu of them in no other store; %llu unfinished, "
+                   "%llu damaged\n",
+                   store->name, store->url, (unsigned long long)store->whole,
+                   (unsigned long long)store->alone, (unsigned long long)store->unfinished,
+                   (unsigned long long)store->damaged);
+    }
+}
+
+static enum cairn_code print_text(const struct cairn_srv *server, const char *where,
+                                  const struct reindex *reindex, struct cairn_error *err) {
+    const struct counts *done = &reindex->done;
+    printf("%s: %llu runs, %llu attempts, %llu committed versions", cairn_store_url(server->store),
+           (unsigned long long)done->runs, (unsigned long long)done->attempts,
+           (unsigned long long)(done->versions + done->found));
+    if (done->found) printf(" (%llu from before)", (unsigned long long)done->found);
+    printf("; %llu rows of what people have said; %llu records of deleted "
+           "versions, %llu damaged, %llu unread\n",
+           (unsigned long long)done->said, (unsigned long long)done->remains,
+           (unsigned long long)done->damaged,
+           (unsigned long long)done->unread);
+    if (done->newer)
+        printf("%llu documents were written by a newer release and are not in the catalog: reindex "
+               "with that release\n",
+               (unsigned long long)done->newer);
+    print_stores(done);
+    if (reindex->asked->dry)
+        printf("nothing was written (--dry-run)\n");
+    else if (!done->unread)
+        printf("start the server on %s\n", where);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
+                               const struct cairn_error *why) {
+    const struct cairn_code_info *info = cairn_code_info(why->code);
+    CAIRN_AUTO_JSON json_t *answer =
+        asked->json ? json_pack("{s:s, s:i, s:b}", "verb", "reindex", "exit", info->exit_status,
+                                "retryable", info->retryable)
+                    : NULL;
+    if (answer && cairn_failure_put(answer, "message", why))
+        print_line(answer);
+    else
+        fprintf(stderr, "cairn reindex: %s\n", why->message);
+}
+
+/* ---- the new catalog ---- */
+
+/* Grants that jobs hold are signed with it: under a new one every save that is under way ends. */
+static enum cairn_code look_for_key(const struct cairn_srv_settings *settings,
+                                    struct cairn_error *err) {
+    char path[1024];
+    bool given = settings->grant_key_file[0];
+    snprintf(path, sizeof(path), "%.900s%s", given ? settings->grant_key_file : settings->data_dir,
+             given ? "" : "/grant.key");
+    if (settings->new_grant_key || !access(path, F_OK)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND,
+                      "%s is missing: put it back from the backup of the old server's data_dir; if "
+                      "it is lost for good, say --new-grant-key, which ends all saves under way",
+                      path);
+}
+
+static enum cairn_code open_catalog(struct cairn_srv *server, const char *where, bool dry,
+                                    struct cairn_error *err) {
+    if (dry) {
+        CAIRN_TRY(cairn_srv_catalog_open_memory(&server->catalog, err));
+    } else {
+        CAIRN_TRY(cairn_dir_make(server->settings->data_dir, 0700, err));
+        CAIRN_TRY(cairn_dir_check_own(server->settings->data_dir, "data_dir", err));
+        CAIRN_TRY(look_for_key(server->settings, err));
+        cairn_srv_catalog_password_from(server->settings->catalog_password_file);
+        CAIRN_TRY(cairn_srv_copy_begin_reindex(where, err));
+        CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
+    }
+    cairn_srv_catalog_set_clock(server->catalog, server->clock);
+    return cairn_srv_waiters_new(&server->waiters, err);
+}
+
+/* ---- a server that goes on ---- */
+
+static void say_looking(const struct cairn_srv_reindexing *asked, uint64_t wait_ms) {
+    if (asked->quiet || asked->json_progress) return;
+    fprintf(stderr,
+            "looking for %llu s whether a server still works on the store (--force: do not look)\n",
+            (unsigned long long)(wait_ms + 999) / 1000);
+}
+
+/* Its sign of life (health.h) is another one within the interval that the last one names, unless it
+ * said that it stopped and none has started since. A sign that is older by far is nobody's. */
+static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
+                                       struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_srv_sign first = {0}, now;
+    struct cairn_store_record record;
+    struct cairn_error why = {0};
+    if (asked->force || asked->dry) return CAIRN_OK;
+    if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK; /* told later */
+    if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK; /* none, or damaged */
+    uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
+    int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;
+    bool old = first.modified_ms && age_ms > (int64_t)wait_ms + CLOCKS_APART_MS;
+    if (first.stopped_at >= record.generation || old)
+        return CAIRN_OK;
+    say_looking(asked, wait_ms);
+    for (uint64_t until_ms = cairn_mono_ms() + wait_ms; cairn_mono_ms() < until_ms;) {
+        (void)poll(NULL, 0, SIGN_LOOK_MS);
+        if (cairn_srv_sign_read(worker, &now, &why) || !strcmp(now.mark, first.mark)) continue;
+        if (now.stopped_at >= record.generation) return CAIRN_OK; /* it has just ended */
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "a server works on this store: its sign in .cairn/health.json was "
+                          "written just now. Stop it first; or say --force, which makes it change "
+                          "nothing any more");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code leave_out(struct cairn_srv *server, const char *names,
+                                 struct cairn_error *err) {
+    for (const char *at = names; at && *at;) {
+        char name[CAIRN_SRV_TIER_NAME_BYTES];
+        size_t size = strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)cairn_min_u64(size, sizeof(name) - 1), at);
+        struct cairn_srv_tier *tier = cairn_srv_tier_find(server, name);
+        if (!tier || cairn_srv_tier_is_main(server, tier) || size >= sizeof(name))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "--without: \"%.*s\" is no further store of --stores", (int)size, at);
+        tier->left_out = true;
+        at += size + (at[size] == ',');
+    }
+    return CAIRN_OK;
+}
+
+/* What was read has nothing to be compared again. */
+static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct counts *done = argument;
+    for (size_t i = 1; i < done->store_count; i++)
+        if (!done->stores[i].left_out)
+            CAIRN_TRY(cairn_srv_tier_unread_put(tx, done->stores[i].name, false, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code end_reindex(struct cairn_srv *server, struct counts *done,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_read, done, err));
+    return cairn_srv_copy_end_reindex(server->catalog, err);
+}
+
+static enum cairn_code judge_end(const struct reindex *reindex, struct cairn_error *err) {
+    const struct counts *done = &reindex->done;
+    bool dry = reindex->asked->dry;
+    if (done->unread)
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "%llu runs could not be read%s", (unsigned long long)done->unread,
+                          dry ? "" : ": give the same command again, no server starts on "
+                                              "this catalog before that");
+    if (done->newer)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%llu documents were written by a newer release, and only that reads "
+                          "them: reindex with it. The rest is %s",
+                          (unsigned long long)done->newer,
+                          dry ? "whole or named above" : "in the catalog");
+    if (done->damaged)
+        return cairn_fail(err, CAIRN_CORRUPT, "%llu objects are damaged; the rest is %s",
+                          (unsigned long long)done->damaged,
+                          dry ? "whole" : "in the catalog, which is ready for a server");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *asked,
+                                         struct cairn_srv *server,
+                                         struct cairn_srv_settings *settings,
+                                         struct cairn_error *err) {
+    const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
+    struct reindex reindex = {.server = server, .asked = asked, .printed_ms = cairn_mono_ms()};
+    struct cairn_store_worker *worker = NULL;
+    settings->adopt_store = true; /* the store is ahead of an empty catalog, which is why */
+    CAIRN_TRY(leave_out(server, asked->without, err));
+    CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
+    enum cairn_code code = look_for_server(asked, worker, err);
+    if (!code) code = open_catalog(server, where, asked->dry, err);
+    if (!code) code = reindex_all(&reindex, worker, err);
+    cairn_store_worker_free(worker);
+    if (!code && !asked->dry && !reindex.done.unread)
+        code = end_reindex(server, &reindex.done, err);
+    CAIRN_TRY(code);
+    CAIRN_TRY(asked->json ? print_json(server, where, &reindex, err)
+                          : print_text(server, where, &reindex, err));
+    return judge_end(&reindex, err);
 }

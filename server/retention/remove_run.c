@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operation that removes a run in rounds, and the calls that begin it, or show what it would
- * do; see remove_run.h. */
-#include "server/retention/remove_run.h"
+/* Removing by hand: POST {R}/trash, many versions at once; and a run with all that it has, as an
+ * operation in rounds (promises in remove_run.h). Each version is judged and moved by itself, in
+ * transactions of its own (Q27); what cannot go is named. */
 
 #include <inttypes.h>
 #include <poll.h>
@@ -17,15 +17,80 @@
 #include "server/ledger/members.h"
 #include "server/ledger/version_lists.h"
 #include "server/nodes/nodes.h"
-#include "server/operations/operations_job.h"
-#include "server/operations/operations_json.h"
+#include "server/operations/operations.h"
+#include "server/retention/remove_run.h"
 #include "server/versions/versions.h"
 
+#define REFS_MAX 1000
 #define REMOVE_ROUND_MAX 100
 #define RECORD_LOOK_MS 200 /* a version that was just committed gets its record */
 #define RECORD_LOOKS 150
 
-/* ---- may it go? ---- */
+/* ---- POST {R}/trash ---- */
+
+static enum cairn_code add_result(json_t *items, const char *ref, enum cairn_code code,
+                                  const struct cairn_srv_trashed *gone,
+                                  const struct cairn_error *why, struct cairn_error *err) {
+    json_t *item = code ? CAIRN_PACK(trashed_row, .ref = ref, .code = cairn_code_info(code)->slug,
+                                     .detail = why->message)
+                        : CAIRN_PACK(trashed_row, .ref = ref, .version = gone->id.text,
+                                     .trashed = true, .bytes = gone->bytes);
+    if (!json_array_append_new(items, item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* What is about one version is in the answer; what is about all ends the call. */
+static bool is_its_own(enum cairn_code code) {
+    return code == CAIRN_NOT_FOUND || code == CAIRN_IN_USE || code == CAIRN_NOT_COMMITTED ||
+           code == CAIRN_DELETED || code == CAIRN_INVALID || code == CAIRN_ABORTED;
+}
+
+static enum cairn_code trash_all(struct cairn_srv_request *request, const json_t *refs,
+                                 json_t *items, uint64_t *ret_bytes, struct cairn_error *err) {
+    size_t index = 0;
+    json_t *ref = NULL;
+    json_array_foreach((json_t *)(uintptr_t)refs, index, ref) {
+        struct cairn_srv_trashed gone = {0};
+        struct cairn_error why = {0};
+        const char *text = json_string_value(ref);
+        if (!text || strlen(text) > CAIRN_REF_BYTES_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "/versions/%zu: wanted a step or an id", index);
+        const struct cairn_srv_trash_one one = {.server = request->server,
+                                                .worker = request->store,
+                                                .name = &request->params.run_name,
+                                                .ref = text,
+                                                .reason = "by hand"};
+        enum cairn_code code = !strcmp(text, "latest") || !strcmp(text, "best")
+                                   ? cairn_fail(&why, CAIRN_INVALID,
+                                                "`%s` means another one after each removal", text)
+                                   : cairn_srv_trash_one(&one, &gone, &why);
+        if (code && !is_its_own(code)) {
+            if (err) *err = why;
+            return cairn_within(err, code, "/versions/%zu", index);
+        }
+        *ret_bytes += gone.bytes;
+        CAIRN_TRY(add_result(items, text, code, &gone, &why, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL, *items = json_array();
+    struct cairn_msg_trash said = {0};
+    uint64_t bytes = 0;
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(cairn_srv_body(request, 2 * REFS_MAX, &body, err));
+    CAIRN_TRY(cairn_msg_trash_read(body, "", &said, err));
+    if (!json_array_size(said.versions) || json_array_size(said.versions) > REFS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/versions: 1 to %d of them", REFS_MAX);
+    if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(trash_all(request, said.versions, items, &bytes, err));
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(trashed, .items = items, .bytes = bytes),
+                                err);
+}
+
+/* ---- a whole run: may it go? ---- */
 
 struct judging {
     struct cairn_srv *server;
@@ -81,12 +146,14 @@ static enum cairn_code get_run(struct cairn_srv_tx *tx, const struct removal *re
                       "attempt %" PRIu64 " was opened meanwhile: end it first", ret->attempt);
 }
 
-static enum cairn_code still(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code still_ours(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
     return get_run(tx, argument, &run, err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_round(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
     struct removal *removal = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(get_run(tx, removal, &run, err));
@@ -99,7 +166,7 @@ static enum cairn_code give_up_open(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct removal *removal = argument;
     removal->aborted_now = 0;
-    CAIRN_TRY(still(tx, removal, err));
+    CAIRN_TRY(still_ours(tx, removal, err));
     for (size_t i = 0; i < removal->round.open.count; i++) {
         CAIRN_AUTO(srv_version) version = {0};
         CAIRN_TRY(cairn_srv_version_get(tx, removal->round.open.ids[i].text, &version, err));
@@ -112,7 +179,7 @@ static enum cairn_code give_up_open(struct cairn_srv_tx *tx, void *argument,
 }
 
 /* Not where something came in since the look. */
-static enum cairn_code hide(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code hide_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removal *removal = argument;
     CAIRN_AUTO(srv_run) run = {0};
     removal->hidden = false;
@@ -131,7 +198,7 @@ static uint64_t total_of(const struct removal *removal) {
     return cairn_max_u64(removal->wish->versions, done + left);
 }
 
-static enum cairn_code tell(const struct removal *removal, struct cairn_error *err) {
+static enum cairn_code tell_progress(const struct removal *removal, struct cairn_error *err) {
     const struct cairn_srv_remove_run *wish = removal->wish;
     uint64_t done = removal->removed + removal->aborted;
     if (!wish->tell || wish->tell(wish->owner, done, total_of(removal))) return CAIRN_OK;
@@ -161,7 +228,7 @@ static enum cairn_code trash_next(struct removal *removal, struct cairn_error *e
                                             .ref = removal->round.committed.ids[removal->next].text,
                                             .reason = "with its run",
                                             .with_run = true,
-                                            .first = still,
+                                            .first = still_ours,
                                             .argument = removal};
     enum cairn_code code = cairn_srv_trash_one(&one, &gone, &why);
     if (code == CAIRN_DELETED) code = CAIRN_OK; /* from the trash, too */
@@ -180,7 +247,7 @@ static enum cairn_code wait_for_records(const struct removal *removal, unsigned 
         return cairn_fail(err, CAIRN_NOT_COMMITTED,
                           "%zu versions are being committed: the store has not got their records",
                           removal->round.unrecorded);
-    CAIRN_TRY(tell(removal, err));
+    CAIRN_TRY(tell_progress(removal, err));
     (void)poll(NULL, 0, RECORD_LOOK_MS);
     return CAIRN_OK;
 }
@@ -190,14 +257,14 @@ static enum cairn_code remove_all(struct removal *removal, struct cairn_error *e
     unsigned looks = 0;
     while (!removal->hidden) {
         CAIRN_TRY(cairn_srv_thawed(server, err));
-        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, removal, err));
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_round, removal, err));
         bool does = removal->round.open.count || removal->round.committed.count;
         if (does) {
-            CAIRN_TRY(tell(removal, err));
+            CAIRN_TRY(tell_progress(removal, err));
             CAIRN_TRY(end_open(removal, err));
         }
         while (removal->next < removal->round.committed.count) {
-            CAIRN_TRY(tell(removal, err));
+            CAIRN_TRY(tell_progress(removal, err));
             CAIRN_TRY(trash_next(removal, err));
         }
         if (does) {
@@ -205,7 +272,7 @@ static enum cairn_code remove_all(struct removal *removal, struct cairn_error *e
         } else if (removal->round.unrecorded) {
             CAIRN_TRY(wait_for_records(removal, looks++, err));
         } else {
-            CAIRN_TRY(cairn_srv_catalog_write(server->catalog, hide, removal, err));
+            CAIRN_TRY(cairn_srv_catalog_write(server->catalog, hide_run, removal, err));
         }
     }
     return CAIRN_OK;
@@ -236,9 +303,9 @@ enum cairn_code cairn_srv_remove_run(const struct cairn_srv_remove_run *wish, js
     return *ret_result ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
-static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker *worker,
-                            const json_t *arguments, void *owner, json_t **ret_result,
-                            struct cairn_error *err) {
+static enum cairn_code remove_work(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   const json_t *arguments, void *owner, json_t **ret_result,
+                                   struct cairn_error *err) {
     struct cairn_run_name name = {0};
     (void)cairn_text_copy(name.project, sizeof(name.project),
                           json_string_value(json_object_get(arguments, "project")));
@@ -258,7 +325,7 @@ static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker 
     return cairn_srv_remove_run(&wish, ret_result, err);
 }
 
-/* ---- the calls ---- */
+/* ---- DELETE {R} ---- */
 
 struct call {
     struct cairn_srv_request *request;
@@ -268,7 +335,7 @@ struct call {
     struct cairn_error refused;              /* what is in its way now */
 };
 
-static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct call *call = argument;
     const struct cairn_run_name *name = &call->request->params.run_name;
     CAIRN_AUTO(srv_run) run = {0};
@@ -297,8 +364,8 @@ static enum cairn_code begin_in(struct cairn_srv_tx *tx, void *argument, struct 
     return judge_run(tx, call->request->server, &run, err);
 }
 
-static enum cairn_code begin(struct call *call, const char *confirm, struct cairn_srv_reply *reply,
-                             struct cairn_error *err) {
+static enum cairn_code begin_removal(struct call *call, const char *confirm,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv_request *request = call->request;
     struct cairn_srv *server = request->server;
     const struct cairn_run_name *name = &request->params.run_name;
@@ -317,14 +384,14 @@ static enum cairn_code begin(struct call *call, const char *confirm, struct cair
     if (!asked || !arguments) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to remove a run");
     if (!server->operations) { /* a test's */
         json_t *result = NULL;
-        enum cairn_code code = work(server, request->store, arguments, NULL, &result, err);
+        enum cairn_code code = remove_work(server, request->store, arguments, NULL, &result, err);
         if (!code) return cairn_srv_reply_json(reply, 200, result, err);
         json_decref(result);
         return code;
     }
     struct cairn_srv_operation_wish wish = {.kind = CAIRN_SRV_REMOVE,
                                             .alone = true,
-                                            .work = work,
+                                            .work = remove_work,
                                             .name = name,
                                             .caller = &request->caller,
                                             .path = name->run,
@@ -358,9 +425,9 @@ enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, co
                                            struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct call call = {.request = request};
     CAIRN_TRY(check_name(request, confirm, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &call, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_plan, &call, err));
     if (call.running[0]) return cairn_srv_reply_begun(request, call.running, reply, err);
-    if (!call.refused.code) return begin(&call, confirm, reply, err);
+    if (!call.refused.code) return begin_removal(&call, confirm, reply, err);
     say_plan(&call, reply);
     if (err) *err = call.refused;
     return cairn_within(err, call.refused.code, "nothing was removed");
@@ -372,7 +439,7 @@ enum cairn_code cairn_srv_run_removal_show(struct cairn_srv_request *request, co
     struct call call = {.request = request};
     const struct cairn_error *refused = &call.refused;
     if (confirm) CAIRN_TRY(check_name(request, confirm, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &call, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_plan, &call, err));
     return cairn_srv_reply_json(
         reply, 200,
         CAIRN_PACK(run_removal, .project = name->project, .run = name->run,
@@ -387,7 +454,7 @@ enum cairn_code cairn_srv_run_delete_unconfirmed(struct cairn_srv_request *reque
                                                  struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
     struct call call = {.request = request};
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &call, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_plan, &call, err));
     say_plan(&call, reply);
     return cairn_fail(err, CAIRN_INVALID,
                       "confirm is missing: %s/%s has %" PRIu64 " versions of %" PRIu64

@@ -12,13 +12,11 @@
  *          3    its events name who asked for it.
  * Limits:  REMOVE_ROUND_MAX versions between two looks at the whole run.
  * Threads: that of the worker.
- * Next:    server/retention/remove_run.c, server/versions/run_calls.c, server/operations/operations_job.h.
+ * Next:    server/retention/remove_run.c, server/operations/operations.h.
  */
 #pragma once
 
 #include "server/http/request.h"
-
-#define CAIRN_SRV_REMOVE "remove" /* the operation's kind */
 
 /* DELETE {R}?confirm=: the operation, begun or already under way. */
 enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, const char *confirm,
@@ -42,7 +40,7 @@ struct cairn_srv_remove_run {
     uint64_t attempt;       /* the newest when it was asked for */
     uint64_t versions;      /* how many it was to take away then, with open ones */
     const char *who, *from; /* for its events */
-    /* As in server/operations/operations_job.h; NULL: nobody is told, and nothing is checked. */
+    /* As in server/operations/operations.h; NULL: nobody is told, and nothing is checked. */
     bool (*tell)(void *owner, uint64_t done, uint64_t total);
     enum cairn_code (*check)(struct cairn_srv_tx *tx, void *owner, struct cairn_error *err);
     void *owner;

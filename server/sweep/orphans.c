@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One listing of the whole store at a time, a few pages a round; see orphans.h. */
-#include "server/sweep/orphans.h"
+/* Objects and uploads below versions that this catalog does not know: of a node that was cut off
+ * for good, a process that woke after days, a catalog that was put back. One listing of the whole
+ * store at a time, a few pages a round; then /v1/orphans, /v1/not-freed and /v1/gc.
+ *  Q31  Only below a version of which the store's own clock says that nothing was written for 48 h,
+ *     and which an earlier look, an hour ago or more, has found the same: first its id becomes a
+ *     row that is given up, so that no begin can join it any more, then the sweep deletes what a
+ *     row in that state has (Q30).
+ *  Q30  What came to a version that is gone after its last sweep is swept once more, by the same
+ *  rule.
+ *  1  A committed.json, and a run that the catalog does not know, keep everything: such a version
+ *     may be a checkpoint of a catalog that was lost. It is shown with what to do about it.
+ *  2  No request lists the store: the answer is what the last look found; a request may ask for a
+ *     look.
+ *  3  Marks alone keep themselves: the copy in the main store is removed without them (marks.h#3),
+ *     so their version may lie in a store that was not read.
+ * A look every 6 hours, the first an hour after the start; 20 pages of a listing a round; the first
+ * 1,000 orphans are kept, what is behind them is found when those are gone. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +26,14 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/guard/jobs.h"
+#include "server/http/request.h"
 #include "server/ledger/buried.h"
+#include "server/ledger/events.h"
+#include "server/ledger/version_lists.h"
 #include "server/metrics.h"
+#include "server/sweep/sweep.h"
+#include "server/versions/versions.h"
 
 #define PAGES_A_ROUND 20
 #define KEPT_MAX 1000
@@ -53,6 +74,14 @@ struct orphans {
     struct orphan *items; /* KEPT_MAX */
     size_t count;
 };
+struct look_status {
+    bool looking;            /* or about to */
+    uint64_t objects, bytes; /* that the look which is under way, or the last one, has seen */
+    uint64_t versions;       /* orphans of the last look */
+    uint64_t orphan_bytes;
+    int64_t looked_ms; /* wall clock: the end of the last look; 0: there was none */
+    char trouble[200]; /* why it could not be ended; "" */
+};
 enum phase { PHASE_IDLE, PHASE_OBJECTS, PHASE_UPLOADS };
 struct cairn_srv_orphans {
     struct cairn_srv *server;
@@ -70,7 +99,7 @@ struct cairn_srv_orphans {
         bool asked;
         uint64_t ended_ms; /* mono clock; 0: no look has ended */
         json_t *items;     /* of the last look that ended */
-        struct cairn_srv_orphans_status status;
+        struct look_status status;
     } locked;
 };
 
@@ -101,7 +130,7 @@ static enum cairn_code met_look(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_met_look(tx, argument, err);
 }
 
-static struct orphan *find(const struct orphans *orphans, const char *id) {
+static struct orphan *find_orphan(const struct orphans *orphans, const char *id) {
     for (size_t i = 0; i < orphans->count; i++)
         if (!strcmp(orphans->items[i].met.id.text, id)) return &orphans->items[i];
     return NULL;
@@ -112,7 +141,7 @@ static enum cairn_code turn_to(struct cairn_srv_orphans *orphans, const struct c
                                struct cairn_error *err) {
     struct cairn_srv_met met = *place;
     orphans->last = met.id;
-    orphans->current = find(&orphans->now, met.id.text);
+    orphans->current = find_orphan(&orphans->now, met.id.text);
     if (orphans->current || orphans->now.count == KEPT_MAX) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_read(orphans->server->catalog, met_look, &met, err));
     if (met.known && !met.gone) return CAIRN_OK;
@@ -121,8 +150,8 @@ static enum cairn_code turn_to(struct cairn_srv_orphans *orphans, const struct c
     return CAIRN_OK;
 }
 
-static enum cairn_code take(struct cairn_srv_orphans *orphans,
-                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+static enum cairn_code take_entry(struct cairn_srv_orphans *orphans,
+                                  const struct cairn_store_entry *entry, struct cairn_error *err) {
     struct cairn_key_parts parts;
     struct cairn_srv_met met = {0};
     const char *rest = NULL;
@@ -149,7 +178,7 @@ static enum cairn_code take(struct cairn_srv_orphans *orphans,
 
 /* ---- one look ---- */
 
-static enum cairn_code begin(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
+static enum cairn_code begin_look(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
     struct orphans *const both[] = {&orphans->before, &orphans->now};
     for (size_t i = 0; i < CAIRN_COUNT(both); i++) {
         if (!both[i]->items) both[i]->items = calloc(KEPT_MAX, sizeof(*both[i]->items));
@@ -172,7 +201,8 @@ static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
                                        .page = orphans->page,
                                        .listing = &listing};
     CAIRN_TRY(cairn_store_perform(worker, &list, err));
-    for (size_t i = 0; i < listing.count; i++) CAIRN_TRY(take(orphans, &listing.entries[i], err));
+    for (size_t i = 0; i < listing.count; i++) CAIRN_TRY(take_entry(orphans, &listing.entries[i],
+                                                                    err));
     free(orphans->page);
     orphans->page = CAIRN_TAKE(listing.next_page);
     return CAIRN_OK;
@@ -180,8 +210,8 @@ static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
 
 /* What is due was the same at a look an hour ago or more: a clock of the store that jumps ages
  * nothing that is being written. */
-static enum verdict judge(const struct cairn_srv_orphans *orphans, struct orphan *orphan) {
-    const struct orphan *before = find(&orphans->before, orphan->met.id.text);
+static enum verdict judge_orphan(const struct cairn_srv_orphans *orphans, struct orphan *orphan) {
+    const struct orphan *before = find_orphan(&orphans->before, orphan->met.id.text);
     uint64_t now_ms = cairn_srv_mono_ms(orphans->server);
     bool same = before && before->newest_ms == orphan->newest_ms &&
                 before->objects == orphan->objects && before->uploads == orphan->uploads;
@@ -212,7 +242,7 @@ static void publish(struct cairn_srv_orphans *orphans, json_t *take_items, uint6
     orphans->locked.items = take_items;
     orphans->locked.ended_ms = cairn_srv_mono_ms(server);
     orphans->locked.status =
-        (struct cairn_srv_orphans_status){.objects = orphans->objects,
+        (struct look_status){.objects = orphans->objects,
                                           .bytes = orphans->bytes,
                                           .versions = orphans->before.count,
                                           .orphan_bytes = orphan_bytes,
@@ -229,7 +259,7 @@ static enum cairn_code end_look(struct cairn_srv_orphans *orphans, size_t *ret_d
     CAIRN_AUTO_JSON json_t *items = json_array();
     for (size_t i = 0; i < orphans->now.count; i++) {
         struct orphan *orphan = &orphans->now.items[i];
-        orphan->verdict = judge(orphans, orphan);
+        orphan->verdict = judge_orphan(orphans, orphan);
         *ret_due += orphan->verdict == VERDICT_DUE;
         bytes += orphan->bytes;
         if (json_array_append_new(items, row_of(orphan)))
@@ -255,10 +285,11 @@ static bool is_due(struct cairn_srv_orphans *orphans) {
     return orphans->locked.status.looking;
 }
 
-static enum cairn_code go_on(struct cairn_srv_orphans *orphans, struct cairn_store_worker *worker,
-                             size_t *ret_due, struct cairn_error *err) {
+static enum cairn_code read_pages(struct cairn_srv_orphans *orphans,
+                                  struct cairn_store_worker *worker, size_t *ret_due,
+                                  struct cairn_error *err) {
     bool lists_uploads = cairn_store_profile(orphans->server->store)->lists_uploads;
-    if (orphans->phase == PHASE_IDLE) CAIRN_TRY(begin(orphans, err));
+    if (orphans->phase == PHASE_IDLE) CAIRN_TRY(begin_look(orphans, err));
     for (int i = 0; i < PAGES_A_ROUND && orphans->phase != PHASE_IDLE; i++) {
         CAIRN_TRY(look_at_page(orphans, worker, err));
         if (orphans->page) continue;
@@ -280,7 +311,7 @@ enum cairn_code cairn_srv_orphans_look(struct cairn_srv_orphans *orphans,
     struct cairn_error why = {0};
     *ret_due = 0;
     if (orphans->phase == PHASE_IDLE && !is_due(orphans)) return CAIRN_OK;
-    enum cairn_code code = go_on(orphans, worker, ret_due, &why);
+    enum cairn_code code = read_pages(orphans, worker, ret_due, &why);
     {
         CAIRN_HOLD(&orphans->lock);
         orphans->locked.status.looking = !code && orphans->phase != PHASE_IDLE;
@@ -347,30 +378,6 @@ enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans, struct
     return CAIRN_OK;
 }
 
-/* ---- for who asks ---- */
-
-bool cairn_srv_orphans_ask(struct cairn_srv_orphans *orphans) {
-    CAIRN_HOLD(&orphans->lock);
-    uint64_t ended_ms = orphans->locked.ended_ms;
-    bool fresh = ended_ms && cairn_srv_mono_ms(orphans->server) - ended_ms < FRESH_MS;
-    bool begins = !orphans->locked.status.looking && !orphans->locked.asked && !fresh;
-    if (begins) orphans->locked.asked = true;
-    return begins;
-}
-
-void cairn_srv_orphans_status(struct cairn_srv_orphans *orphans,
-                              struct cairn_srv_orphans_status *ret) {
-    CAIRN_HOLD(&orphans->lock);
-    *ret = orphans->locked.status;
-    ret->looking |= orphans->locked.asked;
-}
-
-json_t *cairn_srv_orphans_page(struct cairn_srv_orphans *orphans, uint64_t from, uint64_t limit,
-                               bool *ret_more) {
-    CAIRN_HOLD(&orphans->lock);
-    return cairn_json_page(orphans->locked.items, from, limit, ret_more);
-}
-
 bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *version,
                            struct cairn_srv_met *ret) {
     size_t index = 0;
@@ -387,4 +394,140 @@ bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *versio
         return true;
     }
     return false;
+}
+
+/* ---- /v1/orphans ---- */
+
+static enum cairn_code orphans_of(struct cairn_srv *server, struct cairn_srv_orphans **ret,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    *ret = server->orphans;
+    if (*ret) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "the server is starting");
+}
+
+enum cairn_code cairn_srv_on_orphan_list(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv_orphans *orphans = NULL;
+    CAIRN_TRY(orphans_of(request->server, &orphans, err));
+    return cairn_srv_reply_found(request, &orphans->lock, &orphans->locked.items, reply, err);
+}
+
+/* ---- /v1/not-freed ---- */
+
+struct page {
+    char after[CAIRN_VERSION_ID_BYTES];
+    uint64_t limit, count;
+    json_t *items;
+};
+
+static enum cairn_code take_row(const struct cairn_srv_not_freed_row *row, void *owner,
+                                struct cairn_error *err) {
+    struct page *page = owner;
+    if (page->count++ == page->limit) return CAIRN_OK; /* there is another page */
+    (void)cairn_text_copy(page->after, sizeof(page->after), row->version.text);
+    CAIRN_AUTO_JSON json_t *kept = cairn_srv_not_freed_json(&row->not_freed);
+    json_t *item = json_pack("{s:s, s:s, s:s, s:I, s:s}", "project", row->name.project, "run",
+                             row->name.run, "version", row->version.text, "step",
+                             (json_int_t)row->step, "state", cairn_state_text(row->state));
+    if (!json_object_update(item, kept) && !json_array_append_new(page->items, item))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of what is not freed");
+}
+
+static enum cairn_code read_page(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct page *page = argument;
+    char after[CAIRN_VERSION_ID_BYTES];
+    memcpy(after, page->after, sizeof(after));
+    return cairn_srv_not_freed_each(tx, after, page->limit + 1, take_row, page, err);
+}
+
+enum cairn_code cairn_srv_on_not_freed_list(struct cairn_srv_request *request,
+                                            struct cairn_srv_reply *reply,
+                                            struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    struct page page = {.items = items};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(cairn_srv_query_limit(request, &page.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, page.after, sizeof(page.after), err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_page, &page, err));
+    bool more = page.count > page.limit;
+    json_t *next = more ? cairn_srv_cursor_write(request->server, page.after) : NULL;
+    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
+}
+
+/* ---- /v1/gc ---- */
+
+struct counts {
+    struct cairn_srv_kind_count kinds[CAIRN_SRV_KINDS];
+    struct cairn_srv_not_freed_sum not_freed;
+};
+
+static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct counts *counts = argument;
+    CAIRN_TRY(cairn_srv_not_freed_sum(tx, &counts->not_freed, err));
+    return cairn_srv_kinds_count(tx, counts->kinds, err);
+}
+
+static enum cairn_code reply_gc(struct cairn_srv_request *request,
+                                struct cairn_srv_orphans *orphans, struct cairn_srv_reply *reply,
+                                struct cairn_error *err) {
+    struct counts counts;
+    struct look_status status;
+    char looked[32];
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, count, &counts, err));
+    {
+        CAIRN_HOLD(&orphans->lock);
+        status = orphans->locked.status;
+        status.looking |= orphans->locked.asked;
+    }
+    cairn_time_text(status.looked_ms, true, looked);
+    const struct cairn_srv_kind_count *kinds = counts.kinds, *trash = &kinds[CAIRN_SRV_KINDS - 1];
+    uint64_t ended = kinds[CAIRN_STATE_ABORTING].versions + kinds[CAIRN_STATE_DELETING].versions;
+    return cairn_srv_reply_json(
+        reply, 200,
+        CAIRN_PACK(gc, .looking = status.looking, .objects = status.objects, .bytes = status.bytes,
+                   .looked_at = status.looked_ms ? looked : NULL,
+                   .trouble = status.trouble[0] ? status.trouble : NULL, .orphans = status.versions,
+                   .orphan_bytes = status.orphan_bytes, .ended = ended, .trash = trash->versions,
+                   .trash_bytes = trash->bytes, .not_freed = counts.not_freed.versions,
+                   .not_freed_bytes = counts.not_freed.bytes),
+        err);
+}
+
+enum cairn_code cairn_srv_on_gc_get(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv_orphans *orphans = NULL;
+    CAIRN_TRY(orphans_of(request->server, &orphans, err));
+    return reply_gc(request, orphans, reply, err);
+}
+
+/* A look begins with the next round, unless one is under way or has ended within two seconds. True:
+ * this call is why. */
+static bool ask_for_look(struct cairn_srv_orphans *orphans) {
+    CAIRN_HOLD(&orphans->lock);
+    uint64_t ended_ms = orphans->locked.ended_ms;
+    bool fresh = ended_ms && cairn_srv_mono_ms(orphans->server) - ended_ms < FRESH_MS;
+    bool begins = !orphans->locked.status.looking && !orphans->locked.asked && !fresh;
+    if (begins) orphans->locked.asked = true;
+    return begins;
+}
+
+/* What the store has kept so far is tried again, too. */
+static enum cairn_code say_asked(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct cairn_run_name all = {0};
+    (void)argument;
+    CAIRN_TRY(cairn_srv_not_freed_hurry(tx, err));
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_GC_ASKED, &all, NULL, err);
+}
+
+/* May be repeated until nothing is under way: what has just ended is not begun again. */
+enum cairn_code cairn_srv_on_gc(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                struct cairn_error *err) {
+    struct cairn_srv_orphans *orphans = NULL;
+    CAIRN_TRY(orphans_of(request->server, &orphans, err));
+    if (ask_for_look(orphans))
+        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, say_asked, NULL, err));
+    cairn_srv_jobs_sweep(request->server);
+    return reply_gc(request, orphans, reply, err);
 }

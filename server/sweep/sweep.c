@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One round of what falls due by time: catalog time, commits and records that were left over,
- * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
- * which order, is in sweep_objects.c. */
-#include "server/ledger/aliases.h"
+ * versions that stayed open too long, the trash (Q24, Q26, Q27, Q34), temporary files, old rows.
+ * What is deleted, and in which order, is in sweep_objects.c. */
 #include "server/sweep/sweep.h"
+#include "server/sweep/sweep_objects.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/access/access.h"
-#include "server/copies/copies_job.h"
+#include "server/copies/copies.h"
 #include "server/guard/attempt_records.h"
 #include "server/guard/freeze.h"
 #include "server/guard/identity.h"
@@ -21,6 +21,7 @@
 #include "server/guard/said_copy.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"
+#include "server/ledger/aliases.h"
 #include "server/ledger/events.h"
 #include "server/ledger/members.h"
 #include "server/ledger/node_rows.h"
@@ -28,31 +29,37 @@
 #include "server/ledger/over.h"
 #include "server/ledger/quotas.h"
 #include "server/ledger/read_leases.h"
+#include "server/ledger/runs.h"
 #include "server/ledger/servers.h"
 #include "server/ledger/shard_lists.h"
 #include "server/ledger/tokens.h"
 #include "server/ledger/version_lists.h"
 #include "server/metrics.h"
 #include "server/nodes/nodes.h"
-#include "server/operations/operations_job.h"
-#include "server/recovery/compare.h"
-#include "server/recovery/reconcile.h"
-#include "server/sweep/orphans.h"
-#include "server/sweep/sweep_objects.h"
-#include "server/sweep/sweep_temporaries.h"
-#include "server/sweep/uploads.h"
+#include "server/operations/operations.h"
+#include "server/recovery/recovery.h"
 
 #define ROUND_VERSIONS_MAX 1000
+#define TEMPORARIES_MAX 1000
 #define HOUR_MS UINT64_C(3600000)
 #define UNUSED_MS (48 * HOUR_MS)
 #define NOTED_MS (10 * UINT64_C(60000))
 #define LOG_BYTES_MAX (256 * CAIRN_MIB) /* of the catalog's log; it is cut at a quarter of that */
 #define RAISE_MS (10 * UINT64_C(60000))
 
+struct temporaries {
+    char *keys[TEMPORARIES_MAX]; /* owned */
+    size_t count;
+};
+struct both_temporaries {
+    struct temporaries before, now;
+};
+
 /* Version ids that one query found, worked on after it. */
 struct cairn_srv_sweep {
     struct cairn_srv *server;
     struct cairn_srv_ids ids;
+    enum cairn_srv_round round;
     size_t passed; /* of those that a query finds: they could not be swept in this round */
     uint64_t away; /* stores that have not answered in this round (sweep_objects.h) */
     uint64_t tick; /* of the change that is under way */
@@ -60,7 +67,7 @@ struct cairn_srv_sweep {
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
     uint64_t tidied_ms, noted_ms; /* mono clock; 0: never */
-    struct cairn_srv_temporaries *temporaries;
+    struct both_temporaries temporaries;
     bool raised;        /* the generation, in this round */
     uint64_t raised_ms; /* mono clock */
     struct cairn_srv_said_copy said_copy;
@@ -83,43 +90,24 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
 
 /* ---- queries ---- */
 
-static enum cairn_code find(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
-                            enum cairn_srv_round round, uint64_t tick_ms, struct cairn_error *err) {
-    const struct cairn_srv_round_query query = {round, tick_ms, ROUND_VERSIONS_MAX, found->passed};
+/* The versions of sweep->round. AGAIN (Q30): after 10 s, for a request that was on the wire when
+ * its version was given up, and after 1, 24 and 48 h, for late writes of paused processes. */
+static enum cairn_code find_ids(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
+    struct cairn_srv_round_query query = {found->round, tick, ROUND_VERSIONS_MAX, found->passed};
+    found->ids.count = 0;
+    if (found->round == CAIRN_SRV_ROUND_TRASHED) {
+        if (tick < grace_ms) return CAIRN_OK;
+        query.tick_ms -= grace_ms;
+    }
     return cairn_srv_versions_round(tx, &query, &found->ids, err);
 }
 
-static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_LEFT_OVER, 0, err);
-}
-
-static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_OPEN, 0, err);
-}
-
-static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code find_round(struct cairn_srv_sweep *found, enum cairn_srv_round round,
                                   struct cairn_error *err) {
-    struct cairn_srv_sweep *found = argument;
-    uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
-    found->ids.count = 0;
-    if (tick < grace_ms) return CAIRN_OK;
-    return find(tx, found, CAIRN_SRV_ROUND_TRASHED, tick - grace_ms, err);
-}
-
-static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_DEAD, 0, err);
-}
-
-/* Q30: again after 10 s, for a request that was on the wire when its version was given up, and
- * after 1, 24 and 48 h, for late writes of paused processes. */
-static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_AGAIN, cairn_srv_tick(tx), err);
-}
-
-static enum cairn_code find_not_freed(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    return find(tx, argument, CAIRN_SRV_ROUND_NOT_FREED, cairn_srv_tick(tx), err);
+    found->round = round;
+    return cairn_srv_catalog_read(found->server->catalog, find_ids, found, err);
 }
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
@@ -170,7 +158,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
 static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     cairn_srv_nodes_awake(server);
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
+    CAIRN_TRY(find_round(found, CAIRN_SRV_ROUND_OPEN, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < found->ids.count && !code && !is_ending(found); i++) {
         found->version.id = found->ids.ids[i];
@@ -231,8 +219,7 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
     struct cairn_srv *server = found->server;
-    found->ids.count = 0;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
+    CAIRN_TRY(find_round(found, CAIRN_SRV_ROUND_TRASHED, err));
     if (found->ids.count) CAIRN_TRY(raise_once(found, worker, err));
     for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
         CAIRN_ASSERT(found->raised);
@@ -273,15 +260,14 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
 /* Behind what cannot be swept (a store that has copies of it is away, or is named no more) the
  * others are looked for: however many there are, they keep nobody's place. */
 static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
-                                  enum cairn_code (*query)(struct cairn_srv_tx *tx, void *argument,
-                                                           struct cairn_error *err),
-                                  struct cairn_error *first, struct cairn_error *err) {
+                                  enum cairn_srv_round round, struct cairn_error *first,
+                                  struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
     size_t looked = 0;
     found->passed = 0;
     do {
-        found->ids.count = 0;
-        code = cairn_srv_catalog_read(found->server->catalog, query, found, err);
+        found->ids.count = 0; /* where the read fails, too */
+        code = find_round(found, round, err);
         if (!code && found->ids.count) code = raise_once(found, worker, err);
         if (!code && found->ids.count) code = sweep_found(found, worker, first, err);
         looked += found->ids.count;
@@ -339,9 +325,9 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
                                      struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     struct cairn_error why = {0};
-    CAIRN_TRY(sweep_kind(found, worker, find_dead, first, err));
-    CAIRN_TRY(sweep_kind(found, worker, find_gone, first, err));
-    CAIRN_TRY(sweep_kind(found, worker, find_not_freed, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, CAIRN_SRV_ROUND_DEAD, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, CAIRN_SRV_ROUND_AGAIN, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, CAIRN_SRV_ROUND_NOT_FREED, first, err));
     CAIRN_TRY(count_not_freed(server, err));
     enum cairn_code code = cairn_srv_sweep_layouts(server, worker, UNUSED_MS, &why);
     if (code == CAIRN_CATALOG_BEHIND) return cairn_fail(err, code, "%s", why.message);
@@ -349,9 +335,95 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
     return CAIRN_OK;
 }
 
+/* ---- temporary files ---- */
+
+/* What small puts that died left in a folder store, where no version is swept: below .cairn/, and
+ * among the layouts and attempts of runs. Deleted is only what was there, unpublished, at two looks
+ * an hour apart: a small put takes no hour, and only one clock counts. */
+static void drop_keys(struct temporaries *seen) {
+    for (size_t i = 0; i < seen->count; i++) free(seen->keys[i]);
+    seen->count = 0;
+}
+
+static bool was_there(const struct temporaries *seen, const char *key) {
+    for (size_t i = 0; i < seen->count; i++)
+        if (!strcmp(seen->keys[i], key)) return true;
+    return false;
+}
+
+static enum cairn_code take_temporary(struct both_temporaries *temporaries,
+                                      struct cairn_store_worker *worker,
+                                      const struct cairn_store_entry *entry,
+                                      struct cairn_error *err) {
+    if (was_there(&temporaries->before, entry->key)) {
+        struct cairn_store_request abort_upload = {
+            .op = CAIRN_STORE_UPLOAD_ABORT, .key = entry->key, .upload_id_in = entry->upload_id};
+        cairn_log(INFO, "sweep.temporary", "key=%s", entry->key);
+        return cairn_store_perform(worker, &abort_upload, err);
+    }
+    if (temporaries->now.count == TEMPORARIES_MAX) return CAIRN_OK; /* the next hour's */
+    char *key = strdup(entry->key);
+    if (!key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for temporary files");
+    temporaries->now.keys[temporaries->now.count++] = key;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_below(struct both_temporaries *temporaries,
+                                  struct cairn_store_worker *worker, const char *prefix,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(store_listing) listing = {0}; /* the first page is enough for one hour */
+    struct cairn_store_request list = {
+        .op = CAIRN_STORE_UPLOADS, .key = prefix, .listing = &listing};
+    CAIRN_TRY(cairn_store_perform(worker, &list, err));
+    for (size_t i = 0; i < listing.count; i++) {
+        if (!cairn_text_starts(listing.entries[i].key, prefix))
+            return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s",
+                              listing.entries[i].key, prefix);
+        CAIRN_TRY(take_temporary(temporaries, worker, &listing.entries[i], err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    return cairn_srv_runs_all(tx, argument, err);
+}
+
+static enum cairn_code look_for_temporaries(struct both_temporaries *temporaries,
+                                            struct cairn_store_worker *worker,
+                                            const struct cairn_srv_run_names *names,
+                                            struct cairn_error *err) {
+    static const char *const folders[] = {"attempts", "layouts"};
+    CAIRN_TRY(look_below(temporaries, worker, ".cairn/", err));
+    for (size_t i = 0; i < names->count; i++) {
+        for (size_t j = 0; j < CAIRN_COUNT(folders); j++) {
+            char prefix[2 * CAIRN_NAME_BYTES_MAX + 16];
+            snprintf(prefix, sizeof(prefix), "%s/%s/%s/", names->names[i].project,
+                     names->names[i].run, folders[j]);
+            CAIRN_TRY(look_below(temporaries, worker, prefix, err));
+        }
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code sweep_temporaries(struct both_temporaries *temporaries,
+                                         struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(srv_run_names) names = {0};
+    if (!cairn_store_profile(server->store)->leaves_temporaries) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
+    if (!code) code = look_for_temporaries(temporaries, worker, &names, err);
+    drop_keys(&temporaries->before);
+    temporaries->before = temporaries->now;
+    temporaries->now = (struct temporaries){0};
+    return code;
+}
+
 /* ---- rows of what is over ---- */
 
-static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code forget_rows(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx);
     CAIRN_TRY(cairn_srv_read_leases_trim(tx, err));
@@ -366,13 +438,13 @@ static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct ca
 
 static enum cairn_code forget_gone(struct cairn_srv_sweep *found, struct cairn_error *err) {
     found->ids.count = 0;
-    CAIRN_TRY(cairn_srv_catalog_write(found->server->catalog, forget, found, err));
+    CAIRN_TRY(cairn_srv_catalog_write(found->server->catalog, forget_rows, found, err));
     if (found->ids.count) cairn_log(INFO, "sweep.forgotten", "versions=%zu", found->ids.count);
     cairn_srv_nodes_forget(found->server, UNUSED_MS + found->server->settings->gone_retention_ms);
     return CAIRN_OK;
 }
 
-static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code trim_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     const struct cairn_srv_settings *settings = found->server->settings;
     uint64_t tick = cairn_srv_tick(tx), age_ms = settings->events_age_ms, dropped = 0;
@@ -414,13 +486,13 @@ static void note_usage_now_and_then(struct cairn_srv_sweep *sweep) {
 
 /* What tests of the store left behind, by keys that may not delete; what small puts left in a
  * folder that died; and rows of shards of committed versions. */
-static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+static void tidy_hourly(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_store *store = sweep->server->store;
     struct cairn_error why = {0};
     uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
     if (sweep->tidied_ms && now_ms - sweep->tidied_ms < HOUR_MS) return;
     sweep->tidied_ms = now_ms;
-    if (cairn_srv_temporaries_sweep(sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
+    if (sweep_temporaries(&sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
     if (cairn_store_tidy(store, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
@@ -450,7 +522,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     found->away = 0;
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err)); /* sweep.h#3 */
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim_rows, found, err)); /* sweep.h#3 */
     look_at_log(found);
     cairn_srv_trim_left();
     CAIRN_TRY(cairn_srv_operations_look(server, err));
@@ -459,13 +531,13 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
     CAIRN_TRY(raise_now_and_then(found, worker, err));
     cairn_srv_reconcile_requested(server, worker);
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
+    CAIRN_TRY(find_round(found, CAIRN_SRV_ROUND_LEFT_OVER, err));
     for (size_t i = 0; i < found->ids.count; i++)
         cairn_srv_jobs_commit(server, found->ids.ids[i].text);
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
     if (is_ending(found)) return CAIRN_OK; /* sweep_leave writes what was said */
-    tidy(found, worker);
+    tidy_hourly(found, worker);
     note_usage_now_and_then(found);
     struct cairn_error why = {0};
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
@@ -488,8 +560,7 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
     if (!sweep) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sweep");
     sweep->server = server;
     server->ticks = (struct cairn_srv_ticks){0};
-    enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
-    if (!code) code = cairn_srv_uploads_new(server, &server->uploads, err);
+    enum cairn_code code = cairn_srv_uploads_new(server, &server->uploads, err);
     if (!code) code = cairn_srv_orphans_new(server, &server->orphans, err);
     if (code)
         cairn_srv_sweep_free(sweep);
@@ -501,7 +572,8 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
 void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
     if (!sweep) return;
     cairn_srv_ids_release(&sweep->ids);
-    cairn_srv_temporaries_free(sweep->temporaries);
+    drop_keys(&sweep->temporaries.before);
+    drop_keys(&sweep->temporaries.now);
     cairn_srv_uploads_free(sweep->server->uploads);
     cairn_srv_orphans_free(sweep->server->orphans);
     sweep->server->uploads = NULL;

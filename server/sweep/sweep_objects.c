@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deleting what a dead version left in the store; see sweep_objects.h. */
+/* Deletes what a dead version left in the store; promises in sweep_objects.h. */
 #include "server/sweep/sweep_objects.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying_now.h"
+#include "server/copies/copies.h"
 #include "server/guard/freeze.h"
 #include "server/guard/identity.h"
 #include "server/guard/lease.h"
@@ -45,7 +45,7 @@ struct dead {
     bool (*spares)(const char *key); /* these stay; NULL: none does */
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &dead->version, err));
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, dead->version.run_id, err)); /* it may be, by now */
@@ -223,8 +223,7 @@ static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_sr
 
 enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const struct cairn_srv_version *version,
-                                     const struct cairn_srv_lease *lease,
-                                     struct cairn_error *err) {
+                                     const struct cairn_srv_lease *lease, struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
@@ -368,7 +367,8 @@ static enum cairn_code mark_gone(struct cairn_srv_tx *tx, struct dead *dead,
     return cairn_srv_version_set_swept(tx, &version, first, err);
 }
 
-static enum cairn_code settle(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code settle_dead(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_TRY(cairn_srv_lease_check(tx, &dead->lease, err));
     CAIRN_TRY(cairn_srv_lease_drop_in(tx, &dead->lease, err));
@@ -397,7 +397,7 @@ static bool judge_due(struct dead *dead) {
 }
 
 /* Each try that ends otherwise than the one before. */
-static void tell(const struct dead *dead) {
+static void tell_end(const struct dead *dead) {
     const struct cairn_srv_version *version = &dead->version;
     const struct cairn_srv_left *left = &dead->left, *before = &dead->kept.left;
     bool same = left->code == before->code && !strcmp(left->reason, before->reason);
@@ -424,13 +424,13 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     bool tiers = cairn_srv_tiers_any(server); /* who makes a copy sees that nobody wants it */
     if (tiers) CAIRN_TRY(cairn_srv_copy_hold_take(&hold, server, version_id, err));
     enum cairn_code code = cairn_srv_lease_take(&dead.lease, err);
-    if (!code) code = cairn_srv_catalog_read(server->catalog, look, &dead, err);
+    if (!code) code = cairn_srv_catalog_read(server->catalog, read_dead, &dead, err);
     bool due = !code && judge_due(&dead);
     if (due) code = remove_what_may_go(&dead, err);
-    if (!code && due) code = cairn_srv_catalog_write(server->catalog, settle, &dead, err);
+    if (!code && due) code = cairn_srv_catalog_write(server->catalog, settle_dead, &dead, err);
     if (!code && due) {
         dead.lease.dropped = true;
-        tell(&dead);
+        tell_end(&dead);
     }
     cairn_srv_lease_end(&dead.lease);
     cairn_srv_copy_hold_end(&hold);

@@ -1,7 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Uploads that no save will end, found run by run; see uploads.h. */
-#include "server/sweep/uploads.h"
+/* Multipart uploads in the store that no save will end, found run by run; and /v1/uploads. A store
+ * keeps the parts of an upload that nobody ends and bills them, and no listing of objects shows
+ * them.
+ *  1  An upload below a version that is open, or whose record is not written yet, is neither shown
+ *     nor ended.
+ *  2  Ended are those below versions that are committed or gone, when two looks an hour apart found
+ *     them; looks between these, which a call asked for, end none. Such a version gets no upload
+ *     any more (P8, P8b). What is below a version that this catalog does not know is shown here and
+ *     judged by orphans.c.
+ *  3  No request lists the store: the answer is what the last look found.
+ *  4  What the store says of one upload, or of one run, and cannot be read hides no other.
+ * 64 runs a round of the sweep, a look an hour; 10 pages of a run; the first 1,000 orphans are
+ * measured and shown. */
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,11 +22,16 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying_now.h"
+#include "server/copies/copies.h"
+#include "server/guard/identity.h"
+#include "server/guard/jobs.h"
+#include "server/http/request.h"
+#include "server/ledger/events.h"
 #include "server/ledger/frozen.h"
 #include "server/ledger/runs.h"
 #include "server/ledger/versions.h"
 #include "server/metrics.h"
+#include "server/sweep/sweep.h"
 #include "server/sweep/sweep_objects.h"
 
 #define RUNS_A_ROUND 64
@@ -80,7 +97,8 @@ void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads) {
 
 /* ---- whose it is ---- */
 
-static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code judge_owner(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct found *found = argument;
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_error none = {0};
@@ -112,7 +130,7 @@ static enum cairn_code owner_of(struct cairn_srv_uploads *uploads,
                                 const struct cairn_version_id *id, struct cairn_error *err) {
     if (!strcmp(uploads->last.id.text, id->text)) return CAIRN_OK;
     struct found found = {.id = *id};
-    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, judge, &found, err));
+    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, judge_owner, &found, err));
     uploads->last = found;
     if (found.owner != OWNER_NOBODY || uploads->now.count == SHOWN_MAX) return CAIRN_OK;
     return cairn_srv_ids_add(&uploads->now, id, err);
@@ -137,7 +155,7 @@ static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_s
     enum cairn_code code = cairn_store_perform(worker, &list, &why);
     *ret = 0;
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    if (code) { /* uploads.h#4 */
+    if (code) { /* 4 */
         cairn_log(INFO, "sweep.upload_unread", "key=%s cause=\"%s\"", entry->key, why.message);
         *ret = CAIRN_MESSAGE_NONE;
         return CAIRN_OK;
@@ -146,9 +164,10 @@ static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_s
     return CAIRN_OK;
 }
 
-static enum cairn_code take(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
-                            const struct cairn_run_name *name,
-                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
+                                  struct cairn_store_worker *worker,
+                                  const struct cairn_run_name *name,
+                                  const struct cairn_store_entry *entry, struct cairn_error *err) {
     struct cairn_key_parts parts;
     char begun[32];
     uint64_t bytes = 0;
@@ -189,7 +208,7 @@ static enum cairn_code look_at_page(struct cairn_srv_uploads *uploads,
                       entry->key, prefix);
             continue;
         }
-        CAIRN_TRY(take(uploads, worker, name, entry, err));
+        CAIRN_TRY(take_entry(uploads, worker, name, entry, err));
     }
     free(*page);
     *page = CAIRN_TAKE(listing.next_page);
@@ -215,7 +234,7 @@ static enum cairn_code find_runs(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_runs_all(tx, argument, err);
 }
 
-static enum cairn_code begin(struct cairn_srv_uploads *uploads, struct cairn_error *err) {
+static enum cairn_code begin_look(struct cairn_srv_uploads *uploads, struct cairn_error *err) {
     json_t *items = json_array();
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
     json_decref(uploads->items);
@@ -247,7 +266,7 @@ static bool was_there(const struct cairn_srv_ids *ids, const char *id) {
     return false;
 }
 
-/* What the last look found, too, is to be ended (uploads.h#2). */
+/* What the last look found, too, is to be ended (2). */
 static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_srv_ids *ret_due,
                                 struct cairn_error *err) {
     struct cairn_srv *server = uploads->server;
@@ -283,7 +302,7 @@ enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
     if (!cairn_store_profile(uploads->server->store)->lists_uploads) return CAIRN_OK;
     if (!uploads->looking) {
         if (!is_due(uploads)) return CAIRN_OK;
-        CAIRN_TRY(begin(uploads, err));
+        CAIRN_TRY(begin_look(uploads, err));
     }
     uploads->last = (struct found){0}; /* of another round, and perhaps another state by now */
     for (size_t i = 0; i < RUNS_A_ROUND && uploads->next < uploads->runs.count; i++)
@@ -305,7 +324,7 @@ static enum cairn_code look_again(struct cairn_srv_tx *tx, void *argument,
     struct ended *ended = argument;
     cairn_srv_version_release(&ended->version);
     ended->version = (struct cairn_srv_version){0};
-    CAIRN_TRY(judge(tx, &ended->found, err));
+    CAIRN_TRY(judge_owner(tx, &ended->found, err));
     if (ended->found.owner != OWNER_NOBODY) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_version_get(tx, ended->found.id.text, &ended->version, err));
     return cairn_srv_tx_run_thawed(tx, ended->version.run_id, err);
@@ -333,9 +352,24 @@ enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
     return code;
 }
 
-/* ---- for who asks ---- */
+bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads) {
+    CAIRN_HOLD(&uploads->lock);
+    return uploads->locked.looking;
+}
 
-bool cairn_srv_uploads_ask(struct cairn_srv_uploads *uploads) {
+/* ---- /v1/uploads ---- */
+
+static enum cairn_code must_list(struct cairn_srv *server, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    if (server->uploads && cairn_store_profile(server->store)->lists_uploads) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "the store does not list the uploads below a prefix: a lifecycle rule of "
+                      "the bucket has to end them, as cairn doctor says");
+}
+
+/* A look begins with the next round, unless one is under way or has ended within two seconds; it
+ * ends nothing (2). True: one is under way, or about to. */
+static bool ask_for_look(struct cairn_srv_uploads *uploads) {
     CAIRN_HOLD(&uploads->lock);
     uint64_t ended_ms = uploads->locked.ended_ms;
     bool fresh = ended_ms && cairn_srv_mono_ms(uploads->server) - ended_ms < FRESH_MS;
@@ -343,21 +377,126 @@ bool cairn_srv_uploads_ask(struct cairn_srv_uploads *uploads) {
     return uploads->locked.looking || uploads->locked.asked;
 }
 
-bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads) {
-    CAIRN_HOLD(&uploads->lock);
-    return uploads->locked.looking;
+/* POST /v1/uploads may be repeated until nothing is under way: what has just ended is not begun
+ * again. */
+enum cairn_code cairn_srv_on_upload_look(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(must_list(request->server, err));
+    bool looking = ask_for_look(request->server->uploads);
+    if (looking) cairn_srv_jobs_sweep(request->server);
+    return cairn_srv_reply_json(reply, looking ? 202 : 200,
+                                CAIRN_PACK(upload_look, .looking = looking), err);
 }
 
-json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,
-                               bool *ret_more) {
-    CAIRN_HOLD(&uploads->lock);
-    return cairn_json_page(uploads->locked.items, from, limit, ret_more);
+enum cairn_code cairn_srv_reply_found(struct cairn_srv_request *request, struct cairn_lock *lock,
+                                      json_t *const *items, struct cairn_srv_reply *reply,
+                                      struct cairn_error *err) {
+    uint64_t limit = 0, from = 0;
+    char place[24] = "";
+    bool more = false;
+    json_t *page = NULL;
+    CAIRN_TRY(cairn_srv_query_limit(request, &limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
+    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &from, err));
+    {
+        CAIRN_HOLD(lock);
+        page = cairn_json_page(*items, from, limit, &more);
+    }
+    if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
+    json_t *next = more ? cairn_srv_cursor_write(request->server, place) : NULL;
+    return cairn_srv_reply_page(reply, page, next, err);
 }
 
-/* ---- the end of those that nobody has begun here ---- */
+enum cairn_code cairn_srv_on_upload_list(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(must_list(request->server, err));
+    struct cairn_srv_uploads *uploads = request->server->uploads;
+    return cairn_srv_reply_found(request, &uploads->lock, &uploads->locked.items, reply, err);
+}
 
-bool cairn_srv_uploads_met(struct cairn_srv_uploads *uploads, const char *version,
-                           struct cairn_srv_met *ret) {
+/* ---- DELETE /v1/uploads/{ref} ---- */
+
+struct ending {
+    struct cairn_srv *server;
+    struct cairn_srv_version version;
+    struct cairn_srv_met met; /* where the store has it, for one without a row */
+    bool buried;
+};
+
+static enum cairn_code read_version(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct ending *ending = argument;
+    cairn_srv_version_release(&ending->version);
+    ending->version = (struct cairn_srv_version){0};
+    CAIRN_TRY(cairn_srv_version_get(tx, ending->met.id.text, &ending->version, err));
+    return cairn_srv_tx_run_thawed(tx, ending->version.run_id, err);
+}
+
+static enum cairn_code bury(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct ending *ending = argument;
+    return cairn_srv_met_bury(tx, &ending->met, "its uploads were ended by hand",
+                              cairn_srv_wall_ms(ending->server), &ending->buried, err);
+}
+
+/* Q31 by hand: the row first, so that no begin joins it; but a record says that it may be a
+ * checkpoint. */
+static enum cairn_code end_unknown(struct cairn_srv_request *request, struct ending *ending,
+                                   struct cairn_error *err) {
+    struct cairn_version_place place = {ending->met.name, ending->met.step, ending->met.id};
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_perform(request->store, &head, &why);
+    if (!code)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "%s has a committed.json: cairn reconcile %s/%s takes it up if it is "
+                          "whole",
+                          ending->met.id.text, ending->met.name.project, ending->met.name.run);
+    if (code != CAIRN_NOT_FOUND) return cairn_fail(err, code, "%s", why.message);
+    return cairn_srv_catalog_write(ending->server->catalog, bury, ending, err);
+}
+
+/* Said before it is done: what the store then refuses was asked for all the same. */
+static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    const struct ending *ending = argument;
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_UPLOADS_ENDED, &ending->version.name,
+                                   ending->version.id.text, err);
+}
+
+/* What is done at once, or is left to the sweep (*ret_done false). */
+static enum cairn_code end_known(struct cairn_srv_request *request, struct ending *ending,
+                                 bool *ret_done, struct cairn_error *err) {
+    const struct cairn_srv_version *version = &ending->version;
+    switch (cairn_srv_version_shown(version)) {
+    case CAIRN_STATE_OPEN:
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "%s is being saved; to give it up: POST /v1/runs/%s/%s/checkpoints/%s/"
+                          "abort",
+                          version->id.text, version->name.project, version->name.run,
+                          version->id.text);
+    case CAIRN_STATE_COMMITTED:
+    case CAIRN_STATE_GONE:
+        if (cairn_srv_copy_is_held(request->server, version->id.text))
+            return cairn_fail(err, CAIRN_IN_USE, "a copy of %s is being made or mended",
+                              version->id.text);
+        CAIRN_TRY(cairn_srv_identity_compare(request->server, request->store, err)); /* Q35 */
+        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, note_asked, ending, err));
+        cairn_srv_sweep_uploads(request->server, request->store, version);
+        *ret_done = true;
+        return CAIRN_OK;
+    case CAIRN_STATE_DELETING:
+    case CAIRN_STATE_ABORTING:
+        return cairn_srv_catalog_write(request->server->catalog, note_asked, ending, err);
+    }
+    CAIRN_ASSERT(false);
+    return CAIRN_OK;
+}
+
+/* Where that version stands, of which the last look found an upload; false: it found none. */
+static bool find_met(struct cairn_srv_uploads *uploads, const char *version,
+                     struct cairn_srv_met *ret) {
     size_t index = 0;
     json_t *item = NULL;
     CAIRN_HOLD(&uploads->lock);
@@ -375,11 +514,48 @@ bool cairn_srv_uploads_met(struct cairn_srv_uploads *uploads, const char *versio
     return false;
 }
 
-void cairn_srv_uploads_forget(struct cairn_srv_uploads *uploads, const char *version) {
+/* What the store did not end is found by the next look. */
+static void forget(struct cairn_srv_uploads *uploads, const char *version) {
     CAIRN_HOLD(&uploads->lock);
     for (size_t i = json_array_size(uploads->locked.items); i-- > 0;) {
         const json_t *item = json_array_get(uploads->locked.items, i);
         const char *of = json_string_value(json_object_get(item, "version"));
         if (of && !strcmp(of, version)) (void)json_array_remove(uploads->locked.items, i);
     }
+}
+
+static enum cairn_code end_uploads(struct cairn_srv_request *request, struct ending *ending,
+                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    bool done = false;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, read_version, ending, err);
+    const char *id = ending->met.id.text;
+    bool met = code == CAIRN_NOT_FOUND &&
+               ((server->uploads && find_met(server->uploads, id, &ending->met)) ||
+                (server->orphans && cairn_srv_orphans_met(server->orphans, id, &ending->met)));
+    if (met) {
+        CAIRN_TRY(end_unknown(request, ending, err));
+        code = cairn_srv_catalog_read(server->catalog, read_version, ending, err);
+    }
+    CAIRN_TRY(code);
+    CAIRN_TRY(end_known(request, ending, &done, err));
+    if (done && server->uploads) forget(server->uploads, id);
+    cairn_srv_jobs_sweep(server);
+    return cairn_srv_reply_json(
+        reply, done ? 200 : 202,
+        CAIRN_PACK(upload_aborted, .version = ending->version.id.text,
+                   .state = cairn_state_text(ending->version.state), .done = done),
+        err);
+}
+
+enum cairn_code cairn_srv_on_upload_abort(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct ending ending = {.server = request->server};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
+        return cairn_fail(err, CAIRN_INVALID, "name a version by its id: ckpt_...");
+    cairn_text_copy(ending.met.id.text, sizeof(ending.met.id.text), request->params.ref);
+    enum cairn_code code = end_uploads(request, &ending, reply, err);
+    cairn_srv_version_release(&ending.version);
+    return code;
 }

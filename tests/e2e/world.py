@@ -301,6 +301,6 @@ class World:
     def temporaries(self):
         """What puts that died leave in versions. What the server's own small puts leave beside
         versions when it is killed goes after two looks an hour apart
-        (server/sweep/sweep_temporaries.c); tests/server shows that."""
+        (server/sweep/sweep.c); tests/server shows that."""
         return [path for path in self.stored(".*.tmp")
                 if path.parent.name not in ("layouts", "attempts", ".cairn", "generations")]

@@ -12,8 +12,7 @@
 
 #include "api/committed.h"
 #include "common/hooks.h"
-#include "server/copies/promote.h"
-#include "server/copies/verify.h"
+#include "server/copies/copies.h"
 #include "server/ledger/copies.h"
 #include "store/open.h"
 #include "store/range.h"
@@ -629,7 +628,7 @@ static bool take_the_lease(void *owner, uint64_t done, uint64_t total) {
 }
 
 #ifdef CAIRN_CRASHPOINTS
-TEST(an_object_that_was_mended_is_read_again_before_it_is_called_right) /* repair.h */
+TEST(an_object_that_was_mended_is_read_again_before_it_is_called_right) /* copies/verify.c, 7 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

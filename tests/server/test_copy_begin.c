@@ -3,7 +3,7 @@
  * what others have changed meanwhile. */
 #include <stdio.h>
 
-#include "server/copies/copies_job.h"
+#include "server/copies/copies.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "server/operations/operations_job.h"
+#include "server/operations/operations.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

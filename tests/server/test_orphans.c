@@ -215,7 +215,7 @@ TEST(what_changes_between_two_looks_is_seen_anew) /* T01 */
     EXPECT(!is_there(&world, more));
 }
 
-TEST(a_record_and_a_run_that_is_not_known_keep_what_is_below_them) /* orphans.h#1 */
+TEST(a_record_and_a_run_that_is_not_known_keep_what_is_below_them) /* orphans.c, 1 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
@@ -238,7 +238,7 @@ TEST(a_record_and_a_run_that_is_not_known_keep_what_is_below_them) /* orphans.h#
 }
 
 /* Of a version in a store of copies that was not read when this catalog was made. */
-TEST(marks_alone_keep_themselves_and_anything_beside_them_goes_with_them) { /* orphans.h#3 */
+TEST(marks_alone_keep_themselves_and_anything_beside_them_goes_with_them) { /* orphans.c, 3 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     char key[512];

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "plan/retention.h"
-#include "server/retention/retained.h"
+#include "server/retention/retain.h"
 #include "tests/server/world.h"
 
 #define SAVES 60
@@ -88,7 +88,7 @@ static void play(struct cairn_world *world, size_t from, char *text, size_t *ret
 }
 #undef err
 
-TEST(by_a_base_the_same_versions_go_after_each_commit) { /* retained.h#1, #2 */
+TEST(by_a_base_the_same_versions_go_after_each_commit) { /* retain.h#4, #5 */
     static char whole[TEXT_BYTES], by_base[TEXT_BYTES];
     size_t without = 0, with = 0;
     CAIRN_AUTO(world) world = {0};

@@ -4,7 +4,7 @@
  * what they do where all are read, whatever people do in between. */
 #include <stdio.h>
 
-#include "server/copies/tiering.h"
+#include "server/copies/copies.h"
 #include "tests/server/world.h"
 
 #define SAVES 44
@@ -106,7 +106,7 @@ static void play(struct cairn_world *world, bool remembers, char *text, size_t *
 }
 #undef err
 
-/* tiering.h#4 */
+/* tiering.c, 4 */
 TEST(where_settled_versions_are_not_read_again_the_same_copies_are_made_and_removed) {
     static char whole[TEXT_BYTES], remembered[TEXT_BYTES];
     size_t all = 0, some = 0;

@@ -5,7 +5,7 @@
 
 #include "api/records.h"
 #include "common/file.h"
-#include "server/copies/copying_now.h"
+#include "server/copies/copies.h"
 #include "server/guard/tier_identity.h"
 #include "tests/server/world.h"
 
@@ -269,7 +269,7 @@ TEST(the_pause_after_a_failed_copy_holds_up_no_copy_of_the_version_in_another_st
     EXPECT_EQ_U64(MADE("other"), 1);
 }
 
-TEST(a_store_that_is_away_is_asked_for_one_version_a_minute) { /* copying_now.h#3 */
+TEST(a_store_that_is_away_is_asked_for_one_version_a_minute) { /* damage.c, 3 */
     CAIRN_AUTO(world) world = {0};
     char slow[400];
     REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow))));

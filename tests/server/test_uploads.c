@@ -3,7 +3,7 @@
 /* Uploads that no save will end are shown, and ended where nobody can need them (P8, P8b). */
 #include <stdio.h>
 
-#include "server/copies/copying_now.h"
+#include "server/copies/copies.h"
 #include "tests/server/world.h"
 
 #define HOUR_MS UINT64_C(3600000)
@@ -88,7 +88,7 @@ TEST(uploads_below_what_is_committed_or_gone_are_shown_and_ended_at_the_second_l
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
 }
 
-TEST(looks_that_were_asked_for_show_an_upload_and_end_none) /* uploads.h#2 */
+TEST(looks_that_were_asked_for_show_an_upload_and_end_none) /* uploads.c, 2 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

@@ -226,9 +226,10 @@ static const struct {
     {"server/reads/tier_reads.h", 5}, /* copies: a shard against its checksums */
     {"server/sweep/sweep_objects.h", 5}, /* guard, copies: uploads and objects to delete */
     {"server/health.h", 5}, /* recovery: is another server alive on this store? */
-    {"server/intake/intake.h", 8}, /* versions: naming a version, and into the trash */
+    {"server/intake/intake.h", 8}, /* versions: into the trash, one by one */
     {"server/retention/remove_run.h", 8}, /* versions, operations: a whole run goes */
 };
+
 
 
 

@@ -1,19 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations for wanted copies, and the sweep's round over all that is unfinished; see copies.h. */
-#include "server/copies/copies_job.h"
+/* Wishes for copies, as operations and by the sweep; POST {C}/promote and {C}/demote.
+ *  1  Each sweep of any server finds what is MAKING and that nobody works on, and begins it as an
+ *     operation; after a failure it is tried again after pauses.
+ *  2  A copy in state REMOVING is deleted by the sweep, after the generation was raised (Q35).
+ *  3  A caller's wish, its operation and the event that says who asked are one change: a sweep that
+ *     is under way finds all of them or none.
+ *  4  However many copies wait in one store, those in the others are looked at, too; what lies in a
+ *     store that the setting `stores` does not name stays as it is.
+ * Pauses after failures, and stores that are away: damage.c. */
+#include "server/copies/copies.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/copies/copying_now.h"
-#include "server/copies/demote.h"
-#include "server/copies/tiering.h"
 #include "server/guard/jobs.h"
+#include "server/http/waiters.h"
 #include "server/ledger/frozen.h"
+#include "server/operations/above.h"
+#include "server/versions/versions.h"
 
 #define PROMOTE "promote" /* the operation's kind */
+
+/* ---- as an operation ---- */
 
 /* What is only another's turn, or wanted no more, is no failure. */
 static void tell_delayed(const char *version, const char *store, const struct cairn_error *why) {
@@ -24,8 +35,6 @@ static void tell_delayed(const char *version, const char *store, const struct ca
     cairn_log(WARN, "copy.delayed", "version=%s store=%s cause=\"%s\"", version, store,
               why->message);
 }
-
-/* ---- as an operation ---- */
 
 /* Else the sweep would go on with it. */
 static void take_back(const struct cairn_srv_promote *promote) {
@@ -53,10 +62,8 @@ enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_sr
     CAIRN_TRY(cairn_srv_copies_get(tx, version, &copies, err));
     const struct cairn_srv_copy *found = cairn_srv_copies_find(&copies, store);
     if (!found || found->state != CAIRN_SRV_COPY_MAKING) return CAIRN_OK;
-    struct cairn_srv_copy copy = *found;
-    copy.state = CAIRN_SRV_COPY_REMOVING; /* a server before may have copied some of it */
-    copy.changed_ms = cairn_srv_wall_ms(server);
-    return cairn_srv_copy_put(tx, version, &copy, err);
+    /* A server before may have copied some of it. */
+    return cairn_srv_copy_turn(tx, server, version, found, CAIRN_SRV_COPY_REMOVING, err);
 }
 
 struct named {
@@ -64,8 +71,7 @@ struct named {
     struct cairn_run_name name;
 };
 
-static enum cairn_code find_name(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code find_name(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct named *named = argument;
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, named->version, &version, err));
@@ -82,9 +88,9 @@ static void go_on_with_policy(struct cairn_srv *server, struct cairn_store_worke
         (void)cairn_srv_tiering_run(server, worker, &named.name);
 }
 
-static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker *worker,
-                            const json_t *arguments, void *owner, json_t **ret_result,
-                            struct cairn_error *err) {
+static enum cairn_code promote_work(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                    const json_t *arguments, void *owner, json_t **ret_result,
+                                    struct cairn_error *err) {
     struct cairn_srv_promote promote = {
         .server = server,
         .worker = worker,
@@ -150,7 +156,7 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
         return cairn_srv_catalog_write(server->catalog, wish_for, &beginning, err);
     if (!request) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
     struct cairn_srv_operation_wish wish = {.kind = PROMOTE,
-                                            .work = work,
+                                            .work = promote_work,
                                             .name = begin->name,
                                             .caller = begin->caller ? begin->caller : &own,
                                             .path = begin->store,
@@ -177,7 +183,8 @@ struct left {
     bool due;
 };
 
-static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code find_unfinished(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
     struct left *left = argument;
     return cairn_srv_copies_unfinished(tx, left->store, CAIRN_SRV_COPIES_LOOK_MAX, left->items,
                                        &left->count, err);
@@ -185,7 +192,8 @@ static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cair
 
 /* Of a version that is in the trash, or on its way out, nothing is copied or removed here: its
  * sweep takes all of it. */
-static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code judge_unfinished(struct cairn_srv_tx *tx, void *argument,
+                                        struct cairn_error *err) {
     struct left *left = argument;
     CAIRN_AUTO(srv_version) version = {0};
     bool making = left->item->copy.state == CAIRN_SRV_COPY_MAKING;
@@ -197,8 +205,8 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cai
     return CAIRN_OK;
 }
 
-static enum cairn_code go_on(const struct cairn_srv_copies_round *round, const struct left *left,
-                             struct cairn_error *err) {
+static enum cairn_code go_on_making(const struct cairn_srv_copies_round *round,
+                                    const struct left *left, struct cairn_error *err) {
     struct cairn_srv *server = round->server;
     const char *version = left->item->version.text, *store = left->item->copy.store;
     char id[CAIRN_SRV_OPERATION_BYTES];
@@ -212,26 +220,27 @@ static enum cairn_code go_on(const struct cairn_srv_copies_round *round, const s
     return CAIRN_OK;
 }
 
-static enum cairn_code finish(const struct cairn_srv_copies_round *round, struct left *left,
-                              struct cairn_error *err) {
+static enum cairn_code finish_copy(const struct cairn_srv_copies_round *round, struct left *left,
+                                   struct cairn_error *err) {
     struct cairn_srv *server = round->server;
     const char *version = left->item->version.text, *store = left->store;
     if (cairn_srv_copy_is_held(server, version) || !cairn_srv_copy_may_try(server, version, store))
         return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge, left, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge_unfinished, left, err));
     if (!left->due || !cairn_srv_copy_may_ask(server, version, store)) return CAIRN_OK;
-    if (left->item->copy.state == CAIRN_SRV_COPY_MAKING) return go_on(round, left, err);
+    if (left->item->copy.state == CAIRN_SRV_COPY_MAKING) return go_on_making(round, left, err);
     CAIRN_TRY(round->raise(round->owner, err));
     return cairn_srv_demote_run(server, round->worker, version, store, err);
 }
 
 static enum cairn_code look_at_store(const struct cairn_srv_copies_round *round, struct left *left,
                                      struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_catalog_read(round->server->catalog, find, left, err));
+    CAIRN_TRY(cairn_srv_catalog_read(round->server->catalog, find_unfinished, left, err));
     for (size_t i = 0; i < left->count && !round->server->stopping; i++) {
         struct cairn_error why = {0};
         left->item = &left->items[i];
-        if (finish(round, left, &why)) tell_delayed(left->item->version.text, left->store, &why);
+        if (finish_copy(round, left, &why)) tell_delayed(left->item->version.text, left->store,
+                                                         &why);
     }
     return CAIRN_OK;
 }
@@ -249,4 +258,99 @@ enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round
         CAIRN_TRY(look_at_store(round, &left, err));
     }
     return CAIRN_OK;
+}
+
+/* ---- POST {C}/promote and {C}/demote ---- */
+
+struct call {
+    struct cairn_srv_request *request;
+    struct cairn_srv_version version;
+    json_t *shown;
+};
+
+static void release(struct call *call) {
+    cairn_srv_version_release(&call->version);
+    json_decref(call->shown);
+}
+
+static enum cairn_code check_store(const struct cairn_srv *server, const char *store,
+                                   struct cairn_error *err) {
+    if (cairn_srv_tier_find(server, store)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "the server's setting stores names no store \"%s\"",
+                      store);
+}
+
+static enum cairn_code find_version(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct call *call = argument;
+    struct cairn_srv_ref ref = {&call->request->params.run_name, call->request->params.ref, false};
+    cairn_srv_version_release(&call->version);
+    return cairn_srv_version_find(tx, &ref, &call->version, err);
+}
+
+static enum cairn_code promote(struct call *call, const char *store, struct cairn_srv_reply *reply,
+                               struct cairn_error *err) {
+    struct cairn_srv_request *request = call->request;
+    char id[CAIRN_SRV_OPERATION_BYTES];
+    CAIRN_TRY(check_store(request->server, store, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find_version, call, err));
+    struct cairn_srv_copy_begin begin = {.name = &call->version.name,
+                                         .caller = &request->caller,
+                                         .version = call->version.id.text,
+                                         .store = store};
+    CAIRN_TRY(cairn_srv_copies_begin(request->server, &begin, id, err));
+    if (!id[0]) return cairn_srv_reply_json(reply, 202, json_object(), err);
+    return cairn_srv_reply_begun(request, id, reply, err);
+}
+
+enum cairn_code cairn_srv_on_promote(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_promote said = {0};
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
+    CAIRN_TRY(cairn_msg_promote_read(body, "", &said, err));
+    enum cairn_code code = promote(&call, said.to, reply, err);
+    release(&call);
+    return code;
+}
+
+static enum cairn_code show(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    struct cairn_version_id id = call->version.id;
+    cairn_srv_version_release(&call->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, id.text, &call->version, err));
+    json_decref(call->shown);
+    call->shown = NULL;
+    return cairn_srv_version_json(tx, &call->version, &call->shown, err);
+}
+
+static enum cairn_code demote(struct call *call, const char *store, struct cairn_srv_reply *reply,
+                              struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    CAIRN_TRY(check_store(server, store, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_version, call, err));
+    struct cairn_srv_demote asked = {.server = server,
+                                     .worker = call->request->store,
+                                     .version = call->version.id.text,
+                                     .store = store};
+    CAIRN_TRY(cairn_srv_demote_ask(&asked, err));
+    cairn_log(INFO, "copy.removing", "version=%s store=%s", asked.version, asked.store);
+    cairn_srv_jobs_sweep(server);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, show, call, err));
+    return cairn_srv_reply_json(reply, 202, CAIRN_TAKE(call->shown), err);
+}
+
+enum cairn_code cairn_srv_on_demote(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_demote said = {0};
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
+    CAIRN_TRY(cairn_msg_demote_read(body, "", &said, err));
+    enum cairn_code code = demote(&call, said.from, reply, err);
+    release(&call);
+    return code;
 }

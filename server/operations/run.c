@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two pools whose tasks each run one command or one work of this process; see operations.h. */
-#include "server/operations/operations_job.h"
+/* Operations: two pools whose tasks each run one command or one work of this process; the routes
+ * /v1/operations, and the object that shows one. Promises in operations.h. */
+#include "server/operations/operations.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -11,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "api/failure.h"
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/hooks.h"
 #include "common/lock.h"
@@ -18,12 +20,12 @@
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/db/values.h"
+#include "server/guard/jobs.h"
 #include "server/guard/lease.h"
 #include "server/guard/ticks.h"
 #include "server/http/pool.h"
 #include "server/http/waiters.h"
-#include "server/operations/child.h"
-#include "server/operations/operation_command.h"
+#include "server/operations/above.h"
 
 #define LISTEN_MS 100
 #define WRITE_EVERY_MS 500
@@ -176,7 +178,7 @@ static void forget_task(struct task *task) {
 
 /* ---- its row ---- */
 
-static enum cairn_code start(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code start_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct task *task = argument;
     CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
     return cairn_srv_operation_start(tx, task->id, &task->started, err);
@@ -188,7 +190,8 @@ static enum cairn_code move_on(struct cairn_srv_tx *tx, void *argument, struct c
     return cairn_srv_operation_move_on(tx, task->id, task->done, task->total, err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_cancel(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
     struct task *task = argument;
     CAIRN_AUTO(srv_operation) operation = {0};
     CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
@@ -283,6 +286,18 @@ static void note_late(const struct task *task, const struct cairn_error *why) {
     cairn_log(DEBUG, "operation.late", "operation=%s cause=\"%s\"", task->id, why->message);
 }
 
+/* why: of an end that is not DONE. */
+static void finish(struct task *task, const struct cairn_error *why) {
+    CAIRN_AUTO(buf) problem = {0};
+    struct cairn_error late = {0};
+    if (task->end.state != CAIRN_SRV_OPERATION_DONE) say_failure(task, why, &problem);
+    task->end.problem = problem.size ? problem.data : NULL;
+    if (task->told && cairn_srv_catalog_write(task->server->catalog, move_on, task, &late))
+        note_late(task, &late);
+    end_row(task);
+    task->end.result = task->end.problem = NULL;
+}
+
 /* ---- one command ---- */
 
 /* False: another server has taken it, or it was to end. */
@@ -294,7 +309,7 @@ static bool write_row(struct task *task, uint64_t *written_done) {
         code = cairn_srv_catalog_write(server->catalog, move_on, task, &why);
         if (!code) *written_done = task->done + task->total;
     }
-    if (!code) code = cairn_srv_catalog_read(server->catalog, look, task, &why);
+    if (!code) code = cairn_srv_catalog_read(server->catalog, read_cancel, task, &why);
     if (code) note_late(task, &why);
     return !task->cancel;
 }
@@ -325,9 +340,9 @@ static bool follow(struct task *task, struct cairn_srv_child *child) {
     return asked;
 }
 
-/* What became of it, from how the command ended. */
-static void judge(struct task *task, const struct cairn_srv_child *child, bool asked,
-                  struct cairn_buf *result, struct cairn_buf *problem) {
+/* What became of it, from how the command ended; *ret_why where that is not DONE. */
+static void judge_command(struct task *task, const struct cairn_srv_child *child, bool asked,
+                          struct cairn_buf *result, struct cairn_error *ret_why) {
     struct cairn_error why = task->failure;
     bool well = WIFEXITED(child->status) && !WEXITSTATUS(child->status);
     task->end.state = CAIRN_SRV_OPERATION_FAILED;
@@ -354,14 +369,12 @@ static void judge(struct task *task, const struct cairn_srv_child *child, bool a
         (void)cairn_fail(&why, CAIRN_INTERNAL, "the command ended with status %d and no reason",
                          WEXITSTATUS(child->status));
     }
-    say_failure(task, &why, problem);
-    task->end.problem = problem->size ? problem->data : NULL;
+    *ret_why = why;
 }
 
 static void run_command(struct task *task) {
     struct cairn_srv *server = task->server;
     CAIRN_AUTO(buf) result = {0};
-    CAIRN_AUTO(buf) problem = {0};
     struct cairn_srv_child child = {.output_fd = -1, .error_fd = -1};
     struct cairn_error why = {0};
     char token[CAIRN_TOKEN_TEXT_BYTES] = "", id[CAIRN_TOKEN_ID_BYTES] = "";
@@ -375,18 +388,9 @@ static void run_command(struct task *task) {
     cairn_wipe(token, sizeof token);
     if (!code) asked = follow(task, &child);
     if (id[0]) cairn_srv_access_return(server->access, id);
-    if (code) {
-        task->end.state = CAIRN_SRV_OPERATION_FAILED;
-        say_failure(task, &why, &problem);
-        task->end.problem = problem.size ? problem.data : NULL;
-    } else {
-        judge(task, &child, asked, &result, &problem);
-        struct cairn_error late = {0};
-        if (task->told && cairn_srv_catalog_write(server->catalog, move_on, task, &late))
-            note_late(task, &late);
-    }
-    end_row(task);
-    task->end.result = task->end.problem = NULL;
+    task->end.state = CAIRN_SRV_OPERATION_FAILED;
+    if (!code) judge_command(task, &child, asked, &result, &why);
+    finish(task, &why);
     cairn_srv_child_release(&child);
 }
 
@@ -419,7 +423,6 @@ bool cairn_srv_operation_cancelled(const void *owner) {
 
 static void run_work(struct task *task, struct cairn_store_worker *worker) {
     CAIRN_AUTO(buf) result = {0};
-    CAIRN_AUTO(buf) problem = {0};
     CAIRN_AUTO_JSON json_t *done = NULL;
     struct cairn_error why = {0};
     struct telling telling = {.task = task};
@@ -441,14 +444,8 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
             (void)cairn_fail(&why, CAIRN_INTERRUPTED,
                              "the server was stopped: the next one goes on with a copy that is "
                              "wanted; ask for anything else again");
-        say_failure(task, &why, &problem);
-        task->end.problem = problem.size ? problem.data : NULL;
     }
-    struct cairn_error late = {0};
-    if (task->told && cairn_srv_catalog_write(task->server->catalog, move_on, task, &late))
-        note_late(task, &late);
-    end_row(task);
-    task->end.result = task->end.problem = NULL;
+    finish(task, &why);
 }
 
 static void drop_task(struct task *task) {
@@ -467,7 +464,7 @@ static void run_task(struct task *task, struct cairn_store_worker *worker) {
         drop_task(task);
         return;
     }
-    enum cairn_code code = cairn_srv_catalog_write(server->catalog, start, task, &why);
+    enum cairn_code code = cairn_srv_catalog_write(server->catalog, start_row, task, &why);
     if (code)
         cairn_log(WARN, "operation.not_started", "operation=%s cause=\"%s\"", task->id,
                   why.message);
@@ -509,7 +506,8 @@ struct beginning {
     bool made;
 };
 
-static enum cairn_code begin(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code put_operation(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
     struct beginning *beginning = argument;
     struct task *task = beginning->task;
     (void)cairn_text_copy(beginning->row.id, sizeof(beginning->row.id), task->id);
@@ -580,7 +578,7 @@ enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
     }
     code = fill_row(task, wish, &beginning.row, err);
     CAIRN_CRASHPOINT("server.operation.before_begin");
-    if (!code) code = cairn_srv_catalog_write(server->catalog, begin, &beginning, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, put_operation, &beginning, err);
     if (!code) (void)cairn_text_copy(ret_id, CAIRN_SRV_OPERATION_BYTES, beginning.row.id);
     *ret_made = beginning.made;
     cairn_srv_operation_release(&beginning.row);
@@ -604,15 +602,13 @@ struct left {
     struct cairn_srv_lease lease;
 };
 
-static enum cairn_code find_left(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code find_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct left *left = argument;
     return cairn_srv_operations_unfinished(tx, &left->ids, &left->count, err);
 }
 
 /* O02: its server is gone, or was stopped for longer than its lease. */
-static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument,
-                                struct cairn_error *err) {
+static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct left *left = argument;
     const struct cairn_srv_operation_end end = {
         .state = CAIRN_SRV_OPERATION_INTERRUPTED,
@@ -628,7 +624,7 @@ static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_lease_drop_in(tx, &left->lease, err);
 }
 
-static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code trim_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct cairn_srv *server = argument;
     uint64_t tick = cairn_srv_tick(tx), age_ms = server->settings->operations_age_ms;
     return cairn_srv_operations_trim(tx, tick > age_ms ? tick - age_ms : 0,
@@ -653,7 +649,7 @@ enum cairn_code cairn_srv_operations_look(struct cairn_srv *server, struct cairn
     }
     free(left.ids);
     if (code) return code;
-    return cairn_srv_catalog_write(server->catalog, trim, server, err);
+    return cairn_srv_catalog_write(server->catalog, trim_rows, server, err);
 }
 
 /* ---- start and stop ---- */
@@ -694,4 +690,206 @@ void cairn_srv_operations_free(struct cairn_srv_operations *operations) {
     CAIRN_ASSERT(!operations->locked.tasks); /* each was run or dropped */
     cairn_lock_release(&operations->lock);
     free(operations);
+}
+
+/* ---- an operation as the API shows it ---- */
+
+static json_t *parse(const struct cairn_buf *text) {
+    json_t *json = NULL;
+    const struct cairn_json_limits limits = {0};
+    if (!text->size || cairn_json_parse(cairn_buf_view(text), limits, &json, NULL)) return NULL;
+    return json;
+}
+
+static const char *time_or_null(int64_t wall_ms, char text[32]) {
+    cairn_time_text(wall_ms, true, text);
+    return wall_ms ? text : NULL;
+}
+
+/* What its work counts. */
+static const char *unit_of(const struct cairn_srv_operation *operation) {
+    return strcmp(operation->kind, CAIRN_SRV_REMOVE) ? "bytes" : "versions";
+}
+
+static json_t *operation_json(const struct cairn_srv_request *asked,
+                              const struct cairn_srv_operation *operation) {
+    char created[32], ended[32], instance[600];
+    CAIRN_AUTO_JSON json_t *request = parse(&operation->request);
+    CAIRN_AUTO_JSON json_t *result = parse(&operation->result);
+    CAIRN_AUTO_JSON json_t *failure = parse(&operation->problem);
+    CAIRN_AUTO_JSON json_t *problem = NULL;
+    if (failure) {
+        struct cairn_error why = {0};
+        cairn_failure_get(failure, "message", &why);
+        snprintf(instance, sizeof(instance), "%s/v1/operations/%s",
+                 cairn_srv_public_path(asked->server->settings), operation->id);
+        problem = cairn_srv_problem(why.code, &why, instance);
+    }
+    CAIRN_AUTO_JSON json_t *progress =
+        CAIRN_PACK(operation_progress, .done = operation->done, .total = operation->total,
+                   .unit = unit_of(operation));
+    cairn_time_text(operation->created_ms, true, created);
+    return CAIRN_PACK(operation_row, .id = operation->id, .kind = operation->kind,
+                      .project = operation->name.project, .run = operation->name.run,
+                      .state = cairn_srv_operation_state_text(operation->state),
+                      .progress = progress, .request = request,
+                      .cancel_requested = operation->cancel, .result = result, .problem = problem,
+                      .actor = operation->who, .created_at = created,
+                      .ended_at = time_or_null(operation->ended_ms, ended));
+}
+
+static enum cairn_code reply_operation(const struct cairn_srv_request *request,
+                                       const struct cairn_srv_operation *operation,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache");
+    return cairn_srv_reply_json(reply, cairn_srv_operation_is_over(operation) ? 200 : 202,
+                                operation_json(request, operation), err);
+}
+
+struct begun {
+    const char *id;
+    struct cairn_srv_operation operation;
+};
+
+static enum cairn_code look_at_begun(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct begun *begun = argument;
+    return cairn_srv_operation_get(tx, begun->id, &begun->operation, err);
+}
+
+enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct begun begun = {.id = id};
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look_at_begun, &begun,
+                                                  err);
+    if (!code) code = reply_operation(request, &begun.operation, reply, err);
+    cairn_srv_reply_header(reply, "Location", "%s/v1/operations/%s",
+                           cairn_srv_public_path(request->server->settings), id);
+    cairn_srv_operation_release(&begun.operation);
+    return code;
+}
+
+struct call {
+    struct cairn_srv_request *request;
+    struct cairn_srv_operation operation;
+    uint64_t limit;
+    char before[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_SRV_OPERATION_BYTES];
+    size_t looked;
+    json_t *items, *next;
+};
+
+/* What is outside of his projects is as if it were not there (P16). */
+static enum cairn_code get_operation(struct cairn_srv_tx *tx, struct call *call,
+                                     enum cairn_scope scope, struct cairn_error *err) {
+    const char *id = call->request->params.node;
+    CAIRN_TRY(cairn_srv_operation_get(tx, id, &call->operation, err));
+    if (cairn_srv_caller_may(&call->request->caller, scope, call->operation.name.project))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no operation %s", id);
+}
+
+/* ---- GET /v1/operations/{operation} ---- */
+
+static enum cairn_code look_readable(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct call *call = argument;
+    return get_operation(tx, call, CAIRN_SCOPE_READ, err);
+}
+
+static enum cairn_code serve_get(struct call *call, struct cairn_srv_reply *reply,
+                                 struct cairn_error *err) {
+    struct cairn_srv_request *request = call->request;
+    uint64_t until_ms = 0;
+    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_readable, call, err));
+    if (until_ms && !cairn_srv_operation_is_over(&call->operation)) {
+        reply->park = reply->rung = true;
+        reply->park_key = cairn_srv_key_of(call->operation.id);
+        reply->park_until_ms = until_ms;
+        return CAIRN_OK;
+    }
+    reply->in_vain = !cairn_srv_operation_is_over(&call->operation);
+    return reply_operation(request, &call->operation, reply, err);
+}
+
+enum cairn_code cairn_srv_on_operation_get(struct cairn_srv_request *request,
+                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct call call = {.request = request};
+    enum cairn_code code = serve_get(&call, reply, err);
+    cairn_srv_operation_release(&call.operation);
+    return code;
+}
+
+/* ---- DELETE /v1/operations/{operation} ---- */
+
+/* One that waits ends here; of one that runs its server is told by the row. */
+static enum cairn_code cancel_operation(struct cairn_srv_tx *tx, void *argument,
+                                        struct cairn_error *err) {
+    struct call *call = argument;
+    const char *id = call->request->params.node;
+    const struct cairn_srv_operation_end end = {
+        .state = CAIRN_SRV_OPERATION_CANCELLED,
+        .problem = "{\"code\":\"cancelled\",\"message\":\"it was cancelled before it began\"}",
+        .wall_ms = cairn_srv_wall_ms(call->request->server)};
+    CAIRN_TRY(get_operation(tx, call, CAIRN_SCOPE_WRITE, err));
+    if (call->operation.state == CAIRN_SRV_OPERATION_QUEUED) {
+        CAIRN_TRY(cairn_srv_ticks_advance(tx, call->request->server, err));
+        CAIRN_TRY(cairn_srv_operation_end(tx, id, &end, err));
+        CAIRN_TRY(cairn_srv_copies_unwish(tx, call->request->server, &call->operation, err));
+    }
+    if (call->operation.state == CAIRN_SRV_OPERATION_RUNNING)
+        CAIRN_TRY(cairn_srv_operation_cancel(tx, id, err));
+    return get_operation(tx, call, CAIRN_SCOPE_WRITE, err);
+}
+
+enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
+                                              struct cairn_srv_reply *reply,
+                                              struct cairn_error *err) {
+    struct call call = {.request = request};
+    enum cairn_code code = cairn_srv_catalog_write(request->server->catalog, cancel_operation,
+                                                   &call, err);
+    if (!code) {
+        cairn_log(INFO, "operation.cancel", "operation=%s", call.operation.id);
+        cairn_srv_waiters_wake(request->server->waiters, call.operation.id);
+        cairn_srv_jobs_sweep(request->server); /* of a copy that is wanted no more */
+        code = reply_operation(request, &call.operation, reply, err);
+    }
+    cairn_srv_operation_release(&call.operation);
+    return code;
+}
+
+/* ---- GET /v1/operations ---- */
+
+/* Rows of others are passed over, so a page may be short and have a next one. */
+static enum cairn_code add_row(const struct cairn_srv_operation *operation, void *owner,
+                               struct cairn_error *err) {
+    struct call *call = owner;
+    call->looked++;
+    (void)cairn_text_copy(call->last, sizeof(call->last), operation->id);
+    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, operation->name.project) ||
+        !json_array_append_new(call->items, operation_json(call->request, operation)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+}
+
+static enum cairn_code list_page(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    json_array_clear(call->items);
+    call->looked = 0;
+    return cairn_srv_operations_each(tx, call->before[0] ? call->before : "op_~", call->limit,
+                                     add_row, call, err);
+}
+
+enum cairn_code cairn_srv_on_operation_list(struct cairn_srv_request *request,
+                                            struct cairn_srv_reply *reply,
+                                            struct cairn_error *err) {
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, call.before, sizeof(call.before), err));
+    call.items = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_page, &call, err);
+    if (code) json_decref(call.items);
+    if (code) return code;
+    if (call.looked == call.limit) call.next = cairn_srv_cursor_write(request->server, call.last);
+    return cairn_srv_reply_page(reply, call.items, call.next, err);
 }

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread for each webhook: what it was not told yet, one event after the other; webhooks.h. */
-#include "server/events/webhooks_job.h"
+/* Webhooks: the file that names them, a thread for each that tells it one event after the other,
+ * and /v1/webhooks: how far each is, and what could not be told. Promises in deliver.h. What was
+ * loaded from the file is not changed; a webhook is shown by its host, never by its path or query,
+ * which may be secret. */
+#include "server/events/deliver.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/keys.h"
+#include "api/messages.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/hash/hash.h"
 #include "common/hooks.h"
 #include "common/http/http.h"
@@ -16,6 +23,8 @@
 #include "server/db/values.h"
 #include "server/guard/lease.h"
 #include "server/guard/ticks.h"
+#include "server/http/request.h"
+#include "server/ledger/events.h"
 #include "server/ledger/webhooks.h"
 #include "server/metrics.h"
 
@@ -25,10 +34,189 @@
 #define DELIVERY_MS 10000
 #define POLL_MS 100 /* a stop is heard so soon */
 #define FIRST_PAUSE_MS 5000
+#define FILE_BYTES_MAX CAIRN_MIB
+#define SECRET_BYTES_MIN 16
+#define SECRET_PREFIX "whsec_" /* as other servers' secrets are written: base64 follows */
+
+#define WEBHOOKS_MAX 32
+#define WEBHOOK_NAME_MAX 64
+#define WEBHOOK_SECRET_MAX 128
+
+struct webhook {
+    char name[WEBHOOK_NAME_MAX + 1];
+    char url[1024];
+    char host[256];                         /* "https://hooks.example.org", for people */
+    char project[CAIRN_NAME_BYTES_MAX + 1]; /* a pattern as of fnmatch; "*": all */
+    bool events[CAIRN_SRV_EVENT_COUNT];
+    uint8_t secret[WEBHOOK_SECRET_MAX];
+    size_t secret_size;
+};
+struct webhook_file {
+    struct webhook hooks[WEBHOOKS_MAX];
+    size_t count;
+};
+
+/* ---- the file of the setting webhooks-file ---- */
+
+static const char *const event_names[CAIRN_SRV_EVENT_COUNT] = {
+#define EVENT(id, name, kept, about, what) [CAIRN_SRV_EVENT_##id] = name,
+#include "api/events.def"
+#undef EVENT
+};
+
+static bool wants_event(const struct webhook *hook, const char *event, const char *project) {
+    for (size_t i = 0; i < CAIRN_COUNT(event_names); i++)
+        if (hook->events[i] && !strcmp(event_names[i], event))
+            return !fnmatch(hook->project, project, 0);
+    return false;
+}
+
+/* "checkpoint.*" is each of its kind. */
+static bool choose(struct webhook *hook, const char *pattern) {
+    bool any = false;
+    for (size_t i = 0; i < CAIRN_COUNT(event_names); i++) {
+        if (fnmatch(pattern, event_names[i], 0) != 0) continue;
+        hook->events[i] = any = true;
+    }
+    return any;
+}
+
+static enum cairn_code read_events(struct webhook *hook, const json_t *events, const char *pointer,
+                                   struct cairn_error *err) {
+    size_t index = 0;
+    json_t *item = NULL;
+    if (!json_array_size(events)) return choose(hook, "*") ? CAIRN_OK : CAIRN_INVALID;
+    json_array_foreach((json_t *)(uintptr_t)events, index, item) {
+        const char *pattern = json_string_value(item);
+        if (!pattern || !choose(hook, pattern))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s/events/%zu: \"%.64s\" is no event, nor a pattern of some: "
+                              "docs/http.md has them",
+                              pointer, index, pattern ? pattern : "(not a text)");
+    }
+    return CAIRN_OK;
+}
+
+/* What follows the third slash may be secret, and so may what stands before an @. */
+static enum cairn_code read_url(struct webhook *hook, const char *pointer,
+                                struct cairn_error *err) {
+    bool plain = cairn_text_starts(hook->url, "http://");
+    if (!plain && !cairn_text_starts(hook->url, "https://"))
+        return cairn_fail(err, CAIRN_INVALID, "%s/url: want https://... or http://...", pointer);
+    const char *host = strstr(hook->url, "//") + 2;
+    size_t size = strcspn(host, "/?#");
+    const char *at = memchr(host, '@', size);
+    if (at || !size || size > 200)
+        return cairn_fail(err, CAIRN_INVALID, "%s/url: want a host, and no user before it",
+                          pointer);
+    snprintf(hook->host, sizeof(hook->host), "%s://%.*s", plain ? "http" : "https", (int)size,
+             host);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_secret(struct webhook *hook, const char *text, const char *pointer,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) bytes = {.limit = WEBHOOK_SECRET_MAX};
+    struct cairn_view view = cairn_view_of(text);
+    enum cairn_code code = CAIRN_OK;
+    if (cairn_text_starts(text, SECRET_PREFIX)) {
+        view = cairn_view_of(text + strlen(SECRET_PREFIX));
+        code = cairn_base64_decode(view, &bytes, NULL);
+        view = cairn_buf_view(&bytes);
+    }
+    if (code || view.size < SECRET_BYTES_MIN || view.size > sizeof(hook->secret))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s/secret: want %d to %d bytes, or " SECRET_PREFIX
+                          " and as many in base64 (openssl rand -base64 32 makes some)",
+                          pointer, SECRET_BYTES_MIN, WEBHOOK_SECRET_MAX);
+    memcpy(hook->secret, view.data, view.size);
+    hook->secret_size = view.size;
+    return CAIRN_OK;
+}
+
+static enum cairn_code load_secret(struct webhook *hook, const char *text, const char *path,
+                                   const char *pointer, struct cairn_error *err) {
+    CAIRN_AUTO(buf) line = {.limit = 4096};
+    if (!text == !path)
+        return cairn_fail(err, CAIRN_INVALID, "%s: want secret or secret_file", pointer);
+    if (text) return read_secret(hook, text, pointer, err);
+    enum cairn_code code = cairn_file_load_secret_line(path, &line, err);
+    if (code) return cairn_within(err, CAIRN_INVALID, "%s/secret_file", pointer);
+    return read_secret(hook, (const char *)line.data, pointer, err);
+}
+
+static enum cairn_code read_hook(struct webhook *hook, const json_t *item, const char *pointer,
+                                 struct cairn_error *err) {
+    const char *name = NULL, *url = NULL, *project = "*", *secret = NULL, *path = NULL;
+    json_t *events = NULL;
+    const struct cairn_json_field fields[] = {
+        {"name", CAIRN_JSON_TEXT, true, &name, WEBHOOK_NAME_MAX},
+        {"url", CAIRN_JSON_TEXT, true, &url, sizeof(hook->url) - 1},
+        {"events", CAIRN_JSON_ARRAY, false, &events, 0},
+        {"project", CAIRN_JSON_TEXT, false, &project, CAIRN_NAME_BYTES_MAX},
+        {"secret", CAIRN_JSON_TEXT, false, &secret, 1024},
+        {"secret_file", CAIRN_JSON_TEXT, false, &path, 1024},
+    };
+    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), false, err));
+    if (!cairn_name_valid(cairn_view_of(name)))
+        return cairn_fail(err, CAIRN_INVALID, "%s/name: want letters, digits, . _ -", pointer);
+    snprintf(hook->name, sizeof(hook->name), "%s", name);
+    snprintf(hook->url, sizeof(hook->url), "%s", url);
+    snprintf(hook->project, sizeof(hook->project), "%s", project);
+    CAIRN_TRY(read_url(hook, pointer, err));
+    CAIRN_TRY(read_events(hook, events, pointer, err));
+    return load_secret(hook, secret, path, pointer, err);
+}
+
+static enum cairn_code read_all(struct webhook_file *file, const json_t *json,
+                                struct cairn_error *err) {
+    json_t *hooks = NULL;
+    const struct cairn_json_field fields[] = {
+        {"webhooks", CAIRN_JSON_ARRAY, true, &hooks, 0},
+    };
+    CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), false, err));
+    if (json_array_size(hooks) > WEBHOOKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/webhooks: at most %d", WEBHOOKS_MAX);
+    for (size_t i = 0; i < json_array_size(hooks); i++) {
+        char pointer[32];
+        snprintf(pointer, sizeof(pointer), "/webhooks/%zu", i);
+        CAIRN_TRY(read_hook(&file->hooks[i], json_array_get(hooks, i), pointer, err));
+        for (size_t j = 0; j < i; j++)
+            if (!strcmp(file->hooks[i].name, file->hooks[j].name))
+                return cairn_fail(err, CAIRN_INVALID, "%s/name: %s is there twice", pointer,
+                                  file->hooks[i].name);
+        file->count++;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code load_text(const char *path, struct webhook_file *file,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = FILE_BYTES_MAX};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_TRY(cairn_file_load_secret(path, &text, err));
+    CAIRN_TRY(cairn_json_parse(cairn_buf_view(&text), (struct cairn_json_limits){0}, &json, err));
+    return read_all(file, json, err);
+}
+
+static enum cairn_code load_file(const char *path, struct webhook_file **ret,
+                                 struct cairn_error *err) {
+    struct webhook_file *file = calloc(1, sizeof(*file));
+    if (!file) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
+    enum cairn_code code = path[0] ? load_text(path, file, err) : CAIRN_OK;
+    *ret = file;
+    if (!code) return CAIRN_OK;
+    free(file);
+    *ret = NULL;
+    if (code != CAIRN_NO_MEMORY) code = CAIRN_INVALID;
+    return cairn_within(err, code, "webhooks-file %s", path);
+}
+
+/* ---- one webhook ---- */
 
 struct teller {
     struct cairn_srv *server;
-    const struct cairn_srv_webhook *hook;
+    const struct webhook *hook;
     struct cairn_thread thread;
     struct cairn_http_engine *engine;
     struct cairn_srv_lease lease;
@@ -46,7 +234,7 @@ struct teller {
 };
 /* What one reading of the file says, and who tells it. */
 struct roster {
-    struct cairn_srv_webhook_file *file;
+    struct webhook_file *file;
     struct teller *tellers; /* one for each webhook of the file */
     struct roster *before;  /* a handler may look at it still; it goes with the server */
 };
@@ -55,7 +243,7 @@ struct cairn_srv_webhooks {
     _Atomic(struct roster *) now;
 };
 
-uint64_t cairn_srv_webhook_pause_ms(uint64_t failures, uint64_t longest_ms, uint64_t bits) {
+static uint64_t pause_ms_after(uint64_t failures, uint64_t longest_ms, uint64_t bits) {
     uint64_t pause_ms = cairn_min_u64(FIRST_PAUSE_MS, longest_ms);
     for (uint64_t i = 1; i < failures && pause_ms < longest_ms; i++) pause_ms *= 2;
     pause_ms = cairn_min_u64(pause_ms, longest_ms);
@@ -75,8 +263,8 @@ static void message_release(struct message *message) {
 }
 
 /* "v1,<base64>" of HMAC-SHA256 over "<id>.<seconds>.<body>", as Standard Webhooks has it. */
-static enum cairn_code sign(const struct cairn_srv_webhook *hook, struct message *message,
-                            const char *id, int64_t seconds, struct cairn_error *err) {
+static enum cairn_code sign(const struct webhook *hook, struct message *message, const char *id,
+                            int64_t seconds, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = 2 * CAIRN_MIB};
     uint8_t digest[CAIRN_SHA256_BYTES];
     CAIRN_TRY(cairn_buf_printf(&text, err, "%s.%" PRId64 ".", id, seconds));
@@ -137,8 +325,9 @@ static enum cairn_code send_to(struct teller *teller, struct cairn_http_request 
 }
 
 /* What libcurl says may name the address; a code and a status do not. */
-static enum cairn_code judge(const struct teller *teller, const struct cairn_http_request *request,
-                             struct cairn_error *err) {
+static enum cairn_code judge_answer(const struct teller *teller,
+                                    const struct cairn_http_request *request,
+                                    struct cairn_error *err) {
     const char *host = teller->hook->host;
     if (request->code)
         return cairn_fail(err, request->code, "%s was not reached: %s", host,
@@ -162,7 +351,7 @@ static enum cairn_code deliver(struct teller *teller, uint64_t number, const jso
                                          .has_body = true,
                                          .total_ms = DELIVERY_MS};
     if (!code) code = send_to(teller, &request, err);
-    if (!code) code = judge(teller, &request, err);
+    if (!code) code = judge_answer(teller, &request, err);
     message_release(&message);
     return code;
 }
@@ -180,7 +369,7 @@ static enum cairn_code take_event(const struct cairn_srv_event_row *row, void *o
                                   struct cairn_error *err) {
     struct teller *teller = owner;
     (void)err;
-    bool wanted = cairn_srv_webhook_wants(teller->hook, row->event, row->name.project);
+    bool wanted = wants_event(teller->hook, row->event, row->name.project);
     teller->page[teller->count].number = row->number;
     teller->page[teller->count].wanted = wanted;
     teller->page[teller->count].json = wanted ? json_deep_copy(row->json) : NULL;
@@ -203,7 +392,7 @@ static enum cairn_code open_row(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_webhook_open(tx, teller->hook->name, &teller->row, err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code read_due(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct teller *teller = argument;
     struct cairn_srv_store_seen store;
     uint64_t last = 0;
@@ -239,7 +428,7 @@ static enum cairn_code write_outcome(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_webhook_put(tx, name, &outcome->teller->row, err);
 }
 
-static enum cairn_code keep(struct outcome *outcome, struct cairn_error *err) {
+static enum cairn_code keep_outcome(struct outcome *outcome, struct cairn_error *err) {
     return cairn_srv_catalog_write(outcome->teller->server->catalog, write_outcome, outcome, err);
 }
 
@@ -252,12 +441,12 @@ static enum cairn_code move_on(struct teller *teller, uint64_t number, bool deli
     row->cause[0] = '\0';
     row->delivered += delivered;
     if (delivered) row->delivered_ms = row->tried_ms = cairn_srv_wall_ms(teller->server);
-    return keep(&(struct outcome){.teller = teller}, err);
+    return keep_outcome(&(struct outcome){.teller = teller}, err);
 }
 
 /* W02. *ret_dead: it is a dead letter from now on. */
-static enum cairn_code fail(struct teller *teller, size_t at, const struct cairn_error *why,
-                            bool *ret_dead, struct cairn_error *err) {
+static enum cairn_code note_failure(struct teller *teller, size_t at, const struct cairn_error *why,
+                                    bool *ret_dead, struct cairn_error *err) {
     struct cairn_srv *server = teller->server;
     struct cairn_srv_webhook_row *row = &teller->row;
     struct outcome outcome = {.teller = teller};
@@ -271,7 +460,7 @@ static enum cairn_code fail(struct teller *teller, size_t at, const struct cairn
     *ret_dead =
         row->failures > 1 && tick - row->failing_tick >= server->settings->webhook_give_up_ms;
     count(teller, *ret_dead ? CAIRN_SRV_RESULT_DEAD : CAIRN_SRV_RESULT_FAILED);
-    if (!*ret_dead) return keep(&outcome, err);
+    if (!*ret_dead) return keep_outcome(&outcome, err);
     letter.tries = row->failures;
     snprintf(letter.cause, sizeof(letter.cause), "%s", row->cause);
     cairn_log(WARN, "webhook.dead", "webhook=%s event=%" PRIu64 " tries=%" PRIu64 " cause=\"%s\"",
@@ -279,7 +468,7 @@ static enum cairn_code fail(struct teller *teller, size_t at, const struct cairn
     row->position = letter.number;
     row->failures = row->failing_tick = 0;
     outcome.letter = &letter;
-    return keep(&outcome, err);
+    return keep_outcome(&outcome, err);
 }
 
 /* A letter is tried once each time that somebody asks for it. */
@@ -298,7 +487,7 @@ static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err
         outcome.letter = letter;
     else
         outcome.drop = letter->number;
-    return keep(&outcome, err);
+    return keep_outcome(&outcome, err);
 }
 
 /* W05: what the trim was quicker than. */
@@ -319,7 +508,7 @@ static enum cairn_code count_missed(struct teller *teller, struct cairn_error *e
 static uint64_t pause_of(const struct teller *teller) {
     uint64_t bits = 0;
     teller->server->random(&bits, sizeof(bits));
-    return cairn_srv_webhook_pause_ms(teller->row.failures,
+    return pause_ms_after(teller->row.failures,
                                       teller->server->settings->webhook_pause_max_ms, bits);
 }
 
@@ -345,7 +534,7 @@ static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
         if (!teller->row.failures)
             cairn_log(WARN, "webhook.failed", "webhook=%s event=%" PRIu64 " cause=\"%s\"",
                       teller->hook->name, teller->page[i].number, why.message);
-        CAIRN_TRY(fail(teller, i, &why, &dead, err));
+        CAIRN_TRY(note_failure(teller, i, &why, &dead, err));
         *ret_wait_ms = dead ? 0 : pause_of(teller);
         return CAIRN_OK;
     }
@@ -354,8 +543,8 @@ static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
     return CAIRN_OK;
 }
 
-static enum cairn_code tell(struct teller *teller, bool *opened, uint64_t *ret_wait_ms,
-                            struct cairn_error *err) {
+static enum cairn_code tell_due(struct teller *teller, bool *opened, uint64_t *ret_wait_ms,
+                                struct cairn_error *err) {
     struct cairn_srv *server = teller->server;
     CAIRN_TRY(cairn_srv_thawed(server, err));
     if (!teller->lease.held) {
@@ -365,7 +554,7 @@ static enum cairn_code tell(struct teller *teller, bool *opened, uint64_t *ret_w
     }
     if (!*opened) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, open_row, teller, err));
     *opened = true;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, teller, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_due, teller, err));
     if (teller->has_letter) {
         *ret_wait_ms = 0;
         return try_letter(teller, err);
@@ -375,14 +564,14 @@ static enum cairn_code tell(struct teller *teller, bool *opened, uint64_t *ret_w
     return tell_page(teller, ret_wait_ms, err);
 }
 
-static void run(struct cairn_thread *thread, void *owner) {
+static void run_teller(struct cairn_thread *thread, void *owner) {
     struct teller *teller = owner;
     uint64_t wait_ms = 0;
     bool opened = false;
     do {
         struct cairn_error why = {0};
         wait_ms = LOOK_MS;
-        enum cairn_code code = tell(teller, &opened, &wait_ms, &why);
+        enum cairn_code code = tell_due(teller, &opened, &wait_ms, &why);
         if (!code) continue;
         wait_ms = BUSY_MS;
         cairn_srv_lease_end(&teller->lease);
@@ -399,7 +588,7 @@ static void run(struct cairn_thread *thread, void *owner) {
 
 /* Before the first call is answered: what happens from then on is told. */
 static enum cairn_code open_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct cairn_srv_webhook_file *file = argument;
+    const struct webhook_file *file = argument;
     struct cairn_srv_webhook_row row;
     for (size_t i = 0; i < file->count; i++)
         CAIRN_TRY(cairn_srv_webhook_open(tx, file->hooks[i].name, &row, err));
@@ -418,7 +607,7 @@ static enum cairn_code read_roster(struct cairn_srv *server, struct roster **ret
     struct roster *roster = calloc(1, sizeof(*roster));
     if (!roster) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
     enum cairn_code code =
-        cairn_srv_webhook_file_load(server->settings->webhooks_file, &roster->file, err);
+        load_file(server->settings->webhooks_file, &roster->file, err);
     if (!code && roster->file->count)
         roster->tellers = calloc(roster->file->count, sizeof(*roster->tellers));
     if (!code && roster->file->count && !roster->tellers)
@@ -440,7 +629,7 @@ static enum cairn_code start_roster(struct cairn_srv *server, struct roster *ros
         teller->server = server;
         teller->hook = &roster->file->hooks[i];
         teller->thread =
-            (struct cairn_thread){.name = "cairn-webhook", .run = run, .owner = teller};
+            (struct cairn_thread){.name = "cairn-webhook", .run = run_teller, .owner = teller};
         CAIRN_TRY(cairn_http_engine_new(&options, &teller->engine, err));
         CAIRN_TRY(cairn_thread_start(&teller->thread, err));
         cairn_log(INFO, "webhook.ready", "webhook=%s host=%s", teller->hook->name,
@@ -513,27 +702,138 @@ void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks) {
     free(webhooks);
 }
 
-static size_t place_of(const struct roster *roster, const char *name) {
-    size_t i = 0;
-    while (i < roster->file->count && strcmp(roster->file->hooks[i].name, name)) i++;
-    return i;
+/* ---- /v1/webhooks ---- */
+
+struct call {
+    struct cairn_srv_request *request;
+    json_t *items;
+    uint64_t after, limit, last; /* numbers of letters; last: events there are */
+    size_t count;
+    bool more;
+};
+
+static json_t *row_of(const struct webhook *hook, const struct cairn_srv_webhook_row *row,
+                      uint64_t last) {
+    char tried[32], delivered[32];
+    cairn_time_text(row->tried_ms, true, tried);
+    cairn_time_text(row->delivered_ms, true, delivered);
+    return CAIRN_PACK(webhook_row, .name = hook->name, .host = hook->host, .project = hook->project,
+                      .position = row->position,
+                      .behind = last > row->position ? last - row->position : 0,
+                      .delivered = row->delivered, .failures = row->failures,
+                      .cause = row->cause[0] ? row->cause : NULL, .missed = row->missed,
+                      .dead_letters = row->letters, .tried_at = row->tried_ms ? tried : NULL,
+                      .delivered_at = row->delivered_ms ? delivered : NULL);
 }
 
-void cairn_srv_webhooks_wake(struct cairn_srv_webhooks *webhooks, const char *name) {
-    struct roster *roster = webhooks->now;
-    size_t at = place_of(roster, name);
-    if (at < roster->file->count) cairn_thread_wake(&roster->tellers[at].thread);
+static enum cairn_code list_webhooks(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct call *call = argument;
+    const struct roster *roster = call->request->server->webhooks->now;
+    const struct webhook_file *file = roster->file;
+    uint64_t first = 0;
+    json_array_clear(call->items);
+    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &call->last, err));
+    for (size_t i = 0; i < file->count; i++) {
+        struct cairn_srv_webhook_row row = {0};
+        struct cairn_error why = {0};
+        enum cairn_code code = cairn_srv_webhook_get(tx, file->hooks[i].name, &row, &why);
+        if (code && code != CAIRN_NOT_FOUND) return cairn_fail(err, code, "%s", why.message);
+        if (code) row.position = call->last; /* it begins with the next event */
+        json_t *item = row_of(&file->hooks[i], &row, call->last);
+        if (json_array_append_new(call->items, item))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of webhooks");
+    }
+    return CAIRN_OK;
 }
 
-const struct cairn_srv_webhook *cairn_srv_webhooks_find(const struct cairn_srv_webhooks *webhooks,
-                                                        const char *name) {
-    const struct roster *roster = webhooks->now;
-    size_t at = place_of(roster, name);
-    return at < roster->file->count ? &roster->file->hooks[at] : NULL;
+enum cairn_code cairn_srv_on_webhook_list(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    struct call call = {.request = request, .items = items};
+    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
+    if (request->server->webhooks)
+        CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, list_webhooks, &call, err));
+    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), NULL, err);
 }
 
-const struct cairn_srv_webhook_file *
-cairn_srv_webhooks_file(const struct cairn_srv_webhooks *webhooks) {
-    const struct roster *roster = webhooks->now;
-    return roster->file;
+/* ---- GET /v1/webhooks/{webhook}/dead-letters ---- */
+
+static enum cairn_code find_teller(const struct cairn_srv_request *request, struct teller **ret,
+                                   struct cairn_error *err) {
+    const struct cairn_srv_webhooks *webhooks = request->server->webhooks;
+    const struct roster *roster = webhooks ? webhooks->now : NULL;
+    const char *name = request->params.node;
+    for (size_t i = 0; roster && i < roster->file->count; i++) {
+        *ret = &roster->tellers[i];
+        if (!strcmp(roster->file->hooks[i].name, name)) return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no webhook %s", name);
+}
+
+static enum cairn_code take_letter(const struct cairn_srv_letter *letter, void *owner,
+                                   struct cairn_error *err) {
+    struct call *call = owner;
+    char at[32];
+    if (call->count++ == call->limit) {
+        call->more = true;
+        return CAIRN_OK;
+    }
+    cairn_time_text(letter->at_ms, true, at);
+    call->last = letter->number;
+    json_t *item = CAIRN_PACK(letter_row, .id = letter->number, .tries = letter->tries,
+                              .tried_at = at, .cause = letter->cause, .event = letter->event);
+    if (!json_array_append_new(call->items, item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of dead letters");
+}
+
+static enum cairn_code list_letters(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct call *call = argument;
+    json_array_clear(call->items);
+    call->count = 0;
+    call->more = false;
+    return cairn_srv_letters_each(tx, call->request->params.node, call->after, call->limit + 1,
+                                  take_letter, call, err);
+}
+
+enum cairn_code cairn_srv_on_letter_list(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    struct call call = {.request = request, .items = items};
+    char place[24] = "";
+    struct teller *teller = NULL;
+    CAIRN_TRY(find_teller(request, &teller, err));
+    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
+    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &call.after, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, list_letters, &call, err));
+    snprintf(place, sizeof(place), "%" PRIu64, call.last);
+    json_t *next = call.more ? cairn_srv_cursor_write(request->server, place) : NULL;
+    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
+}
+
+/* ---- POST /v1/webhooks/{webhook}/redeliver ---- */
+
+static enum cairn_code retry_letters(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct call *call = argument;
+    const struct cairn_run_name all = {0};
+    const char *name = call->request->params.node;
+    CAIRN_TRY(cairn_srv_letters_again(tx, name, &call->last, err));
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_WEBHOOK_REDELIVERED, &all, name, err);
+}
+
+enum cairn_code cairn_srv_on_webhook_redeliver(struct cairn_srv_request *request,
+                                               struct cairn_srv_reply *reply,
+                                               struct cairn_error *err) {
+    struct call call = {.request = request};
+    struct teller *teller = NULL;
+    CAIRN_TRY(find_teller(request, &teller, err));
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, retry_letters, &call, err));
+    /* By name once more: a reload may have stopped that thread meanwhile. */
+    if (!find_teller(request, &teller, NULL)) cairn_thread_wake(&teller->thread);
+    return cairn_srv_reply_json(
+        reply, 202,
+        CAIRN_PACK(redelivered, .name = request->params.node, .dead_letters = call.last), err);
 }

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Policies and their plans over HTTP: GET, PUT and DELETE of the retention policy of a run, of a
+ * project, of the server; POST {R}/retention/preview and /apply: what a policy keeps and removes,
+ * and removing exactly what was shown.
+ *  1  Each version of a plan is shown, newest first, with what becomes of it and all its reasons;
+ *     one that is removed has none.
+ *  2  A plan takes no memory but its own and that of its text (64 MiB), however many versions. */
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/messages.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/http/request.h"
+#include "server/retention/retain.h"
+#include "server/versions/versions.h"
+
+#define ASSUMED_MAX 10000
+#define PLAN_BYTES_MAX (64 * CAIRN_MIB) /* as much as clients take */
+
+/* ---- as the API shows them ---- */
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* NULL: of nowhere. */
+static const char *scope_text(enum cairn_srv_scope scope) {
+    static const char *const names[] = {"run", "project", "server"};
+    return scope < CAIRN_SRV_SCOPE_NONE ? names[scope] : NULL;
+}
+
+static enum cairn_code policy_json(const struct cairn_policy *policy, enum cairn_srv_scope scope,
+                                   json_t **ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_policy_json(policy, &json, err));
+    CAIRN_TRY(cairn_policy_text(policy, &text, err));
+    *ret = CAIRN_PACK(retention, .policy = json, .from = scope_text(scope), .text = text.data);
+    return *ret ? CAIRN_OK : no_memory(err);
+}
+
+static json_t *reason_json(const struct cairn_srv_retain *retain,
+                           const struct cairn_plan_reason *reason) {
+    const struct cairn_policy *policy = &retain->policy;
+    bool best = reason->why == CAIRN_KEEP_BEST, labels = reason->why == CAIRN_KEEP_LABELS;
+    bool metric = best || reason->why == CAIRN_KEEP_UNMEASURED;
+    CAIRN_ASSERT(reason->place <= reason->of);
+    CAIRN_ASSERT(!metric || reason->which < policy->best_count);
+    return CAIRN_PACK(
+        retention_reason, .rule = cairn_keep_name(reason->why), .place = reason->place,
+        .of = reason->of, .metric = metric ? policy->best[reason->which].metric : NULL,
+        .value = best ? retain->candidates.items[reason->item].metrics[reason->which] : NAN,
+        .labels = labels ? policy->labels[reason->which].text : NULL);
+}
+
+static json_t *version_json(const struct cairn_srv_retain *retain, size_t at) {
+    const struct cairn_plan_item *item = &retain->candidates.items[at];
+    const struct cairn_plan_retention *plan = &retain->plan;
+    const char *id = retain->candidates.ids[at].text;
+    bool flying = item->marks & CAIRN_PLAN_IN_FLIGHT;
+    CAIRN_AUTO_JSON json_t *reasons = json_array();
+    char time[32];
+    for (uint32_t i = plan->first[at]; i < plan->first[at + 1]; i++)
+        if (json_array_append_new(reasons, reason_json(retain, &plan->reasons[i]))) return NULL;
+    cairn_time_text(item->committed_ms, true, time);
+    const char *fate = cairn_plan_removes(plan, at) ? "remove" : "keep";
+    return CAIRN_PACK(retention_version, .version = id[0] ? id : NULL, .attempt = item->attempt,
+                      .step = item->step, .n = item->n, .bytes = item->bytes,
+                      .committed_at = flying ? NULL : time, .fate = flying ? "skip" : fate,
+                      .reasons = reasons);
+}
+
+/* Values of a plan's versions take up ten times their text, so each is written and given back. Keys
+ * are sorted, and that of the versions is the last: an empty list is what they are put into. */
+#define LIST_END "]}"
+#define LIST_BEGIN "\"versions\":["
+
+static enum cairn_code put_versions(const struct cairn_srv_retain *retain, struct cairn_buf *ret,
+                                    struct cairn_error *err) {
+    for (size_t i = retain->plan.count; i > 0; i--) {
+        CAIRN_AUTO_JSON json_t *version = version_json(retain, i - 1);
+        if (!version) return no_memory(err);
+        if (i < retain->plan.count) CAIRN_TRY(cairn_buf_append_text(ret, ",", err));
+        CAIRN_TRY(cairn_json_show(version, ret, err));
+    }
+    return CAIRN_OK;
+}
+
+/* assumed: saves to come are among the versions, so there is nothing to apply. */
+static enum cairn_code reply_plan(struct cairn_srv_reply *reply, const struct cairn_srv *server,
+                                  const struct cairn_srv_retain *retain, bool assumed,
+                                  struct cairn_error *err) {
+    const struct cairn_plan_retention *plan = &retain->plan;
+    CAIRN_AUTO_JSON json_t *policy = NULL, *versions = json_array();
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_policy_json(&retain->policy, &policy, err));
+    CAIRN_TRY(cairn_policy_text(&retain->policy, &text, err));
+    CAIRN_AUTO_JSON json_t *json =
+        CAIRN_PACK(retention_plan, .policy = policy, .from = scope_text(retain->scope),
+                   .text = text.data, .plan_etag = assumed ? NULL : retain->tag,
+                   .keep = plan->kept, .keep_bytes = plan->kept_bytes, .remove = plan->removed,
+                   .remove_bytes = plan->removed_bytes, .skip = plan->in_flight,
+                   .trash_grace_ms = server->settings->trash_grace_ms, .versions = versions);
+    if (!json) return no_memory(err);
+    struct cairn_buf *body = &reply->body;
+    cairn_buf_clear(body);
+    body->limit = PLAN_BYTES_MAX;
+    CAIRN_TRY(cairn_json_show(json, body, err));
+    const size_t end = sizeof LIST_END - 1, begin = sizeof LIST_BEGIN - 1;
+    CAIRN_ASSERT(body->size > begin + end);
+    CAIRN_ASSERT(!memcmp(body->data + body->size - begin - end, LIST_BEGIN LIST_END, begin + end));
+    body->size -= end;
+    CAIRN_TRY(put_versions(retain, body, err));
+    return cairn_buf_append_text(body, LIST_END "\n", err);
+}
+
+/* ---- policies ---- */
+
+struct policy_call {
+    struct cairn_srv_request *request;
+    const struct cairn_policy *policy;
+    bool change;
+    struct cairn_policy holds;
+    enum cairn_srv_scope scope;
+};
+
+static enum cairn_code read_policy(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct policy_call *call = argument;
+    const struct cairn_run_name *name = &call->request->params.run_name;
+    if (name->run[0]) { /* the others may have a policy before their first run */
+        CAIRN_AUTO(srv_run) run = {0};
+        CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
+        CAIRN_TRY(cairn_srv_run_there(&run, err));
+    }
+    if (call->change) CAIRN_TRY(cairn_srv_policy_put(tx, name, call->policy, err));
+    return cairn_srv_policy_get(tx, name, &call->holds, &call->scope, err);
+}
+
+static enum cairn_code serve_policy(struct policy_call *call, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    const struct cairn_run_name *name = &call->request->params.run_name;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(call->change ? cairn_srv_catalog_write(server->catalog, read_policy, call, err)
+                           : cairn_srv_catalog_read(server->catalog, read_policy, call, err));
+    if (call->change)
+        cairn_log(INFO, "retention.policy", "project=\"%s\" run=\"%s\" set=%d", name->project,
+                  name->run, call->policy != NULL);
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_TRY(policy_json(&call->holds, call->scope, &json, err));
+    return cairn_srv_reply_json(reply, 200, CAIRN_TAKE(json), err);
+}
+
+static enum cairn_code get(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                           struct cairn_error *err) {
+    struct policy_call call = {.request = request};
+    return serve_policy(&call, reply, err);
+}
+
+static enum cairn_code put(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                           struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_policy policy;
+    CAIRN_TRY(cairn_srv_body(request, 1000, &body, err));
+    CAIRN_TRY(cairn_policy_read(body, "", &policy, err));
+    struct policy_call call = {.request = request, .policy = &policy, .change = true};
+    return serve_policy(&call, reply, err);
+}
+
+static enum cairn_code drop(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                            struct cairn_error *err) {
+    struct policy_call call = {.request = request, .change = true};
+    return serve_policy(&call, reply, err);
+}
+
+#define HANDLER(name, what)                                                                        \
+    enum cairn_code cairn_srv_on_##name(struct cairn_srv_request *request,                         \
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {  \
+        return what(request, reply, err);                                                          \
+    }
+HANDLER(run_retention_get, get)
+HANDLER(run_retention_put, put)
+HANDLER(run_retention_delete, drop)
+HANDLER(project_retention_get, get)
+HANDLER(project_retention_put, put)
+HANDLER(project_retention_delete, drop)
+HANDLER(retention_get, get)
+HANDLER(retention_put, put)
+HANDLER(retention_delete, drop)
+
+/* ---- plans ---- */
+
+struct plan_call {
+    struct cairn_srv_request *request;
+    struct cairn_srv_retain_query query;
+    struct cairn_policy policy;
+    struct cairn_plan_item *assumed; /* owned */
+    const json_t *saves;             /* what they are read from, once the policy is known */
+    struct cairn_srv_retain retain;
+};
+
+static void release(struct plan_call *call) {
+    cairn_srv_retain_release(&call->retain);
+    free(call->assumed);
+}
+
+static enum cairn_code read_assumed(const json_t *json, size_t index, struct plan_call *call,
+                                    int64_t *at_ms, struct cairn_error *err) {
+    struct cairn_msg_assumed said = {0};
+    char pointer[48];
+    snprintf(pointer, sizeof(pointer), "/assume/%zu", index);
+    CAIRN_TRY(cairn_msg_assumed_read(json, pointer, &said, err));
+    *at_ms += (int64_t)said.after_s * 1000;
+    struct cairn_plan_item *item = &call->assumed[index];
+    *item = (struct cairn_plan_item){
+        .step = said.step, .n = 1, .bytes = said.bytes, .committed_ms = *at_ms};
+    cairn_srv_candidate_judge(call->query.policy, said.labels, said.metrics, item);
+    return CAIRN_OK;
+}
+
+/* Behind the newest that is there, as one job would go on. */
+static enum cairn_code read_saves(struct plan_call *call, struct cairn_error *err) {
+    const struct cairn_srv_candidates *there = &call->retain.candidates;
+    size_t count = json_array_size(call->saves);
+    int64_t at_ms = 0;
+    for (size_t i = 0; i < there->count; i++)
+        if (there->items[i].committed_ms > at_ms) at_ms = there->items[i].committed_ms;
+    if (!at_ms) at_ms = cairn_srv_wall_ms(call->request->server);
+    free(call->assumed);
+    call->assumed = calloc(count + 1, sizeof(*call->assumed));
+    if (!call->assumed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a retention plan");
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(read_assumed(json_array_get(call->saves, i), i, call, &at_ms, err));
+    call->query.assumed = call->assumed;
+    call->query.assumed_count = count;
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct plan_call *call = argument;
+    call->query.assumed_count = 0;
+    CAIRN_TRY(cairn_srv_retain_plan(tx, &call->query, &call->retain, err));
+    if (!json_array_size(call->saves)) return CAIRN_OK;
+    /* Their labels and metrics are asked by the policy that holds, and the tag is of no use. */
+    enum cairn_srv_scope scope = call->retain.scope;
+    call->policy = call->retain.policy;
+    call->query.policy = &call->policy;
+    CAIRN_TRY(read_saves(call, err));
+    CAIRN_TRY(cairn_srv_retain_plan(tx, &call->query, &call->retain, err));
+    call->retain.scope = scope;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_question(struct plan_call *call, const json_t *policy, bool allow_empty,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(call->request->server, err));
+    if (policy) CAIRN_TRY(cairn_policy_read(policy, "/policy", &call->policy, err));
+    call->query =
+        (struct cairn_srv_retain_query){.name = &call->request->params.run_name,
+                                        .policy = policy ? &call->policy : NULL,
+                                        .allow_empty = allow_empty,
+                                        .now_ms = cairn_srv_wall_ms(call->request->server)};
+    return cairn_srv_catalog_read(call->request->server->catalog, make_plan, call, err);
+}
+
+static enum cairn_code preview(struct plan_call *call, struct cairn_srv_reply *reply,
+                               struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_retention_preview said = {0};
+    if (call->request->body.size) CAIRN_TRY(cairn_srv_body(call->request, 100000, &body, err));
+    if (body) CAIRN_TRY(cairn_msg_retention_preview_read(body, "", &said, err));
+    call->saves = said.assume;
+    if (json_array_size(said.assume) > ASSUMED_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/assume: more than %d saves", ASSUMED_MAX);
+    CAIRN_TRY(read_question(call, said.policy, said.allow_empty, err));
+    bool assumed = json_array_size(said.assume) > 0;
+    return reply_plan(reply, call->request->server, &call->retain, assumed, err);
+}
+
+enum cairn_code cairn_srv_on_retention_preview(struct cairn_srv_request *request,
+                                               struct cairn_srv_reply *reply,
+                                               struct cairn_error *err) {
+    struct plan_call call = {.request = request};
+    enum cairn_code code = preview(&call, reply, err);
+    release(&call);
+    return code;
+}
+
+static enum cairn_code apply(struct plan_call *call, struct cairn_srv_reply *reply,
+                             struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_srv *server = call->request->server;
+    struct cairn_msg_retention_apply said = {0};
+    struct cairn_srv_retain_done done = {0};
+    CAIRN_TRY(cairn_srv_body(call->request, 1000, &body, err));
+    CAIRN_TRY(cairn_msg_retention_apply_read(body, "", &said, err));
+    CAIRN_TRY(read_question(call, said.policy, said.allow_empty, err));
+    if (strcmp(said.plan_etag, call->retain.tag) != 0)
+        return cairn_fail(err, CAIRN_PRECONDITION,
+                          "the plan is another by now: look at a new preview before applying it");
+    CAIRN_TRY(cairn_srv_retain_carry_out(server, call->request->store, &call->retain,
+                                         CAIRN_SRV_RETAIN_ROUND, &done, err));
+    bool more = call->retain.plan.removed > CAIRN_SRV_RETAIN_ROUND;
+    if (more) CAIRN_TRY(cairn_srv_catalog_read(server->catalog, make_plan, call, err));
+    json_t *shown =
+        CAIRN_PACK(retention_applied, .removed = done.removed, .removed_bytes = done.bytes,
+                   .left = more ? call->retain.plan.removed : 0,
+                   .plan_etag = more ? call->retain.tag : NULL);
+    return cairn_srv_reply_json(reply, 200, shown, err);
+}
+
+enum cairn_code cairn_srv_on_retention_apply(struct cairn_srv_request *request,
+                                             struct cairn_srv_reply *reply,
+                                             struct cairn_error *err) {
+    struct plan_call call = {.request = request};
+    enum cairn_code code = apply(&call, reply, err);
+    release(&call);
+    return code;
+}
