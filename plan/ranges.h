@@ -16,7 +16,7 @@
  *              With room for a block something always fits.
  * Limits:  end >= begin, and no end within a block of UINT64_MAX.
  * Threads: stateless.
- * Next:    client/restore/reads.c, uploader/fetch/plan.c, server/reads/plans.c,
+ * Next:    client/restore/reads.c, uploader/fetch/fetch.c, server/reads/plans.c,
  *          server/reads/stream.c; tests/plan/test_ranges.c.
  */
 #pragma once

@@ -10,7 +10,7 @@
  *          2   no reader sees half a record: put is one request.
  * Limits:  1 MiB.
  * Threads: one owner of the worker.
- * Next:    server/guard/identity.c, uploader/send/store_check.c; docs/format.md.
+ * Next:    server/guard/identity.c, uploader/send/send.c; docs/format.md.
  */
 #pragma once
 

@@ -13,9 +13,9 @@
 #include "common/manager.h"
 #include "common/parent.h"
 #include "common/start.h"
-#include "uploader/cores.h"
 #include "uploader/daemon.h"
-#include "uploader/journal/show.h"
+#include "uploader/journal/journal.h"
+#include "uploader/settings.h"
 
 #define DESCRIPTORS_MAX 1048576
 

@@ -6,7 +6,7 @@
  * Promise: 1   no label holds the name of a run, a step, a version or a shard.
  * Limits:  as in uploader/metrics.def.
  * Threads: as common/metrics.h.
- * Next:    uploader/scrape.h; docs/metrics.md.
+ * Next:    uploader/port/port.h; docs/metrics.md.
  */
 #pragma once
 

@@ -8,7 +8,7 @@
  *              the split.
  * Limits:  CAIRN_PLAN_SPLIT_PARTS digests, or one name, a look.
  * Threads: keep and drop: the save's; look: whoever takes in events, with the session's lock.
- * Next:    plan/split.h; uploader/server/lists.h asks for looks, server/versions/list_calls.h compares.
+ * Next:    plan/split.h; uploader/server/outbox.h asks for looks, server/versions/list_calls.h compares.
  */
 #pragma once
 

@@ -14,7 +14,7 @@
  * Limits:  CAIRN_PLAN_SPLIT_ITEMS_MAX tensors: four looks and the name, each at most 1.6 KiB. One
  *          dispute a version, of the first rank that differed.
  * Threads: inside a transaction, or any.
- * Next:    plan/split.h, uploader/server/lists.h.
+ * Next:    plan/split.h, uploader/server/outbox.h.
  */
 #pragma once
 

@@ -7,7 +7,7 @@
 #include "api/peer.h"
 #include "common/text.h"
 #include "tests/fuzz/fuzz.h"
-#include "uploader/peers/head.h"
+#include "uploader/port/port.h"
 
 static const uint8_t key[CAIRN_PEER_KEY_BYTES] = {1, 2, 3};
 

@@ -27,7 +27,6 @@
 #include "uploader/send/send.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
-#include "uploader/tasks.h"
 #include "uploader/trainers/session.h"
 
 #define CONN 1

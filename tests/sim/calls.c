@@ -18,12 +18,12 @@
 
 #include <sqlite3.h>
 
-#include "common/net.h"
 #include "common/crashpoint.h"
 #include "common/error.h"
 #include "common/id.h"
+#include "common/net.h"
 #include "tests/sim/kernel.h"
-#include "uploader/saves/process.h"
+#include "uploader/saves/ended.h"
 
 #define PID_BASE 1000
 #define CONNECTS_MAX 256

@@ -8,7 +8,7 @@
 #include "uploader/saves/attempt.h"
 #include "uploader/saves/ended.h"
 #include "uploader/saves/slabs.h"
-#include "uploader/shards/queue.h"
+#include "uploader/send/shards.h"
 #include "uploader/up.h"
 
 static const char *grant_held(struct cairn_up *up) {

@@ -162,11 +162,11 @@ static const struct {
              {"client/stage_cuda/", 1}, {"client/session/", 1},    {"client/save/", 2},
              {"client/restore/", 2},    {"client/cairn", 3},       {"client/pieces", 3},
              {"uploader/state/", 1},
-             {"uploader/", 2},          {"uploader/journal/", 3},  {"uploader/shards/", 3},
-             {"uploader/peers/", 3},
+             {"uploader/", 2},          {"uploader/journal/", 3},  {"uploader/port/", 3},
+             {"uploader/send/shards", 3},
              {"uploader/saves/", 4},    {"uploader/send/", 5},     {"uploader/fetch/", 5},
-             {"uploader/partner/", 5},  {"uploader/recover/", 5},  {"uploader/server/", 6},
-             {"uploader/trainers/", 7}, {"uploader/scrape", 7},
+             {"uploader/partner/", 5},  {"uploader/journal/recover", 5},
+             {"uploader/server/", 6},   {"uploader/trainers/", 7},
              {"uploader/daemon", 8},    {"uploader/main", 9}};
 
 /* The row with the longest name that path begins with; -1: none. */

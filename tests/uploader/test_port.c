@@ -11,14 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/buf.h"
+#include "common/clock.h"
 #include "common/net.h"
 #include "tests/harness.h"
-#include "uploader/peers/address.h"
-#include "uploader/peers/ask.h"
-#include "uploader/peers/peers.h"
-#include "uploader/peers/port.h"
+#include "uploader/port/ask.h"
+#include "uploader/port/peers.h"
+#include "uploader/port/port.h"
 #include "uploader/saves/attempt.h"
 
 static struct cairn_error err; /* of the last call */

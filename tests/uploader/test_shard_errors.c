@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is kept of the store's refusals. */
-#include "uploader/saves/shard_errors.h"
+#include "uploader/saves/save.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,18 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inside: what open.c finds, journal.c goes on with and rewrite.c replaces.
+ * inside: the file that open.c finds and replaces, and journal.c writes to.
  *
  * Why:     opening, writing and rewriting are different work on one file.
  * Promise: 1   a file's size, sequence and index count a group once it was taken: its head, each of
  *              its records, its end, in this order.
- * Limits:  see uploader/journal/journal.h.
- * Threads: `own` is the writing thread's, and open's before that thread starts.
- * Next:    uploader/journal/open.c, uploader/journal/journal.c, uploader/journal/rewrite.c.
+ * Limits:  CAIRN_UP_GROUP_BYTES_MAX of records wait for the disk.
+ * Threads: `own` is the writing thread's, and open's before that thread starts; the pending group
+ *          is locked by journal, a taken one is the writing thread's.
+ * Next:    uploader/journal/open.c, uploader/journal/journal.c.
  */
 #pragma once
 
 #include "common/lock.h"
-#include "uploader/journal/group.h"
+#include "uploader/journal/format.h"
+
+#define CAIRN_UP_GROUP_BYTES_MAX (256 * CAIRN_MIB)
+
+struct cairn_up_noted { /* one record of the bytes, for the index once it is on the disk */
+    uint64_t entry;
+    bool closes, dropped;
+    uint64_t bytes;
+};
+struct cairn_up_waiter { /* one call */
+    struct cairn_up_waiter *next;
+    void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why);
+    void *owner;
+    size_t first, count; /* its records among the noted */
+    bool blocking, finished;
+    enum cairn_code code;
+    struct cairn_error error;
+};
+struct cairn_up_group {
+    struct cairn_buf bytes;
+    struct cairn_up_noted *noted; /* owned */
+    size_t noted_count, noted_capacity;
+    struct cairn_up_waiter *first, **last;
+};
+/* Entries of which a record was not written. */
+struct cairn_up_broken {
+    uint64_t *entries; /* owned */
+    size_t count, capacity;
+    bool all; /* no memory, or too many, to tell them apart */
+};
+void cairn_up_group_init(struct cairn_up_group *ret);
+void cairn_up_group_release(struct cairn_up_group *group);
+enum cairn_code cairn_up_group_add(struct cairn_up_group *group,
+                                   const struct cairn_up_record *records, size_t count,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_group_wait(struct cairn_up_group *group, struct cairn_up_waiter *waiter);
+void cairn_up_group_drop(struct cairn_up_group *group, const struct cairn_up_broken *broken);
+/* Did the call lose a record? */
+bool cairn_up_group_lost(const struct cairn_up_group *group, const struct cairn_up_waiter *waiter);
+
+void cairn_up_broken_release(struct cairn_up_broken *broken);
+bool cairn_up_broken_has(const struct cairn_up_broken *broken, uint64_t entry);
+/* False: it was there. */
+bool cairn_up_broken_add(struct cairn_up_broken *broken, uint64_t entry);
+void cairn_up_broken_remove(struct cairn_up_broken *broken, uint64_t entry);
 
 /* A file that groups are appended to. */
 struct cairn_up_file {

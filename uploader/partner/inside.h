@@ -14,8 +14,9 @@
 #pragma once
 
 #include "uploader/partner/partner.h"
-#include "uploader/peers/peers.h"
-#include "uploader/saves/kept.h"
+#include "uploader/port/ask.h"
+#include "uploader/port/port.h"
+#include "uploader/saves/slabs.h"
 
 #define CAIRN_UP_COPY_PATH "/v1/copies/"
 #define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one, so that sums are numbers */

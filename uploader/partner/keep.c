@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another node sends to be kept: first the description, for which all memory is taken, then
- * pieces of it in any order, each compared as it comes. */
+/* Copies of another node's saves: descriptions, what comes by the port, and sending one for it. */
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
+#include "api/messages.h"
+#include "api/table.h"
 #include "common/encode.h"
 #include "common/hash.h"
+#include "common/id.h"
 #include "common/log.h"
 #include "common/pages.h"
 #include "common/text.h"
+#include "store/multipart.h"
 #include "store/range.h"
+#include "uploader/journal/journal.h"
 #include "uploader/partner/inside.h"
+#include "uploader/saves/begin.h"
 
 #define HEAD_TIMES 4 /* a parsed description takes up to so many times its text */
 #define HEAD_NODES_MAX (1 << 20)
@@ -448,4 +454,318 @@ void cairn_up_copies_serve(struct cairn_up_call *call, void *owner) {
         cairn_up_call_refuse(call, code);
     else
         (void)!cairn_up_call_answer(call, 200, "", 0, &why);
+}
+
+/* ---- descriptions ---- */
+
+#define NODES_MAX (1 << 20)
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy");
+}
+
+void cairn_up_copy_free(struct cairn_up_copy *copy) {
+    if (!copy) return;
+    for (size_t i = 0; i < copy->shard_count; i++) cairn_buf_release(&copy->shards[i].blocks_le);
+    free(copy->shards);
+    cairn_buf_release(&copy->table);
+    cairn_pages_unmap(copy->data, copy->data_bytes);
+    free(copy->pieces);
+    json_decref(copy->head);
+    free(copy);
+}
+
+static bool same_shard(const struct cairn_up_copy_shard *one,
+                       const struct cairn_up_copy_shard *other) {
+    return !strcmp(one->name, other->name) && one->tensors == other->tensors &&
+           one->bytes == other->bytes && one->blocks_le.size == other->blocks_le.size &&
+           (!one->blocks_le.size ||
+            !memcmp(one->blocks_le.data, other->blocks_le.data, one->blocks_le.size));
+}
+
+bool cairn_up_copy_same_bytes(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
+    if (one->shard_count != other->shard_count) return false;
+    for (size_t i = 0; i < one->shard_count; i++)
+        if (!same_shard(&one->shards[i], &other->shards[i])) return false;
+    return true;
+}
+
+bool cairn_up_copy_same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
+    CAIRN_ASSERT(one->shard_count == other->shard_count);
+    for (size_t i = 0; i < one->shard_count; i++)
+        if (strcmp(one->shards[i].token, other->shards[i].token) != 0) return false;
+    return true;
+}
+
+enum cairn_code cairn_up_copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
+                                    struct cairn_error *err) {
+    struct cairn_msg_begin_place place = {0};
+    CAIRN_TRY(cairn_msg_begin_place_read(copy->begin, "/begin", &place, err));
+    *ret = (struct cairn_up_begin){.attempt = copy->attempt,
+                                   .proc = copy->proc,
+                                   .rank = (uint32_t)place.rank,
+                                   .world_size = (uint32_t)place.world_size,
+                                   .of_partner = true};
+    return cairn_up_begin_read(copy->begin, "/begin", ret, err);
+}
+
+static enum cairn_code read_begin(struct cairn_up_copy *copy,
+                                  const struct cairn_up_attempt *attempt,
+                                  struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    const struct cairn_grant *grant = &attempt->grant;
+    CAIRN_TRY(cairn_up_copy_begin(copy, &begin, err));
+    struct cairn_version_origin origin = {
+        .name = grant->name, .attempt = grant->attempt, .step = begin.step, .n = begin.n};
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
+    cairn_version_id_make(&origin, &copy->version);
+    copy->rank = begin.rank;
+    copy->step = begin.step;
+    copy->n = begin.n;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_table(struct cairn_up_copy *copy, const char *text,
+                                  struct cairn_error *err) {
+    struct cairn_table table;
+    if (!text) return CAIRN_OK;
+    copy->table.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX;
+    CAIRN_TRY(cairn_base64_decode(cairn_view_of(text), &copy->table, err));
+    CAIRN_TRY(cairn_table_open(cairn_buf_view(&copy->table), &table, err));
+    if (table.rank == copy->rank) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TABLE_INVALID, "the table is of rank %u, the save of rank %u",
+                      table.rank, copy->rank);
+}
+
+static enum cairn_code read_shard(struct cairn_up_copy *copy, const json_t *item,
+                                  struct cairn_shard_names *names, struct cairn_error *err) {
+    struct cairn_msg_copy_shard told = {0};
+    CAIRN_TRY(cairn_msg_copy_shard_read(item, "/shards", &told, err));
+    struct cairn_up_copy_shard *shard = &copy->shards[copy->shard_count++];
+    *shard = (struct cairn_up_copy_shard){.name = told.name,
+                                          .token = told.token,
+                                          .tensors = told.tensors,
+                                          .bytes = told.bytes,
+                                          .part_bytes = told.part_bytes,
+                                          .offset = copy->data_bytes,
+                                          .first_piece = copy->piece_count,
+                                          .blocks_le.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX};
+    CAIRN_TRY(cairn_shard_name_check(cairn_view_of(told.name), err));
+    CAIRN_TRY(cairn_shard_names_add(names, cairn_view_of(told.name), err));
+    CAIRN_TRY(cairn_base64_decode(cairn_view_of(told.blocks), &shard->blocks_le, err));
+    if (told.bytes > CAIRN_UP_COPY_BYTES_MAX - copy->data_bytes ||
+        shard->blocks_le.size != 4 * cairn_div_up(told.bytes, CAIRN_BLOCK_BYTES) ||
+        !cairn_uuid_text_valid(cairn_view_of(told.token)))
+        return cairn_fail(err, CAIRN_INVALID, "shard %s: its size, checksums or token", told.name);
+    enum cairn_code code = cairn_multipart_check(told.bytes, told.part_bytes, err);
+    if (code) return cairn_within(err, code, "shard %s", told.name);
+    copy->data_bytes += cairn_round_up(told.bytes, CAIRN_BLOCK_BYTES);
+    copy->piece_count += cairn_div_up(told.bytes, CAIRN_UP_COPY_PIECE_BYTES);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_shards(struct cairn_up_copy *copy, const json_t *items,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(shard_names) names = {0};
+    size_t count = json_array_size(items);
+    if (count > CAIRN_UP_SHARDS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/shards: more than %d", CAIRN_UP_SHARDS_MAX);
+    copy->shards = calloc(count + 1, sizeof(*copy->shards));
+    if (!copy->shards) return no_memory(err);
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(read_shard(copy, json_array_get(items, i), &names, err));
+    copy->missing = copy->piece_count;
+    copy->pieces = calloc(copy->piece_count + 1, 1);
+    return copy->pieces ? CAIRN_OK : no_memory(err);
+}
+
+static enum cairn_code read_head(struct cairn_up_copy *copy,
+                                 const struct cairn_up_attempt *attempt, struct cairn_error *err) {
+    struct cairn_msg_copy told = {.proc = ""};
+    CAIRN_TRY(cairn_msg_copy_read(copy->head, "", &told, err));
+    copy->uploader = told.uploader;
+    copy->proc = told.proc;
+    copy->begin = told.begin;
+    copy->replicated = told.replicated;
+    copy->labels = told.labels;
+    copy->meta = told.meta;
+    CAIRN_TRY(read_begin(copy, attempt, err));
+    CAIRN_TRY(read_table(copy, told.table, err));
+    return read_shards(copy, told.shards, err);
+}
+
+enum cairn_code cairn_up_copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
+                                  struct cairn_up_copy **ret, struct cairn_error *err) {
+    struct cairn_up_copy *copy = calloc(1, sizeof(*copy));
+    if (!copy) {
+        json_decref(take_head);
+        return no_memory(err);
+    }
+    copy->head = take_head;
+    enum cairn_code code = read_head(copy, attempt, err);
+    if (code) {
+        copy->data_bytes = 0; /* nothing is mapped yet */
+        cairn_up_copy_free(copy);
+        return code;
+    }
+    *ret = copy;
+    return CAIRN_OK;
+}
+
+/* ---- sending a copy: the journal first ---- */
+
+/* ---- the journal's records ---- */
+
+/* table, begin, stage, an intent and checksums of each shard, seal */
+struct notes {
+    struct cairn_up_record *records;
+    json_t **messages;
+    size_t count;
+};
+
+static enum cairn_code note(struct notes *notes, uint64_t entry, json_t *take_message,
+                            struct cairn_view blob, struct cairn_error *err) {
+    if (!take_message) return no_memory(err);
+    notes->messages[notes->count] = take_message;
+    notes->records[notes->count++] =
+        (struct cairn_up_record){.entry = entry, .message = take_message, .blob = blob};
+    return CAIRN_OK;
+}
+
+static enum cairn_code note_stage(struct notes *notes, const struct cairn_up_copy *copy,
+                                  uint64_t entry, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    for (size_t i = 0; i < copy->shard_count; i++) {
+        const struct cairn_up_copy_shard *shard = &copy->shards[i];
+        json_t *item = CAIRN_PACK(stage_shard, .name = shard->name, .offset = shard->offset,
+                                  .bytes = shard->bytes,
+                                  .kind = shard->tensors ? "tensors" : "raw");
+        if (json_array_append_new(shards, item)) return no_memory(err);
+    }
+    return note(notes, entry,
+                CAIRN_PACK(record_stage, .owner = entry, .bytes = copy->data_bytes,
+                           .shards = shards),
+                (struct cairn_view){0}, err);
+}
+
+static enum cairn_code note_all(struct notes *notes, const struct cairn_up_copy *copy,
+                                const struct cairn_up_save *save, struct cairn_error *err) {
+    const struct cairn_view none = {0};
+    uint64_t entry = save->entry;
+    size_t room = 2 * copy->shard_count + 4;
+    notes->records = calloc(room, sizeof(*notes->records));
+    notes->messages = calloc(room, sizeof(json_t *));
+    if (!notes->records || !notes->messages) return no_memory(err);
+    if (save->table)
+        CAIRN_TRY(note(notes, save->table->entry, cairn_up_table_record(save->table),
+                       cairn_buf_view(&save->table->bytes), err));
+    CAIRN_TRY(note(notes, entry, cairn_up_save_begin_record(save), none, err));
+    CAIRN_TRY(note_stage(notes, copy, entry, err));
+    for (size_t i = 0; i < copy->shard_count; i++) {
+        const struct cairn_up_copy_shard *shard = &copy->shards[i];
+        CAIRN_TRY(note(notes, entry,
+                       CAIRN_PACK(record_intent, .s = i, .token = shard->token,
+                                  .part_bytes = shard->part_bytes),
+                       none, err));
+        CAIRN_TRY(note(notes, entry, CAIRN_PACK(record_blocks, .s = i),
+                       cairn_buf_view(&shard->blocks_le), err));
+    }
+    return note(notes, entry,
+                CAIRN_PACK(record_seal, .replicated = copy->replicated,
+                           .table = save->table ? save->table->hex : NULL, .labels = copy->labels,
+                           .meta = copy->meta),
+                none, err);
+}
+
+static void notes_release(struct notes *notes) {
+    for (size_t i = 0; i < notes->count; i++) json_decref(notes->messages[i]);
+    free(notes->records);
+    free(notes->messages);
+}
+
+static enum cairn_code remember(struct cairn_up *up, const struct cairn_up_copy *copy,
+                                struct cairn_up_save *save, struct cairn_error *err) {
+    struct notes notes = {0};
+    enum cairn_code code = note_all(&notes, copy, save, err);
+    if (!code)
+        code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
+    if (!code) cairn_up_journal_hurry(up->journal); /* it is sent soon */
+    if (!code && save->table) save->table->written = true;
+    notes_release(&notes);
+    return code;
+}
+
+/* ---- the save ---- */
+
+static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
+                                 const struct cairn_up_copy_shard *from, struct cairn_error *err) {
+    size_t count = from->blocks_le.size / 4;
+    CAIRN_AUTO_HEAP uint32_t *blocks = calloc(count + 1, sizeof(*blocks));
+    struct cairn_up_shard *shard = NULL;
+    struct cairn_key key;
+    if (!blocks) return no_memory(err);
+    for (size_t i = 0; i < count; i++)
+        blocks[i] = cairn_load_u32le((const uint8_t *)from->blocks_le.data + 4 * i);
+    cairn_up_save_key(save, from->name, &key);
+    struct cairn_up_shard_options options = {.entry = save->entry,
+                                             .index = save->state.shard_count,
+                                             .name = from->name,
+                                             .key = key.text,
+                                             .tensors = from->tensors,
+                                             .slab_offset = from->offset,
+                                             .size_bytes = from->bytes,
+                                             .take_fd = -1,
+                                             .token = from->token,
+                                             .part_bytes = from->part_bytes};
+    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
+    const struct cairn_up_shard_past past = {
+        .intent = true, .blocks = blocks, .source_wait = CAIRN_UP_SOURCE_FOREVER};
+    enum cairn_code code = cairn_up_shard_recover(up->queue, shard, &past, err);
+    if (code) {
+        cairn_up_shard_free(up->queue, shard);
+        return code;
+    }
+    return cairn_up_save_shard_add_locked(up, save, shard, err);
+}
+
+static enum cairn_code fill(struct cairn_up *up, const struct cairn_up_copy *copy,
+                            struct cairn_up_save *save, struct cairn_error *err) {
+    const struct cairn_up_save_past past = {.staged = true, .sealed = true, .sent = true};
+    cairn_up_save_state_recover(save->entry, &past, &save->state);
+    for (size_t i = 0; i < copy->shard_count; i++)
+        CAIRN_TRY(add_shard(up, save, &copy->shards[i], err));
+    save->stage_count = copy->shard_count;
+    CAIRN_TRY(
+        cairn_up_save_set_sealed(save, copy->replicated, copy->labels, copy->meta, err));
+    if (copy->table.size)
+        CAIRN_TRY(cairn_up_table_new_locked(up, cairn_buf_view(&copy->table),
+                                            cairn_up_journal_entry_new(up->journal), &save->table,
+                                            err));
+    return remember(up, copy, save, err);
+}
+
+enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,
+                                            struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    struct cairn_up_save *save = NULL;
+    CAIRN_TRY(cairn_up_copy_begin(copy, &begin, err));
+    CAIRN_TRY(cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
+                                       err));
+    enum cairn_code code = fill(up, copy, save, err);
+    if (code) {
+        cairn_up_save_drop_locked(up, save);
+        return code;
+    }
+    copy->entry = save->entry;
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        cairn_up_queue_add(up->queue, save->shards[i]);
+        static const uint8_t nothing[1];
+        cairn_up_shard_source(up->queue, save->shards[i],
+                              copy->data ? copy->data + copy->shards[i].offset : nothing);
+    }
+    cairn_log(WARN, "partner.finishes", "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              copy->node);
+    cairn_up_wakeup_raise(&up->outbox_work);
+    return CAIRN_OK;
 }

@@ -13,7 +13,7 @@
  *          2    copies lie in partner_memory, which is reserved at the start; one that does not fit
  *               is refused before a byte of it comes.
  *          3    a copy is kept until its version is over, or its attempt; and while this node sends
- *               it in its node's stead. After that it stays for restores (uploader/saves/kept.h#5),
+ *               it in its node's stead. After that it stays for restores (uploader/saves/slabs.h#5),
  *               and is no copy any more that could be sent.
  *          5    what the store has sooner than the partner is given nevertheless, out of the slab
  *               that keeps it, as long as no newer save waits: for restores after the loss of this
@@ -28,7 +28,7 @@
  */
 #pragma once
 
-#include "uploader/saves/description.h"
+#include "uploader/saves/begin.h"
 
 #define CAIRN_UP_COPY_PIECE_BYTES (8 * CAIRN_MIB)
 

@@ -12,7 +12,7 @@
  * Limits:  as many as there are sessions and open saves; of each rank the last
  *          CAIRN_UP_COUNTED_STEPS_MAX steps that it began.
  * Threads: all functions need uploader_state held; the text fields are immutable.
- * Next:    protocol rules Q2-Q6 and Q12; uploader/server/abandoned.h.
+ * Next:    protocol rules Q2-Q6 and Q12; uploader/server/watch.h.
  */
 #pragma once
 

@@ -13,17 +13,23 @@
  *          3    what was taken is reported again to a catalog of another generation.
  *          4    for a moment after a connection ended, and after a restart for as long as offers
  *               are awaited, its rank still holds the attempt (Q7); after a `bye` it does not.
- * Limits:  256 ranks; beyond that the oldest is forgotten. A process that this uploader cannot
- *          see (uploader/saves/process.h) is not noticed; nor is one that had not opened its
- *          attempt, whose place is still free. What was taken is forgotten with this process.
- * Threads: _locked: uploader_state is held; tick: the main thread; taken, again: any.
- * Next:    uploader/trainers/session.h, uploader/server/heartbeat.h, server/intake/ended.h.
+ *          5    a process is called ended only when that very process has ended: another one with
+ *               its number, another boot or another namespace of numbers is told apart. One of
+ *               another PID namespace is watched like one of the uploader's own, by a descriptor.
+ * Limits:  256 ranks; beyond that the oldest is forgotten. A process that this uploader cannot see
+ *          is not noticed; nor is one that had not opened its attempt, whose place is still free.
+ *          What was taken is forgotten with this process. A process of another PID namespace has
+ *          no number here, so the next uploader finds it only when it connects again.
+ * Threads: _locked: uploader_state is held; tick: the main thread; taken, again, processes: any.
+ * Next:    uploader/trainers/session.h, uploader/server/heartbeat.c, server/intake/ended.h.
  */
 #pragma once
 
+#include <sys/types.h>
+
+#include "common/base.h"
 #include "common/json.h"
 #include "uploader/saves/attempt.h"
-#include "uploader/saves/process.h"
 
 /* A rank of an attempt, its process, and its session's entry in the journal. */
 struct cairn_up_rank {
@@ -56,3 +62,28 @@ void cairn_up_ended_again(struct cairn_up *up);
  * when there are none. */
 bool cairn_up_ended_tick(struct cairn_up *up) CAIRN_MUST_USE;
 void cairn_up_ended_free(struct cairn_up *up);
+
+/* ---- processes ---- */
+
+#define CAIRN_UP_PROCESS_BYTES 128
+
+enum cairn_up_process {
+    CAIRN_UP_PROCESS_UNSEEN, /* nobody here can tell */
+    CAIRN_UP_PROCESS_LIVES,
+    CAIRN_UP_PROCESS_ENDED
+};
+
+/* Whom the kernel and the process itself name: a descriptor of cairn_net_peer_process, its number
+ * in this namespace (0: it has none here), and the descriptor that came with `hello`; -1: none. */
+struct cairn_up_process_names {
+    int peer;
+    pid_t pid;
+    int told;
+};
+/* A descriptor that becomes readable with the end of that process; -1: it cannot be seen. The
+ * kernel's word counts more than the process's. Takes both descriptors of *take_names. */
+int cairn_up_process_watch(struct cairn_up_process_names *take_names);
+/* What cairn_up_process_find knows it by, for the journal; "": it cannot be told apart. */
+void cairn_up_process_name(pid_t pid, char ret[CAIRN_UP_PROCESS_BYTES]);
+/* *ret_fd as of cairn_up_process_watch when it lives, else -1. */
+enum cairn_up_process cairn_up_process_find(const char *name, int *ret_fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One PUT of what this node holds, and what the answer says about it. */
-#include "uploader/server/heartbeat.h"
+#include "uploader/server/inside.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,15 +14,13 @@
 #include "store/store.h"
 #include "uploader/journal/journal.h"
 #include "uploader/partner/partner.h"
-#include "uploader/peers/peers.h"
+#include "uploader/port/port.h"
 #include "uploader/saves/ended.h"
-#include "uploader/saves/kept.h"
 #include "uploader/saves/slabs.h"
-#include "uploader/server/abandoned.h"
-#include "uploader/server/inside.h"
-#include "uploader/server/outcome.h"
-#include "uploader/server/trouble.h"
-#include "uploader/shards/queue.h"
+#include "uploader/send/shards.h"
+#include "uploader/server/calls.h"
+#include "uploader/server/outbox.h"
+#include "uploader/server/watch.h"
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 

@@ -16,8 +16,8 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/ended.h"
-#include "uploader/send/store_check.h"
-#include "uploader/server/outcome.h"
+#include "uploader/send/send.h"
+#include "uploader/server/calls.h"
 #include "uploader/server/watch.h"
 #include "uploader/trainers/inside.h"
 

@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "uploader/tasks.h"
+#include "uploader/mail.h"
 #include "uploader/trainers/session.h"
 
 struct cairn_up_attempt_call {

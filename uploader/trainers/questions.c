@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list, remove, annotate and alias: requests of a trainer that only the server can answer. A helper
- * asks it under the uploader's token; its refusals go to the trainer as they are. */
+/* What only the server can answer: lists, removals, annotations, aliases, warm-ups, reasons. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
+#include "api/failure.h"
 #include "api/frame.h"
 #include "api/messages.h"
+#include "common/crc32c.h"
 #include "common/encode.h"
+#include "common/log.h"
 #include "common/text.h"
+#include "common/utf8.h"
+#include "store/store.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/fetch/leases.h"
-#include "uploader/tasks.h"
+#include "uploader/fetch/inside.h"
+#include "uploader/mail.h"
+#include "uploader/saves/attempt.h"
+#include "uploader/server/calls.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
 
@@ -290,4 +298,277 @@ enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
     copy_text(question->alias, sizeof(question->alias), told.alias);
     question->body = told.ref ? CAIRN_PACK(alias_put, .ref = told.ref) : NULL;
     return hand_over(question, change_task, err);
+}
+
+/* ---- warm-up ---- */
+
+#define PROBE_BYTES 4096
+
+struct probe {
+    struct cairn_up *up;
+    uint64_t conn;
+    int64_t request;
+    uint32_t rank;
+    uint64_t answer_by_ms;
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2], grant[CAIRN_GRANT_BYTES_MAX];
+    struct cairn_key key;
+};
+
+/* What nothing is sent for now fails the probe as it holds up every save. */
+static enum cairn_code store_is_there(struct cairn_up *up, struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    if (!up->locked.store_waits[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "%s", up->locked.store_waits);
+}
+
+static enum cairn_code write_probe(struct cairn_up_helper *helper, const struct probe *probe,
+                                   struct cairn_error *err) {
+    static const char bytes[PROBE_BYTES] = "a probe of cairn: nothing is kept here\n";
+    struct cairn_store_worker *store = NULL;
+    CAIRN_TRY(store_is_there(helper->up, err));
+    CAIRN_TRY(cairn_up_helper_store(helper, &store, err));
+    struct cairn_store_request put = {.op = CAIRN_STORE_PUT,
+                                      .key = probe->key.text,
+                                      .body = {bytes, sizeof(bytes)},
+                                      .has_crc32c = true,
+                                      .crc32c = cairn_crc32c(0, bytes, sizeof(bytes)),
+                                      .deadline_ms = probe->answer_by_ms};
+    enum cairn_code code = cairn_store_perform(store, &put, err);
+    return code ? cairn_within(err, code, "writing to the store %s",
+                               cairn_store_url(helper->up->store))
+                : CAIRN_OK;
+}
+
+/* failed: why it was not written, or NULL. What the server found is an error, too. */
+static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct probe *probe,
+                                   const struct cairn_error *failed, struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    struct cairn_msg_probe_row found = {0};
+    const struct cairn_error none = {0}, *why = failed ? failed : &none;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(probe_put, .grant = probe->grant, .node = helper->up->places.node,
+                   .rank = probe->rank, .bytes = PROBE_BYTES,
+                   .code = failed ? cairn_code_info(why->code)->slug : NULL,
+                   .reason = failed ? why->message : NULL);
+    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/probes", probe->run_text));
+    CAIRN_TRY(cairn_rest_set_grant(rest, probe->grant, err));
+    enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body,
+                                           cairn_up_call_ms(probe->answer_by_ms, 0), &reply, err);
+    code = cairn_up_heard(rest, code, err);
+    (void)!cairn_rest_set_grant(rest, NULL, NULL);
+    if (code) return cairn_within(err, code, "telling the server");
+    CAIRN_TRY(cairn_msg_probe_row_read(reply, "", &found, err));
+    if (found.ok || failed) return CAIRN_OK;
+    struct cairn_error said = {0};
+    cairn_failure_get(reply, "reason", &said);
+    return cairn_fail(err, said.code ? said.code : CAIRN_STORE, "%s", said.message);
+}
+
+/* A key that may write and not delete leaves it to the server, which finds it among the orphans. */
+static void remove_probe(struct cairn_up_helper *helper, const struct probe *probe) {
+    struct cairn_error why = {0};
+    if (cairn_store_delete(helper->store, probe->key.text, &why))
+        cairn_log(DEBUG, "warmup.left", "key=%s cause=\"%s\"", probe->key.text, why.message);
+}
+
+static void probe_task(struct cairn_up_helper *helper, void *owner) {
+    struct probe *probe = owner;
+    struct cairn_up *up = helper->up;
+    struct cairn_error error = {0}, ignored = {0};
+    enum cairn_code code = write_probe(helper, probe, &error);
+    bool written = !code;
+    if (written)
+        code = tell_server(helper, probe, NULL, &error);
+    else
+        (void)!tell_server(helper, probe, &error, &ignored); /* the rank hears it in any case */
+    if (code) {
+        (void)cairn_within(&error, code, "node %s, rank %u", up->places.node, probe->rank);
+        cairn_log(WARN, "warmup.failed", "run=%s rank=%u cause=\"%s\"", probe->run_text,
+                  probe->rank, error.message);
+        cairn_up_mail_refuse(up->mail, probe->conn, probe->request, &error);
+    } else {
+        cairn_up_mail_answer(up->mail, probe->conn, probe->request, CAIRN_PACK(ok, 0));
+    }
+    if (written) remove_probe(helper, probe);
+    free(probe);
+}
+
+enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) {
+    struct cairn_msg_warmup told = {0};
+    CAIRN_TRY(cairn_msg_warmup_read(request->frame->message, "", &told, err));
+    if (!session->attempt)
+        return cairn_fail(err, CAIRN_PROTOCOL, "a warm-up before the attempt was opened");
+    struct probe *probe = calloc(1, sizeof(*probe));
+    if (!probe) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
+    const struct cairn_up_attempt *attempt = session->attempt;
+    *probe = (struct probe){.up = session->up,
+                            .conn = session->conn,
+                            .request = request->id,
+                            .rank = session->rank,
+                            .answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms)};
+    (void)cairn_text_copy(probe->run_text, sizeof(probe->run_text), attempt->run_text);
+    (void)cairn_text_copy(probe->grant, sizeof(probe->grant), attempt->text);
+    cairn_probe_key(&attempt->grant.name, attempt->grant.attempt, attempt->grant.nonce,
+                    session->rank, &probe->key);
+    enum cairn_code code = cairn_up_tasks_add(session->up->tasks, probe_task, free, probe, err);
+    if (code) free(probe);
+    return code;
+}
+
+/* ---- why a save is not committed ---- */
+
+#define SILENT_MS 10000 /* a node that was heard later than that is not worth a word */
+#define TEXT_BYTES 300
+
+struct inquiry {
+    struct cairn_up *up;
+    uint64_t conn, answer_by_ms;
+    int64_t request;
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2], grant[CAIRN_GRANT_BYTES_MAX];
+    char version[CAIRN_VERSION_ID_BYTES];
+};
+
+/* ---- the sentence ---- */
+
+/* The most telling one first: a rank that no node has is never heard of again by itself. */
+static const json_t *first_missing(const json_t *ranks) {
+    for (size_t i = 0; i < json_array_size(ranks); i++)
+        if (!json_is_string(json_object_get(json_array_get(ranks, i), "node")))
+            return json_array_get(ranks, i);
+    return json_array_get(ranks, 0);
+}
+
+/* "; its node was heard last 34 s ago", or what that node is in trouble with. */
+static void add_node(const json_t *nodes, const char *name, char *text, size_t capacity) {
+    size_t used = strlen(text);
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        struct cairn_msg_why_node node = {0};
+        if (cairn_msg_why_node_read(json_array_get(nodes, i), "", &node, NULL) ||
+            strcmp(node.node, name) != 0)
+            continue;
+        const char *trouble = node.trouble ? node.trouble : node.error;
+        if (node.left || (node.silent_ms != CAIRN_MESSAGE_NONE && node.silent_ms >= SILENT_MS))
+            snprintf(text + used, capacity - used, "; that node %s %" PRIu64 " s ago",
+                     node.left ? "left, and was heard last" : "was heard last",
+                     node.silent_ms == CAIRN_MESSAGE_NONE ? 0 : node.silent_ms / 1000);
+        else if (trouble)
+            snprintf(text + used, capacity - used, "; that node: %s", cairn_short(trouble).text);
+    }
+}
+
+static void say_ranks(const struct cairn_msg_liveness_open *open, const json_t *nodes, char *text,
+                      size_t capacity) {
+    struct cairn_msg_missing_rank rank = {0};
+    if (cairn_msg_missing_rank_read(first_missing(open->missing_ranks), "", &rank, NULL)) return;
+    uint64_t others = open->missing_rank_count - 1;
+    char ranks[64];
+    snprintf(ranks, sizeof(ranks), "rank %" PRIu64, rank.rank);
+    if (others)
+        snprintf(ranks, sizeof(ranks), "rank %" PRIu64 " and %s of %" PRIu64, rank.rank,
+                 cairn_counted(others, "other").text, open->world_size);
+    if (!rank.node) {
+        snprintf(text, capacity,
+                 "%s %s not opened this attempt: %s process ended before that, or was never "
+                 "started",
+                 ranks, others ? "have" : "has", others ? "their" : "its");
+        return;
+    }
+    snprintf(text, capacity, "%s%s on node %s %s not sealed it", ranks, others ? ", the first" : "",
+             rank.node, others ? "have" : "has");
+    add_node(nodes, rank.node, text, capacity);
+}
+
+static void say_shards(const struct cairn_msg_liveness_open *open, char *text, size_t capacity) {
+    struct cairn_msg_missing_shard shard = {0};
+    if (cairn_msg_missing_shard_read(json_array_get(open->missing_shards, 0), "", &shard, NULL))
+        return;
+    snprintf(text, capacity,
+             "%" PRIu64 " of %" PRIu64 " shards are not registered, the first is %s of rank "
+             "%" PRIu64,
+             open->missing_shard_count, open->shards, cairn_short(shard.shard).text, shard.rank);
+}
+
+/* "": it is over, and its verdict is on the way. */
+static enum cairn_code say(const json_t *reply, char *text, size_t capacity,
+                           struct cairn_error *err) {
+    struct cairn_msg_why told = {0};
+    struct cairn_msg_liveness_open open = {0};
+    text[0] = '\0';
+    CAIRN_TRY(cairn_msg_why_read(reply, "", &told, err));
+    if (told.commit) {
+        (void)cairn_text_copy(text, capacity, told.commit);
+        return CAIRN_OK;
+    }
+    if (!told.open) return CAIRN_OK;
+    CAIRN_TRY(cairn_msg_liveness_open_read(told.open, "/open", &open, err));
+    if (open.missing_rank_count)
+        say_ranks(&open, told.nodes, text, capacity);
+    else if (open.missing_shard_count)
+        say_shards(&open, text, capacity);
+    else
+        snprintf(text, capacity, "every rank has sealed it, and its commit is under way");
+    return CAIRN_OK;
+}
+
+/* ---- the call ---- */
+
+static enum cairn_code ask(struct cairn_up_helper *helper, const struct inquiry *inquiry,
+                           json_t **ret, struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s/why", inquiry->run_text,
+                               inquiry->version));
+    CAIRN_TRY(cairn_rest_set_grant(rest, inquiry->grant, err));
+    enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL,
+                                           cairn_up_call_ms(inquiry->answer_by_ms, 0), ret, err);
+    (void)!cairn_rest_set_grant(rest, NULL, NULL);
+    return cairn_up_heard(rest, code, err);
+}
+
+static void why_task(struct cairn_up_helper *helper, void *owner) {
+    struct inquiry *inquiry = owner;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_error error = {0};
+    char text[TEXT_BYTES];
+    enum cairn_code code = ask(helper, inquiry, &reply, &error);
+    if (!code) code = say(reply, text, sizeof(text), &error);
+    struct cairn_up_mail *mail = helper->up->mail;
+    if (code)
+        cairn_up_mail_refuse(mail, inquiry->conn, inquiry->request, &error);
+    else
+        cairn_up_mail_answer(mail, inquiry->conn, inquiry->request,
+                             CAIRN_PACK(save_waits, .reason = text));
+    free(inquiry);
+}
+
+enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err) {
+    struct cairn_msg_save_why told = {0};
+    struct cairn_up *up = session->up;
+    CAIRN_TRY(cairn_msg_save_why_read(request->frame->message, "", &told, err));
+    CAIRN_AUTO_HEAP struct inquiry *inquiry = calloc(1, sizeof(*inquiry));
+    if (!inquiry) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
+    *inquiry = (struct inquiry){.up = up, .conn = session->conn, .request = request->id,
+                                  .answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms)};
+    {
+        CAIRN_HOLD(&up->lock);
+        const struct cairn_up_save *save =
+            cairn_up_save_of_locked(up, session->conn, told.save);
+        if (!save)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
+        (void)cairn_text_copy(inquiry->run_text, sizeof(inquiry->run_text),
+                              save->attempt->run_text);
+        (void)cairn_text_copy(inquiry->grant, sizeof(inquiry->grant), save->attempt->text);
+        (void)cairn_text_copy(inquiry->version, sizeof(inquiry->version), save->place.id.text);
+    }
+    CAIRN_TRY(cairn_up_tasks_add(up->tasks, why_task, free, inquiry, err));
+    inquiry = NULL;
+    return CAIRN_OK;
 }

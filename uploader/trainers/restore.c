@@ -9,8 +9,8 @@
 #include "api/messages.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
+#include "uploader/mail.h"
 #include "uploader/metrics.h"
-#include "uploader/tasks.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
 

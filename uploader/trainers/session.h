@@ -15,7 +15,7 @@
 
 #include "api/frame.h"
 #include "uploader/mail.h"
-#include "uploader/saves/process.h"
+#include "uploader/saves/ended.h"
 #include "uploader/saves/save.h"
 
 #define CAIRN_UP_RESTORES_MAX 16

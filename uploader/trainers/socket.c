@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* epoll over the listener, the mail box and the connections. */
+/* The socket's thread: connections, frames as they come, mail as it goes out. */
 #include "uploader/trainers/socket.h"
 
 #include <fcntl.h>
@@ -13,9 +13,8 @@
 #include "api/messages.h"
 #include "common/file.h"
 #include "common/log.h"
-#include "uploader/shards/queue.h"
+#include "uploader/send/shards.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/making.h"
 #include "uploader/trainers/session.h"
 
 #define EVENTS_MAX 64
@@ -40,7 +39,7 @@ struct conn {
     size_t out_bytes;
     uint64_t stalled_since_ms; /* 0: nothing waits */
     bool writing;              /* EPOLLOUT is asked for */
-    bool waiting;              /* and not EPOLLIN: there is no room for its frame (making.h#2) */
+    bool waiting;              /* and not EPOLLIN: there is no room for its frame (socket.h#4) */
     bool hanging_up, dead;
 };
 struct cairn_up_socket {
@@ -465,7 +464,7 @@ static void look_at_name(struct cairn_up_socket *box) {
     cairn_log(WARN, "socket.made_again", "path=%s", box->up->places.socket_path);
 }
 
-/* making.h#3 */
+/* socket.h#5 */
 static void look_at_frame(struct cairn_up_socket *box, struct conn *conn) {
     struct cairn_error why = {0};
     bool greeted = conn->session->greeted;
@@ -603,4 +602,69 @@ void cairn_up_socket_free(struct cairn_up_socket *box) {
     if (box->epoll_fd >= 0) close(box->epoll_fd);
     cairn_lock_release(&box->lock);
     free(box);
+}
+
+/* ---- frames that have not wholly arrived ---- */
+
+#define FRAME_BYTES_MAX (CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX + CAIRN_KIB)
+
+void cairn_up_makings_init(struct cairn_up_makings *makings, uint64_t budget_bytes) {
+    uint64_t bytes = cairn_min_u64(budget_bytes / 8, CAIRN_UP_FRAMES_BYTES_MAX);
+    *makings = (struct cairn_up_makings){.bytes_max = cairn_max_u64(bytes, FRAME_BYTES_MAX)};
+}
+
+void cairn_up_making_add(struct cairn_up_makings *makings, struct cairn_up_making *making,
+                         uid_t uid, void *owner) {
+    *making = (struct cairn_up_making){.uid = uid, .owner = owner, .next = makings->first};
+    makings->first = making;
+}
+
+void cairn_up_making_remove(struct cairn_up_makings *makings, struct cairn_up_making *making) {
+    struct cairn_up_making **at = &makings->first;
+    while (*at && *at != making) at = &(*at)->next;
+    if (*at) *at = making->next;
+}
+
+/* Nobody of that user who began before it waits, and it fits beside those that are read. */
+static bool may_begin(const struct cairn_up_makings *makings,
+                      const struct cairn_up_making *making) {
+    uint64_t bytes = making->wanted_bytes;
+    for (const struct cairn_up_making *at = makings->first; at; at = at->next) {
+        if (at == making || at->uid != making->uid) continue;
+        if (at->wanted_bytes && at->turn < making->turn) return false;
+        bytes += at->reserved_bytes;
+    }
+    return bytes <= makings->bytes_max;
+}
+
+static bool take(const struct cairn_up_makings *makings, struct cairn_up_making *making) {
+    if (!may_begin(makings, making)) return false;
+    making->reserved_bytes = making->wanted_bytes;
+    making->wanted_bytes = 0;
+    return true;
+}
+
+bool cairn_up_making_begin(struct cairn_up_makings *makings, struct cairn_up_making *making,
+                           uint64_t frame_bytes) {
+    CAIRN_ASSERT(frame_bytes <= FRAME_BYTES_MAX);
+    if (frame_bytes <= CAIRN_UP_SMALL_FRAME_BYTES || making->reserved_bytes) return true;
+    if (!making->wanted_bytes) making->turn = ++makings->turns;
+    making->wanted_bytes = frame_bytes;
+    return take(makings, making);
+}
+
+void cairn_up_making_end(struct cairn_up_making *making) {
+    making->reserved_bytes = making->wanted_bytes = 0;
+}
+
+struct cairn_up_making *cairn_up_making_next(struct cairn_up_makings *makings) {
+    for (struct cairn_up_making *at = makings->first; at; at = at->next)
+        if (at->wanted_bytes && take(makings, at)) return at;
+    return NULL;
+}
+
+bool cairn_up_making_look(struct cairn_up_making *making, bool under_way) {
+    if (!under_way || making->wanted_bytes) making->quiet_looks = 0;
+    return under_way && !making->wanted_bytes &&
+           ++making->quiet_looks > CAIRN_UP_FRAME_QUIET_LOOKS;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers that promise something wait for an fsync of the journal and are posted from the journal's
  * thread, so the socket's thread never waits. */
-#include "uploader/trainers/staging.h"
+#include "uploader/trainers/inside.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
