@@ -10,7 +10,7 @@
  * Limits:  one candidate at a time for each waiting thread; another ring within that time hides it,
  *          so a finding is a fault, and none is no proof.
  * Threads: the bell is any thread's; a struct cairn_late is its waiting thread's own.
- * Next:    uploader/metrics.h; uploader/send/send.c.
+ * Next:    uploader/up.h; uploader/send/send.c.
  */
 #pragma once
 

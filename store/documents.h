@@ -6,7 +6,7 @@
  * Promise: 1   a second look (S17) has a worker of its own, and so connections of its own.
  * Limits:  those of api/committed.h.
  * Threads: one owner of the worker.
- * Next:    uploader/fetch/version.c, server/reads/cache.c, cli/source.c, store/audit.c.
+ * Next:    uploader/fetch/fetch.c, server/reads/cache.c, cli/source.c, store/audit.c.
  */
 #pragma once
 

@@ -18,12 +18,10 @@
 #include "uploader/journal/journal.h"
 #include "uploader/journal/recover.h"
 #include "uploader/mail.h"
-#include "uploader/metrics.h"
 #include "uploader/partner/partner.h"
 #include "uploader/port/peers.h"
 #include "uploader/port/port.h"
-#include "uploader/saves/attempt.h"
-#include "uploader/saves/ended.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/send/send.h"
@@ -31,6 +29,7 @@
 #include "uploader/server/watch.h"
 #include "uploader/trainers/attempt_call.h"
 #include "uploader/trainers/socket.h"
+#include "uploader/up.h"
 
 #define TICK_MS 200
 #define DRAIN_LOOK_MS 20
@@ -192,7 +191,6 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_TRY(make_parts(up, err));
     CAIRN_TRY(cairn_up_send_start(up->send, err));
     CAIRN_TRY(cairn_up_outbox_start(up->outbox, err));
-    cairn_up_serve_route(up);
     CAIRN_TRY(cairn_up_peers_start(up->peers, err));
     CAIRN_TRY(cairn_up_partner_start(up->partner, err));
     CAIRN_TRY(cairn_up_lists_start(up->lists, err));

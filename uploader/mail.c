@@ -296,12 +296,7 @@ struct cairn_up_tasks {
 enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cairn_rest **ret,
                                      struct cairn_error *err) {
     if (!helper->rest) {
-        struct cairn_rest_options options = {.url = helper->up->settings.server,
-                                             .token = helper->up->token,
-                                             .token_file = helper->up->settings.token_file,
-                                             .ca_bundle = helper->up->settings.ca_file,
-                                             .seen = &helper->up->servers_seen};
-        CAIRN_TRY(cairn_rest_new(&options, &helper->rest, err));
+        CAIRN_TRY(cairn_up_rest_new(helper->up, 0, &helper->rest, err));
     }
     *ret = helper->rest;
     return CAIRN_OK;

@@ -10,7 +10,6 @@
 #include "common/late.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "uploader/metrics.h"
 #include "uploader/state/save.h"
 
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) {
@@ -18,6 +17,17 @@ enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) {
     if (!up->locked.draining) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
                       up->places.node);
+}
+
+enum cairn_code cairn_up_rest_new(struct cairn_up *up, uint32_t timeout_ms, struct cairn_rest **ret,
+                                  struct cairn_error *err) {
+    const struct cairn_rest_options options = {.url = up->settings.server,
+                                               .token = up->token,
+                                               .token_file = up->settings.token_file,
+                                               .ca_bundle = up->settings.ca_file,
+                                               .timeout_ms = timeout_ms,
+                                               .seen = &up->servers_seen};
+    return cairn_rest_new(&options, ret, err);
 }
 
 /* ---- claims of the node: a name holds the user, the node and a digest of its scope ---- */

@@ -13,7 +13,8 @@
  *               several addresses. The claims end with the process; a process of another program
  *               that holds the name is logged and stops nobody.
  *          2    a raise of a wakeup is never lost: the next wait returns at once.
- *          3    restores: one item a version, which adds up; of CAIRN_UP_RESTORES_TOLD the one that
+ *          3    no label of a metric holds the name of a run, a step, a version or a shard.
+ *          4    restores: one item a version, which adds up; of CAIRN_UP_RESTORES_TOLD the one that
  *               was noted the longest time ago makes room.
  * Limits:  claims: one user's processes, or root's, in one network namespace. A wakeup has one
  *          waiting thread. See uploader/settings.def.
@@ -24,8 +25,9 @@
  */
 #pragma once
 
-#include <cairn/cairn.h>
 #include <stdatomic.h>
+
+#include <cairn/cairn.h>
 
 #include "api/keys.h"
 #include "api/rest.h"
@@ -35,9 +37,65 @@
 #include "common/late.h"
 #include "common/lock.h"
 #include "common/log_limit.h"
+#include "common/metrics.h"
 #include "store/named.h"
 #include "store/store.h"
 #include "uploader/settings.h"
+
+/* ---- metrics: what this uploader counts, by the names of uploader/metrics.def ---- */
+
+enum cairn_up_metric {
+#define METRIC(kind, name, labels, first, second, help) CAIRN_UP_METRIC_##name,
+#include "uploader/metrics.def"
+#undef METRIC
+};
+#define CAIRN_UP_METRIC(name) ((struct cairn_metric_at){.family = CAIRN_UP_METRIC_##name})
+
+/* Of slab_bytes. */
+enum cairn_up_slab_use {
+    CAIRN_UP_SLAB_FREE,
+    CAIRN_UP_SLAB_HELD,
+    CAIRN_UP_SLAB_KEPT,
+    CAIRN_UP_SLAB_USES
+};
+
+/* Of late_waits_total: threads that are woken when they have work, and look now and then anyway. */
+enum cairn_up_wait {
+    CAIRN_UP_WAIT_SENDERS,
+    CAIRN_UP_WAIT_OUTBOX,
+    CAIRN_UP_WAIT_WATCHERS,
+    CAIRN_UP_WAIT_READERS,
+    CAIRN_UP_WAIT_PEERS,
+    CAIRN_UP_WAIT_PARTNERS,
+    CAIRN_UP_WAITS
+};
+
+/* Of restore_duration_seconds. */
+enum cairn_up_restore_end {
+    CAIRN_UP_RESTORE_RELEASED,
+    CAIRN_UP_RESTORE_LEFT,
+    CAIRN_UP_RESTORE_ENDS
+};
+
+/* Of one that has ended: its repeated tries, and the failure where it is one. */
+static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,
+                                         const struct cairn_store_request *request) {
+    for (size_t i = 0; i < CAIRN_RETRY_OUTCOMES; i++) {
+        if (!request->retried[i]) continue;
+        cairn_metrics_add(metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_retries_total, i, 0},
+                          request->retried[i]);
+    }
+    if (request->code && request->code != CAIRN_NOT_FOUND && request->code != CAIRN_CANCELLED)
+        cairn_metrics_add(metrics,
+                          (struct cairn_metric_at){CAIRN_UP_METRIC_store_errors_total, request->op,
+                                                   request->code},
+                          1);
+}
+
+/* Counted, and in the log, since each is a fault (common/late.h). metrics may be NULL. */
+void cairn_up_metrics_late(struct cairn_metrics *metrics, enum cairn_up_wait wait);
+enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 
 enum cairn_up_claim { CAIRN_UP_CLAIM_SERVER, CAIRN_UP_CLAIM_STORE };
 struct cairn_up_claims {
@@ -180,5 +238,8 @@ struct cairn_up {
     } locked;
 };
 
+/* A connection to the server; timeout_ms 0: that of api/rest.h. */
+enum cairn_code cairn_up_rest_new(struct cairn_up *up, uint32_t timeout_ms, struct cairn_rest **ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_UNAVAILABLE while draining. */
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;

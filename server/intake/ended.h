@@ -13,7 +13,7 @@
  *              store and is not frozen (Q35, Q36). A report that was not taken comes again.
  * Limits:  65,536 reports a call.
  * Threads: any pool thread.
- * Next:    server/nodes/node_calls.c, server/ledger/members.h, uploader/saves/ended.h.
+ * Next:    server/nodes/node_calls.c, server/ledger/members.h, uploader/saves/ranks.h.
  */
 #pragma once
 

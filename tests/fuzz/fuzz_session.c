@@ -22,7 +22,7 @@
 #include "uploader/fetch/fetch.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/saves/attempt.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/send/send.h"
 #include "uploader/server/outbox.h"

@@ -18,7 +18,7 @@
 #include "uploader/port/ask.h"
 #include "uploader/port/peers.h"
 #include "uploader/port/port.h"
-#include "uploader/saves/attempt.h"
+#include "uploader/saves/ranks.h"
 
 static struct cairn_error err; /* of the last call */
 

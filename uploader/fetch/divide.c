@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/metrics.h"
+#include "uploader/up.h"
 
 #define LOOK_MS 500
 
@@ -551,10 +551,10 @@ static void serve(struct cairn_up_call *call, void *owner) {
     cairn_up_call_refuse(call, CAIRN_RANGE);
 }
 
-void cairn_up_serve_route(struct cairn_up *up) {
+void cairn_up_serve_route(struct cairn_up *up, struct cairn_up_fetch *fetch) {
     if (!up->peers) return;
     cairn_up_port_route(
         up->peers->port,
         &(struct cairn_up_route){
-            .method = "GET", .path = CAIRN_UP_SERVE_PATH, .serve = serve, .owner = up->fetch});
+            .method = "GET", .path = CAIRN_UP_SERVE_PATH, .serve = serve, .owner = fetch});
 }

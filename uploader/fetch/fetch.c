@@ -1,17 +1,534 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows and reads: checks ranges, plans pieces and queues them for the readers; cells. */
+/* Versions: which one the server means, its lease, its documents, proven; windows, and reads of
+ * ranges into them. */
 #include "uploader/fetch/fetch.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "api/messages.h"
 #include "common/array.h"
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/pages.h"
+#include "common/text.h"
+#include "common/utf8.h"
 #include "plan/ranges.h"
+#include "store/documents.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/saves/attempt.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
+
+/* ---- windows and reads ---- */
+
+/* ---- leases ---- */
+
+#define AGAIN_MS 5000 /* after a failure */
+#define OVER_MAX 1000
+
+static bool is_too_late(enum cairn_code code) {
+    return code == CAIRN_DELETED || code == CAIRN_ABORTED;
+}
+
+/* ---- the thread ---- */
+
+static struct cairn_up_lease *due_first(struct cairn_up_leases *leases) {
+    struct cairn_up_lease *found = NULL;
+    for (struct cairn_up_lease *at = leases->first; at; at = at->next)
+        if (!found || at->due_ms < found->due_ms) found = at;
+    return found;
+}
+
+static void forget_lease(struct cairn_up_leases *leases, struct cairn_up_lease *lease) {
+    struct cairn_up_lease **at = &leases->first;
+    while (*at != lease) at = &(*at)->next;
+    *at = lease->next;
+    leases->over_count -= lease->over;
+    free(lease);
+}
+
+static enum cairn_code reach(struct cairn_up_fetch *fetch, struct cairn_error *err) {
+    struct cairn_up_leases *leases = &fetch->leases;
+    return leases->rest ? CAIRN_OK : cairn_up_rest_new(fetch->up, 0, &leases->rest, err);
+}
+
+static void log_once(struct cairn_up_lease *lease, const struct cairn_error *why) {
+    if (!lease->logged)
+        cairn_log(WARN, "restore.unleased", "version=%s cause=\"%s\"", lease->lease.version.text,
+                  why->message);
+    lease->logged = true;
+}
+
+/* What is over is asked for once: it ends by itself. */
+static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bool over,
+                  bool asks) {
+    struct cairn_error why = {0};
+    enum cairn_code code = asks ? reach(fetch, &why) : CAIRN_OK;
+    if (!code && over && asks)
+        code = cairn_read_lease_give(&lease->lease, fetch->leases.rest, &why);
+    uint64_t asked_ms = cairn_mono_ms(); /* its life begins no earlier */
+    if (!code && !over) code = cairn_read_lease_keep(&lease->lease, fetch->leases.rest, &why);
+    if (code && !over) log_once(lease, &why);
+    if (!code) lease->logged = false;
+    CAIRN_HOLD(&fetch->lock);
+    uint64_t wait_ms = !code               ? cairn_read_lease_every_ms(&lease->lease)
+                       : is_too_late(code) ? UINT32_MAX
+                                           : AGAIN_MS;
+    if (over) {
+        forget_lease(&fetch->leases, lease);
+        cairn_condition_broadcast(&fetch->changed);
+    } else {
+        lease->due_ms = lease->over ? 0 : (code ? cairn_mono_ms() : asked_ms) + wait_ms;
+    }
+}
+
+static void loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_up_fetch *fetch = owner;
+    uint64_t until_ms = 0;
+    bool asks = true;
+    while (cairn_thread_wait(thread, until_ms)) {
+        cairn_lock_take(&fetch->lock);
+        struct cairn_up_lease *lease = due_first(&fetch->leases);
+        bool over = lease && lease->over;
+        asks = !over || fetch->leases.over_count <= OVER_MAX;
+        until_ms = lease ? lease->due_ms : UINT64_MAX;
+        cairn_lock_give(&fetch->lock);
+        if (!lease || until_ms > cairn_mono_ms()) continue;
+        serve(fetch, lease, over, asks);
+        until_ms = 0;
+    }
+}
+
+enum cairn_code cairn_up_leases_start(struct cairn_up_fetch *fetch, struct cairn_error *err) {
+    fetch->leases.thread =
+        (struct cairn_thread){.name = "cairn-leases", .run = loop, .owner = fetch};
+    return cairn_thread_start(&fetch->leases.thread, err);
+}
+
+void cairn_up_leases_stop(struct cairn_up_fetch *fetch) {
+    struct cairn_up_leases *leases = &fetch->leases;
+    if (leases->thread.started) cairn_thread_stop(&leases->thread);
+    if (leases->rest) cairn_rest_free(CAIRN_TAKE(leases->rest));
+    while (leases->first) {
+        struct cairn_up_lease *lease = leases->first;
+        leases->first = lease->next;
+        free(lease);
+    }
+}
+
+/* ---- a version that is loaded ---- */
+
+static void name_it(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) {
+    const struct cairn_up *up = fetch->up;
+    cairn_lock_take(&fetch->lock);
+    uint64_t number = ++fetch->leases.count;
+    cairn_lock_give(&fetch->lock);
+    /* Each has its own, so that what is given back is never another restore's. */
+    snprintf(lease->lease.job, sizeof(lease->lease.job), "node %s %s/%" PRIu64,
+             up->places.node, up->uuid, number);
+}
+
+/* Of a version that is being loaded, by a helper thread. rest NULL: the thread takes it by and by.
+ * CAIRN_DELETED, CAIRN_ABORTED: it is too late. */
+static enum cairn_code lease_begin(struct cairn_up_fetch *fetch,
+                                   const struct cairn_version_place *place, struct cairn_rest *rest,
+                                   struct cairn_up_lease **ret, struct cairn_error *err) {
+    struct cairn_up_lease *lease = calloc(1, sizeof(*lease));
+    if (!lease) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a lease");
+    lease->lease.name = place->name;
+    lease->lease.version = place->id;
+    lease->lease.ttl_s = (uint32_t)(fetch->up->settings.restore_lease_ms / 1000);
+    name_it(fetch, lease);
+    struct cairn_error why = {0};
+    uint64_t asked_ms = cairn_mono_ms();
+    enum cairn_code code = rest ? cairn_read_lease_keep(&lease->lease, rest, &why) : CAIRN_OK;
+    if (is_too_late(code)) {
+        free(lease);
+        if (err) *err = why;
+        return code;
+    }
+    if (code) log_once(lease, &why);
+    lease->due_ms =
+        lease->lease.id[0] ? asked_ms + cairn_read_lease_every_ms(&lease->lease) : 0;
+    *ret = lease;
+    cairn_lock_take(&fetch->lock);
+    lease->next = fetch->leases.first;
+    fetch->leases.first = lease;
+    cairn_lock_give(&fetch->lock);
+    cairn_thread_wake(&fetch->leases.thread);
+    return CAIRN_OK;
+}
+
+static void lease_end(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) {
+    if (!lease) return;
+    cairn_lock_take(&fetch->lock);
+    lease->over = true;
+    lease->due_ms = 0;
+    fetch->leases.over_count++;
+    cairn_lock_give(&fetch->lock);
+    cairn_thread_wake(&fetch->leases.thread);
+}
+
+void cairn_up_leases_settle(struct cairn_up_fetch *fetch, const char *version, uint64_t until_ms) {
+    CAIRN_HOLD(&fetch->lock);
+    for (bool more = true; more;) {
+        const struct cairn_up_lease *at = fetch->leases.first;
+        while (at && (!at->over || strcmp(at->lease.version.text, version) != 0)) at = at->next;
+        more = at && !fetch->locked.stopping &&
+               cairn_condition_wait(&fetch->changed, &fetch->lock, until_ms);
+    }
+}
+
+#define OTHERS_MS 1000 /* how long a list of nodes is awaited */
+
+void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
+                                 char ret_text[900]) {
+    snprintf(ret_text, 900, "%s/%s step %" PRIu64 " shard %s", version->place.name.project,
+             version->place.name.run, version->place.step,
+             cairn_short(version->manifest.shards[shard].name).text);
+}
+
+/* ---- which version ---- */
+
+static bool digits_only(const char *text) {
+    return *text && !text[strspn(text, "0123456789")];
+}
+
+/* latest, best, or an alias that people gave. */
+static bool is_word(const char *text) {
+    return *text >= 'a' && *text <= 'z' && !cairn_text_starts(text, "ckpt_") &&
+           !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")];
+}
+
+static enum cairn_code ask_server(struct cairn_up_helper *helper,
+                                  const struct cairn_up_version_request *request,
+                                  struct cairn_version_place *ret, struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    struct cairn_msg_checkpoint told = {0};
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    if (!is_word(request->ref) && !digits_only(request->ref) &&
+        !cairn_version_id_valid(cairn_view_of(request->ref)))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" is neither a step nor an alias nor a version id", request->ref);
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", request->name->project,
+                               request->name->run, request->ref));
+    enum cairn_code code;
+    do code = cairn_rest_call(rest, "GET", path.data, NULL,
+                              cairn_up_call_ms(request->answer_by_ms, 0), &reply, err);
+    while (cairn_up_helper_again(helper, code, request->answer_by_ms));
+    CAIRN_TRY(code);
+    CAIRN_TRY(cairn_msg_checkpoint_read(reply, "", &told, err));
+    if (strcmp(told.state, "committed") != 0 || !told.recorded)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s, not committed", told.version,
+                          told.state);
+    if (!cairn_version_id_valid(cairn_view_of(told.version)))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the server named the version \"%s\"", told.version);
+    ret->step = told.step;
+    (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), told.version);
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_place(struct cairn_up_helper *helper,
+                                  const struct cairn_up_version_request *request,
+                                  struct cairn_version_place *ret, bool *ret_asked,
+                                  struct cairn_error *err) {
+    ret->name = *request->name;
+    *ret_asked = false;
+    /* What the attempt resumes is known; it is found also while the server is away. */
+    if (request->known_version[0] && !strcmp(request->ref, request->known_version)) {
+        ret->step = request->known_step;
+        (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), request->known_version);
+        return CAIRN_OK;
+    }
+    *ret_asked = true;
+    return ask_server(helper, request, ret, err);
+}
+
+/* ---- reading and proving ---- */
+
+void cairn_up_fetch_tell_again(const char *key, const struct cairn_error *why) {
+    cairn_log(WARN, "fetch.again", "key=%s cause=\"%s\"", key, why->message);
+}
+
+static enum cairn_code write_all(int fd, struct cairn_view bytes, struct cairn_error *err) {
+    const char *at = bytes.data;
+    for (size_t left = bytes.size; left;) {
+        ssize_t wrote = write(fd, at, left);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) return cairn_fail_errno(err, "memory for the manifest");
+        at += wrote;
+        left -= (size_t)wrote;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code hand_out(struct cairn_up_version *version, struct cairn_view manifest,
+                                struct cairn_view layout, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = memfd_create("cairn-documents", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return cairn_fail_errno(err, "memory for the manifest");
+    CAIRN_TRY(write_all(fd, manifest, err));
+    CAIRN_TRY(write_all(fd, layout, err));
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL))
+        return cairn_fail_errno(err, "sealing the manifest's memory");
+    version->manifest_bytes = manifest.size;
+    version->layout_bytes = layout.size;
+    version->documents_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+static enum cairn_code load_documents(struct cairn_store_worker *store,
+                                      struct cairn_committed *committed, struct cairn_error *err) {
+    struct cairn_document_source source = cairn_store_documents(store, cairn_up_fetch_tell_again);
+    unsigned rest =
+        CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS) | CAIRN_DOCUMENT_BIT(LAYOUT);
+    enum cairn_code code =
+        cairn_committed_load(committed, &source, CAIRN_DOCUMENT_BIT(RECORD), err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s has no committed record: it was deleted, or never committed",
+                          committed->place.id.text);
+    CAIRN_TRY(code);
+    return cairn_committed_load(committed, &source, rest, err);
+}
+
+/* fetch.h#6: what the first store said is the answer where none has it. */
+static enum cairn_code load_from_any(struct cairn_up_helper *helper,
+                                     struct cairn_up_version *version,
+                                     struct cairn_committed *committed, struct cairn_error *err) {
+    struct cairn_up *up = helper->up;
+    struct cairn_error first = {0};
+    enum cairn_code told = CAIRN_OK, code = CAIRN_OK;
+    for (size_t i = 0; i < up->read_count; i++) {
+        CAIRN_AUTO_PTR(store_worker) worker = NULL;
+        struct cairn_error why = {0};
+        cairn_committed_release(committed);
+        *committed = (struct cairn_committed){.place = version->place};
+        code = cairn_store_worker_new(up->reads[i], &worker, &why);
+        if (!code && i + 1 < up->read_count) worker->patience_ms = CAIRN_STORE_ELSEWHERE_MS;
+        if (!code) code = load_documents(worker, committed, &why);
+        version->store = i;
+        if (!code) return CAIRN_OK;
+        if (i + 1 < up->read_count)
+            cairn_log(WARN, "fetch.documents_elsewhere", "version=%s store=%s cause=\"%s\"",
+                      version->place.id.text, cairn_store_url(up->reads[i]), why.message);
+        if (told && (told != CAIRN_NOT_FOUND || code == CAIRN_NOT_FOUND)) continue;
+        told = code;
+        first = why;
+    }
+    if (err) *err = first;
+    return told;
+}
+
+static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_version *version,
+                                struct cairn_error *err) {
+    CAIRN_AUTO(committed) committed = {.place = version->place};
+    enum cairn_code code = load_from_any(helper, version, &committed, err);
+    if (code)
+        return cairn_within(err, code, "%s/%s step %" PRIu64 " (%s)", version->place.name.project,
+                            version->place.name.run, version->place.step, version->place.id.text);
+    CAIRN_TRY(hand_out(version, cairn_buf_view(&committed.manifest_text),
+                       cairn_buf_view(&committed.layout_text), err));
+    CAIRN_TRY(cairn_store_tags_new(helper->up->read_count * committed.manifest.shard_count,
+                                   &version->tags, err));
+    version->manifest = committed.manifest;
+    version->checksums = (uint8_t *)CAIRN_TAKE(committed.checksums.data);
+    committed.manifest = (struct cairn_manifest){0};
+    return CAIRN_OK;
+}
+
+/* ---- sharing ---- */
+
+static void version_free(struct cairn_up_version *version) {
+    lease_end(version->fetch, version->lease);
+    cairn_manifest_release(&version->manifest);
+    free(version->checksums);
+    cairn_store_tags_free(version->tags);
+    cairn_up_roster_release(&version->division.roster);
+    free(version->division.hashes);
+    if (version->documents_fd >= 0) close(version->documents_fd);
+    free(version);
+}
+
+/* The lock is held. */
+static struct cairn_up_version *find(struct cairn_up_fetch *fetch,
+                                     const struct cairn_version_place *place) {
+    struct cairn_up_version *at = fetch->locked.versions;
+    while (at && (strcmp(at->place.id.text, place->id.text) != 0 ||
+                  memcmp(&at->place.name, &place->name, sizeof(place->name)) != 0))
+        at = at->next;
+    return at;
+}
+
+struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fetch,
+                                                      const struct cairn_version_place *place,
+                                                      bool *ret_loading) {
+    struct cairn_up_version *found = find(fetch, place);
+    *ret_loading = found && found->loading;
+    if (!found || found->loading) return NULL;
+    found->users++;
+    return found;
+}
+
+/* The loaded one, held once more; or take_fresh, which the caller is to load and others await. */
+static struct cairn_up_version *join(struct cairn_up_fetch *fetch,
+                                     struct cairn_up_version *take_fresh) {
+    struct cairn_up_version *found = NULL;
+    {
+        CAIRN_HOLD(&fetch->lock);
+        while ((found = find(fetch, &take_fresh->place)) && found->loading)
+            (void)cairn_condition_wait(&fetch->changed, &fetch->lock, UINT64_MAX);
+        if (!found) {
+            take_fresh->next = fetch->locked.versions;
+            fetch->locked.versions = take_fresh;
+            return take_fresh;
+        }
+        found->users++;
+        found->holders++;
+    }
+    free(take_fresh);
+    return found;
+}
+
+static const char *choice_of(const struct cairn_up_version *version) {
+    const struct cairn_up *up = version->fetch->up;
+    if (!up->peers) return "by this node alone: peer_listen is not set";
+    if (!strcmp(up->settings.peer_restore, "off")) return "by this node alone: peer_restore is off";
+    return cairn_plan_choice_text(version->division.choice);
+}
+
+/* What came since the last note. The lock is held. */
+static void note_restore(struct cairn_up_version *version) {
+    struct cairn_up_restore_note note = {
+        .version = version->place.id,
+        .choice = choice_of(version),
+        .store_bytes = version->counts.store_bytes - version->told.store_bytes,
+        .shared_bytes = version->counts.shared_bytes - version->told.shared_bytes,
+        .peer_bytes = version->counts.peer_bytes - version->told.peer_bytes,
+        .memory_bytes = version->counts.memory_bytes - version->told.memory_bytes};
+    if (!note.store_bytes && !note.shared_bytes && !note.peer_bytes && !note.memory_bytes) return;
+    snprintf(note.run, sizeof(note.run), "%s/%s", version->place.name.project,
+             version->place.name.run);
+    version->told = version->counts;
+    cairn_up_restores_note(&version->fetch->up->restores, &note);
+}
+
+/* The lock is held. */
+static void forget_version(struct cairn_up_fetch *fetch, struct cairn_up_version *version) {
+    struct cairn_up_version **at = &fetch->locked.versions;
+    while (*at != version) at = &(*at)->next;
+    *at = version->next;
+    note_restore(version);
+    cairn_up_cells_forget(&fetch->locked.cells, version);
+    if (!fetch->locked.versions) cairn_up_cells_shrink(&fetch->locked.cells);
+}
+
+/* Nodes of an attempt that begins come one after another; who looks too early divides with few. */
+static void await_others(struct cairn_up *up, const struct cairn_up_version *version) {
+    const struct cairn_version_origin *origin = &version->manifest.origin;
+    if (!up->peers || !strcmp(up->settings.peer_restore, "off")) return;
+    /* Of what it saved itself: what nodes keep has changed since its list came. */
+    cairn_up_members_outdate_attempt(&up->peers->members, &version->place.name, origin->attempt);
+    cairn_up_members_await(&up->peers->members, &version->place.name, cairn_mono_ms() + OTHERS_MS);
+}
+
+static enum cairn_code load(struct cairn_up_helper *helper, struct cairn_up_version *version,
+                            bool asked, struct cairn_error *err) {
+    struct cairn_up_fetch *fetch = version->fetch;
+    enum cairn_code code = lease_begin(fetch, &version->place, asked ? helper->rest : NULL,
+                                                &version->lease, err);
+    if (code == CAIRN_OK) code = load_all(helper, version, err);
+    if (code == CAIRN_OK) await_others(fetch->up, version);
+    {
+        CAIRN_HOLD(&fetch->lock);
+        version->loading = false;
+        if (code) forget_version(fetch, version);
+        cairn_condition_broadcast(&fetch->changed);
+    }
+    if (code) version_free(version);
+    return code;
+}
+
+enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
+                                      const struct cairn_up_version_request *request,
+                                      struct cairn_up_version **ret, struct cairn_error *err) {
+    struct cairn_version_place place;
+    bool asked = false;
+    memset(&place, 0, sizeof(place)); /* compared by bytes above */
+    CAIRN_TRY(find_place(helper, request, &place, &asked, err));
+    struct cairn_up_version *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    fresh->fetch = helper->up->fetch;
+    fresh->place = place;
+    fresh->documents_fd = -1;
+    fresh->users = fresh->holders = 1;
+    fresh->loading = true;
+    struct cairn_up_version *version = join(fresh->fetch, fresh);
+    if (version == fresh) CAIRN_TRY(load(helper, version, asked, err));
+    *ret = version;
+    return CAIRN_OK;
+}
+
+void cairn_up_version_unuse(struct cairn_up_version *version) {
+    struct cairn_up_fetch *fetch = version->fetch;
+    cairn_lock_take(&fetch->lock);
+    bool last = --version->users == 0;
+    if (last) forget_version(fetch, version);
+    cairn_lock_give(&fetch->lock);
+    if (last) version_free(version);
+}
+
+/* This node's share of it is in its cells, and a node whose ranks are late has yet to ask for it.
+ * The lock is held. */
+static void keep_for_others(struct cairn_up_version *version) {
+    if (!version->peers_until_ms) version->users++;
+    version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
+}
+
+void cairn_up_version_leave(struct cairn_up_version *version) {
+    if (!version) return;
+    {
+        CAIRN_HOLD(&version->fetch->lock);
+        CAIRN_ASSERT(version->holders > 0);
+        version->holders--;
+        if (!version->holders && version->division.count) keep_for_others(version);
+    }
+    cairn_up_version_unuse(version);
+}
+
+void cairn_up_version_let_go(struct cairn_up_fetch *fetch, const char *version) {
+    struct cairn_up_version *kept;
+    {
+        CAIRN_HOLD(&fetch->lock);
+        for (kept = fetch->locked.versions; kept; kept = kept->next)
+            if (kept->peers_until_ms && kept->users == 1 && !strcmp(kept->place.id.text, version))
+                break;
+        if (kept) kept->peers_until_ms = 0;
+    }
+    if (kept) cairn_up_version_unuse(kept);
+}
+
+void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all) {
+    for (;;) {
+        struct cairn_up_version *kept = NULL;
+        {
+            CAIRN_HOLD(&fetch->lock);
+            uint64_t now_ms = cairn_mono_ms();
+            for (kept = fetch->locked.versions; kept; kept = kept->next) note_restore(kept);
+            for (kept = fetch->locked.versions; kept; kept = kept->next)
+                if (kept->peers_until_ms && (all || kept->peers_until_ms <= now_ms)) break;
+            if (!kept) return;
+            kept->peers_until_ms = 0;
+        }
+        cairn_up_version_unuse(kept);
+    }
+}
 
 /* ---- windows ---- */
 
@@ -149,6 +666,7 @@ enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **
         free(fetch);
         return code;
     }
+    cairn_up_serve_route(up, fetch);
     *ret = fetch;
     return CAIRN_OK;
 }
@@ -293,286 +811,4 @@ void cairn_up_fetch_free(struct cairn_up_fetch *fetch) {
     cairn_condition_release(&fetch->changed);
     cairn_lock_release(&fetch->lock);
     free(fetch);
-}
-
-/* ---- the plan: ranges, sorted and joined, become pieces ---- */
-
-#define PIECES_MAX (1 << 24)
-
-static int by_place(const void *a, const void *b) {
-    const struct cairn_up_range *x = a, *y = b;
-    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
-    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-static int by_block(const void *a, const void *b) {
-    const struct cairn_up_fragment *x = a, *y = b;
-    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
-    if (x->block != y->block) return x->block < y->block ? -1 : 1;
-    return 0;
-}
-
-static enum cairn_code check(const struct cairn_up_reading *reading,
-                             const struct cairn_up_range *range, struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &reading->version->manifest;
-    if (range->shard >= manifest->shard_count)
-        return cairn_fail(err, CAIRN_INVALID, "shard %u of %zu", range->shard,
-                          manifest->shard_count);
-    uint64_t size = manifest->shards[range->shard].size_bytes;
-    uint64_t window = reading->window->memory.size_bytes;
-    if (range->bytes > size || range->offset > size - range->bytes)
-        return cairn_fail(err, CAIRN_RANGE,
-                          "%" PRIu64 " bytes from %" PRIu64 " of a shard of %" PRIu64, range->bytes,
-                          range->offset, size);
-    if (range->bytes > window || range->at > window - range->bytes)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%" PRIu64 " bytes at %" PRIu64 " of a window of %" PRIu64, range->bytes,
-                          range->at, window);
-    return CAIRN_OK;
-}
-
-/* Neighbours in the shard that are neighbours in the window become one. */
-static size_t join(struct cairn_up_range *ranges, size_t count) {
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!ranges[i].bytes) continue;
-        struct cairn_up_range *last = kept ? &ranges[kept - 1] : NULL;
-        if (last && last->shard == ranges[i].shard &&
-            last->offset + last->bytes == ranges[i].offset &&
-            last->at + last->bytes == ranges[i].at)
-            last->bytes += ranges[i].bytes;
-        else
-            ranges[kept++] = ranges[i];
-    }
-    return kept;
-}
-
-static enum cairn_code no_memory(struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
-}
-
-static enum cairn_code add_piece(struct cairn_up_reading *reading, size_t *capacity,
-                                 const struct cairn_up_piece *piece, struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(reading->pieces, reading->piece_count, *capacity, PIECES_MAX,
-                               "requests for one read", err));
-    reading->pieces[reading->piece_count++] = *piece;
-    return CAIRN_OK;
-}
-
-static void add_fragment(struct cairn_up_reading *reading, const struct cairn_up_range *range,
-                         uint64_t from, uint64_t end) {
-    if (from >= end) return;
-    reading->fragments[reading->fragment_count++] = (struct cairn_up_fragment){
-        .shard = range->shard,
-        .block = from / CAIRN_BLOCK_BYTES,
-        .from = (uint32_t)(from % CAIRN_BLOCK_BYTES),
-        .bytes = (uint32_t)(end - from),
-        .at = range->at + (from - range->offset),
-    };
-}
-
-static enum cairn_code cut(struct cairn_up_reading *reading, const struct cairn_up_range *range,
-                           size_t *capacity, struct cairn_error *err) {
-    uint64_t size = reading->version->manifest.shards[range->shard].size_bytes;
-    uint64_t end = range->offset + range->bytes;
-    struct cairn_plan_range whole =
-        cairn_plan_range_within((struct cairn_plan_range){range->offset, end}, size);
-    uint64_t first = whole.begin, last = whole.end;
-    add_fragment(reading, range, range->offset, first); /* without a whole block: up to a border */
-    add_fragment(reading, range, last, end);
-    for (uint64_t at = first, border; at < last; at = border) {
-        border = at - at % CAIRN_UP_PIECE_BYTES + CAIRN_UP_PIECE_BYTES; /* the cell's end */
-        struct cairn_up_piece piece = {
-            .shard = range->shard,
-            .offset = at,
-            .bytes = cairn_min_u64(border, last) - at,
-            .at = range->at + (at - range->offset),
-        };
-        CAIRN_TRY(add_piece(reading, capacity, &piece, err));
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code gather_fragments(struct cairn_up_reading *reading, size_t *capacity,
-                                        struct cairn_error *err) {
-    qsort(reading->fragments, reading->fragment_count, sizeof(*reading->fragments), by_block);
-    for (size_t i = 0; i < reading->fragment_count;) {
-        size_t first = i;
-        const struct cairn_up_fragment *fragment = &reading->fragments[first];
-        while (i < reading->fragment_count && !by_block(&reading->fragments[i], fragment)) i++;
-        uint64_t size = reading->version->manifest.shards[fragment->shard].size_bytes;
-        uint64_t offset = fragment->block * CAIRN_BLOCK_BYTES;
-        struct cairn_up_piece piece = {
-            .shard = fragment->shard,
-            .offset = offset,
-            .bytes = cairn_min_u64(CAIRN_BLOCK_BYTES, size - offset),
-            .bounced = true,
-            .fragment_first = first,
-            .fragment_count = i - first,
-        };
-        CAIRN_TRY(add_piece(reading, capacity, &piece, err));
-    }
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
-                                    const struct cairn_up_range *ranges, size_t count,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO_HEAP struct cairn_up_range *sorted = calloc(count + 1, sizeof(*sorted));
-    reading->fragments = calloc(2 * count + 1, sizeof(*reading->fragments));
-    if (!sorted || !reading->fragments) return no_memory(err);
-    for (size_t i = 0; i < count; i++) {
-        CAIRN_TRY(check(reading, &ranges[i], err));
-        sorted[i] = ranges[i];
-    }
-    qsort(sorted, count, sizeof(*sorted), by_place);
-    count = join(sorted, count);
-    size_t capacity = 0;
-    for (size_t i = 0; i < count; i++) CAIRN_TRY(cut(reading, &sorted[i], &capacity, err));
-    return gather_fragments(reading, &capacity, err);
-}
-
-/* ---- cells ---- */
-
-void cairn_up_cells_init(struct cairn_up_cells *cells, struct cairn_budget *budget,
-                         uint64_t bytes_max) {
-    size_t capacity =
-        (size_t)(cairn_min_u64(bytes_max, budget->total_bytes / 4) / CAIRN_UP_CELL_BYTES);
-    *cells = (struct cairn_up_cells){.budget = budget};
-    if (capacity < CAIRN_UP_CELLS_MIN) return;
-    cells->items = calloc(capacity, sizeof(*cells->items));
-    if (cells->items) cells->capacity = capacity;
-}
-
-void cairn_up_cells_release(struct cairn_up_cells *cells) {
-    cairn_up_cells_shrink(cells);
-    free(cells->items);
-    *cells = (struct cairn_up_cells){0};
-}
-
-/* ---- blocks ---- */
-
-uint8_t cairn_up_cell_mask(uint64_t offset, uint64_t bytes) {
-    uint64_t first = offset % CAIRN_UP_CELL_BYTES / CAIRN_BLOCK_BYTES;
-    uint64_t count = (bytes + CAIRN_BLOCK_BYTES - 1) / CAIRN_BLOCK_BYTES;
-    CAIRN_ASSERT(count > 0);
-    CAIRN_ASSERT(first + count <= 8);
-    return (uint8_t)(((1u << count) - 1) << first);
-}
-
-uint8_t cairn_up_cell_run(uint8_t mask) {
-    unsigned first = 0, end = 0;
-    CAIRN_ASSERT(mask != 0);
-    while (!(mask >> first & 1)) first++;
-    for (end = first; end < 8 && (mask >> end & 1);) end++;
-    return (uint8_t)((1u << end) - (1u << first));
-}
-
-uint64_t cairn_up_cell_run_offset(const struct cairn_up_cell *cell, uint8_t run) {
-    CAIRN_ASSERT(run != 0);
-    return cell->offset + (uint64_t)__builtin_ctz(run) * CAIRN_BLOCK_BYTES;
-}
-
-/* The last block of a shard, of that size, may be a short one. */
-uint64_t cairn_up_cell_run_bytes(const struct cairn_up_cell *cell, uint8_t run, uint64_t size) {
-    uint64_t offset = cairn_up_cell_run_offset(cell, run);
-    uint64_t bytes = (uint64_t)__builtin_popcount(run) * CAIRN_BLOCK_BYTES;
-    CAIRN_ASSERT(offset < size);
-    return cairn_min_u64(bytes, size - offset);
-}
-
-/* ---- cells ---- */
-
-struct cairn_up_cell *cairn_up_cells_find(struct cairn_up_cells *cells,
-                                          const struct cairn_up_version *version, uint32_t shard,
-                                          uint64_t offset) {
-    for (size_t i = 0; i < cells->count; i++) {
-        struct cairn_up_cell *cell = &cells->items[i];
-        if (cell->version == version && cell->offset == offset && cell->shard == shard)
-            return cell;
-    }
-    return NULL;
-}
-
-static bool is_idle(const struct cairn_up_cell *cell) {
-    return !cell->users && !cell->flying && !cell->waiters;
-}
-
-/* inside.h#4: the smaller the sooner. */
-static int rank_of(const struct cairn_up_cell *cell) {
-    return !cell->version ? 0 : cell->had >= cell->expected ? 1 : 2;
-}
-
-static struct cairn_up_cell *least_wanted(struct cairn_up_cells *cells) {
-    struct cairn_up_cell *found = NULL;
-    for (size_t i = 0; i < cells->count; i++) {
-        struct cairn_up_cell *cell = &cells->items[i];
-        if (!is_idle(cell)) continue;
-        bool sooner = found && (rank_of(cell) < rank_of(found) ||
-                                (rank_of(cell) == rank_of(found) && cell->used < found->used));
-        if (!found || sooner) found = cell;
-    }
-    return found;
-}
-
-/* One more with memory; NULL: there is none, of its own kind or in the budget. */
-static struct cairn_up_cell *grow(struct cairn_up_cells *cells) {
-    if (cells->count == cells->capacity) return NULL;
-    if (cairn_budget_take(cells->budget, CAIRN_UP_CELL_BYTES, "cells of restores", NULL))
-        return NULL;
-    struct cairn_up_cell *cell = &cells->items[cells->count];
-    cell->data = cairn_pages_map(CAIRN_UP_CELL_BYTES);
-    if (!cell->data) {
-        cairn_budget_give(cells->budget, CAIRN_UP_CELL_BYTES);
-        return NULL;
-    }
-    cells->count++;
-    return cell;
-}
-
-static void clear(struct cairn_up_cell *cell) {
-    CAIRN_ASSERT(is_idle(cell));
-    *cell = (struct cairn_up_cell){.data = cell->data};
-}
-
-struct cairn_up_cell *cairn_up_cells_claim(struct cairn_up_cells *cells,
-                                           struct cairn_up_version *version, uint32_t shard,
-                                           uint64_t offset, bool careful) {
-    struct cairn_up_cell *cell = cairn_up_cells_find(cells, version, shard, offset);
-    CAIRN_ASSERT(offset % CAIRN_UP_CELL_BYTES == 0);
-    if (cell) return cell;
-    cell = least_wanted(cells);
-    if (!cell || rank_of(cell) == 2) {
-        struct cairn_up_cell *fresh = grow(cells);
-        if (fresh) cell = fresh;
-    }
-    if (!cell) return NULL;
-    if (careful && rank_of(cell) == 2 && cairn_mono_ms() < cell->used_ms + CAIRN_UP_CELL_HELD_MS)
-        return NULL;
-    clear(cell);
-    cell->version = version;
-    cell->shard = shard;
-    cell->offset = offset;
-    cairn_up_cells_used(cells, cell);
-    return cell;
-}
-
-void cairn_up_cells_used(struct cairn_up_cells *cells, struct cairn_up_cell *cell) {
-    cell->used = ++cells->uses;
-    cell->used_ms = cairn_mono_ms();
-}
-
-void cairn_up_cells_forget(struct cairn_up_cells *cells, const struct cairn_up_version *version) {
-    for (size_t i = 0; i < cells->count; i++)
-        if (cells->items[i].version == version) clear(&cells->items[i]);
-}
-
-void cairn_up_cells_shrink(struct cairn_up_cells *cells) {
-    while (cells->count) {
-        struct cairn_up_cell *cell = &cells->items[--cells->count];
-        clear(cell);
-        cairn_pages_unmap(CAIRN_TAKE(cell->data), CAIRN_UP_CELL_BYTES);
-        cairn_budget_give(cells->budget, CAIRN_UP_CELL_BYTES);
-    }
 }

@@ -112,9 +112,6 @@ void cairn_up_version_unuse(struct cairn_up_version *version);
 void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
                                  char ret_text[900]);
 
-/* Before the port starts. Without peers there is nothing to do. */
-void cairn_up_serve_route(struct cairn_up *up);
-
 #define CAIRN_UP_RANGES_MAX 65536
 
 /* Memory that the uploader writes and one trainer reads. */
@@ -145,3 +142,6 @@ enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_u
                                     void (*done)(void *owner, enum cairn_code code,
                                                  const struct cairn_error *why),
                                     void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+/* Waits until what is over of this version is given back, at most until that time: a removal comes
+ * behind the end of a restore. */
+void cairn_up_leases_settle(struct cairn_up_fetch *fetch, const char *version, uint64_t until_ms);

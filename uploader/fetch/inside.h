@@ -30,7 +30,7 @@
  * Threads: `locked`, a reading's counters, leases and cells by uploader_fetch; a piece belongs to
  *          whoever took it, a block on its way to its request. The thread of leases alone talks to
  *          the server.
- * Next:    fetch.c, version.c, reader.c, divide.c.
+ * Next:    fetch.c, pieces.c, reader.c, divide.c.
  */
 #pragma once
 
@@ -61,16 +61,6 @@ struct cairn_up_leases {
 enum cairn_code cairn_up_leases_start(struct cairn_up_fetch *fetch,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_leases_stop(struct cairn_up_fetch *fetch);
-/* Of a version that is being loaded, by a helper thread. rest NULL: the thread takes it by and by.
- * CAIRN_DELETED, CAIRN_ABORTED: it is too late. */
-enum cairn_code cairn_up_lease_begin(struct cairn_up_fetch *fetch,
-                                     const struct cairn_version_place *place,
-                                     struct cairn_rest *rest, struct cairn_up_lease **ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Waits until what is over of this version is given back, at most until that time: a removal comes
- * behind the end of a restore. */
-void cairn_up_leases_settle(struct cairn_up_fetch *fetch, const char *version, uint64_t until_ms);
-void cairn_up_lease_end(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease);
 
 #define CAIRN_UP_CELL_BYTES (8 * CAIRN_MIB) /* eight blocks: a bit each */
 #define CAIRN_UP_CELLS_MIN 4
@@ -161,12 +151,13 @@ struct cairn_up_reading {
 };
 /* What came wrong is read once more (S17). */
 void cairn_up_fetch_tell_again(const char *key, const struct cairn_error *why);
+
 /* Fills pieces and fragments. Ranges are sorted and joined here. */
 enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What another node asks for (serve.c); locked by uploader_fetch. */
+/* What another node asks for; locked by uploader_fetch. */
 struct cairn_up_serve {
     struct cairn_up_piece piece;
     struct cairn_up_version *version;
@@ -257,17 +248,11 @@ enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch,
  * before an answer to another node, which may come while all of them are late. */
 void cairn_up_fetch_expect(struct cairn_up_fetch *fetch, struct cairn_up_version *version);
 
-/* True: its bytes are there and right, out of a slab of this node (uploader/saves/slabs.h). */
-bool cairn_up_fetch_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into);
-
 /* ---- reader.c ---- */
 void *cairn_up_reader_main(void *reader);
 
 /* ---- ends.c ---- */
 void cairn_up_readers_wake(struct cairn_up_fetch *fetch);
-/* One piece of a reading is over; the last one ends it. The lock is not held. */
-void cairn_up_piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *reading,
-                         enum cairn_code code, const struct cairn_error *why);
 /* A request into a cell has ended; get is freed. */
 void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
                        const struct cairn_error *why);
@@ -276,8 +261,6 @@ void cairn_up_want_fail(struct cairn_up_fetch *fetch, struct cairn_up_want *want
                         enum cairn_code code, const struct cairn_error *why);
 /* The lock is held for these. */
 void cairn_up_want_add_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want);
-void cairn_up_serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
-                                struct cairn_up_cell *cell, enum cairn_code code);
 void cairn_up_meter_begin(struct cairn_up_meter *meter);
 void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes);
 
@@ -294,4 +277,6 @@ bool cairn_up_division_keeps_locked(const struct cairn_up_version *version, uint
 /* Asks; where that fails the store is asked instead. */
 void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
 
+/* Adds the route by which other nodes ask; before the port starts. Without peers there is none. */
+void cairn_up_serve_route(struct cairn_up *up, struct cairn_up_fetch *fetch);
 #define CAIRN_UP_SERVE_PATH "/v1/restore/" /* STEP/VERSION/SHARD */

@@ -7,8 +7,171 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/metrics.h"
 #include "uploader/saves/slabs.h"
+#include "uploader/up.h"
+
+/* ---- how pieces and wants end ---- */
+
+/* ---- readings ---- */
+
+/* One piece of a reading is over; the last one ends it. The lock is not held. */
+static void piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *reading,
+                       enum cairn_code code, const struct cairn_error *why) {
+    cairn_lock_take(&fetch->lock);
+    if (code != CAIRN_OK && reading->code == CAIRN_OK) {
+        reading->code = code;
+        reading->error = *why;
+    }
+    reading->finished++;
+    bool failed = reading->code != CAIRN_OK;
+    bool last = reading->finished == (failed ? reading->taken : reading->piece_count);
+    if (last) {
+        struct cairn_up_reading **at = &fetch->locked.first;
+        while (*at && *at != reading) at = &(*at)->next;
+        if (*at) *at = reading->next;
+        for (fetch->locked.last = &fetch->locked.first; *fetch->locked.last;)
+            fetch->locked.last = &(*fetch->locked.last)->next;
+    }
+    cairn_lock_give(&fetch->lock);
+    if (!last) return;
+    reading->end(reading);
+}
+
+/* ---- answers to other nodes ---- */
+
+/* The answer may have been given up meanwhile. */
+static void serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
+                              struct cairn_up_cell *cell, enum cairn_code code) {
+    struct cairn_up_serve *serve = want->serve;
+    CAIRN_ASSERT(!serve->over);
+    serve->over = true;
+    serve->code = code;
+    serve->cell = cell;
+    cairn_condition_broadcast(&fetch->changed);
+    if (!serve->abandoned) return;
+    if (cell) cell->users--;
+    fetch->locked.serving--;
+    if (serve->version->peers_until_ms) /* somebody else's use, too */
+        serve->version->users--;
+    else
+        serve->version->peers_until_ms = 1; /* the tick's */
+    free(serve);
+}
+
+/* ---- wants and requests ---- */
+
+void cairn_up_readers_wake(struct cairn_up_fetch *fetch) {
+    cairn_late_ring(&fetch->bell);
+    for (size_t i = 0; fetch->readers && i < fetch->reader_count; i++)
+        if (fetch->readers[i].stores[0]) cairn_store_wake(fetch->readers[i].stores[0]);
+}
+
+void cairn_up_want_add_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    want->next = NULL;
+    *fetch->locked.ready_last = want;
+    fetch->locked.ready_last = &want->next;
+}
+
+void cairn_up_want_fail(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
+                        enum cairn_code code, const struct cairn_error *why) {
+    CAIRN_ASSERT(code != CAIRN_OK);
+    if (want->reading) {
+        piece_over(fetch, want->reading, code, why);
+    } else {
+        CAIRN_HOLD(&fetch->lock);
+        serve_over_locked(fetch, want, NULL, code);
+    }
+    free(want);
+}
+
+void cairn_up_meter_begin(struct cairn_up_meter *meter) {
+    if (!meter->flying++) meter->since_us = cairn_mono_us();
+}
+
+/* Older measures count half with each ten seconds. */
+void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes) {
+    uint64_t now_us = cairn_mono_us();
+    CAIRN_ASSERT(meter->flying > 0);
+    meter->flying--;
+    meter->us += now_us - meter->since_us;
+    meter->since_us = now_us;
+    meter->bytes += bytes;
+    if (meter->us < 20000000) return;
+    meter->us /= 2;
+    meter->bytes /= 2;
+}
+
+/* Everybody who waits at the cell looks again; those fail whose blocks did not come. */
+void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
+                       const struct cairn_error *why) {
+    struct cairn_up_want *failed = NULL;
+    struct cairn_up_version *version = get->version;
+    {
+        CAIRN_HOLD(&fetch->lock);
+        struct cairn_up_cell *cell = get->cell;
+        CAIRN_ASSERT((cell->flying & get->run) == get->run);
+        cell->flying &= (uint8_t)~get->run;
+        cell->asked &= (uint8_t)~get->run;
+        if (!code) cell->present |= get->run;
+        cell->elsewhere |= get->kept;
+        CAIRN_ASSERT(cell->users > 0);
+        cell->users--;
+        struct cairn_up_want *waiters = CAIRN_TAKE(cell->waiters);
+        bool of_rank = false; /* else another node wants it, and nothing is restored here */
+        for (struct cairn_up_want *want = waiters; want; want = want->next)
+            of_rank |= want->reading != NULL;
+        if (get->kept && of_rank) version->counts.memory_bytes += get->bytes;
+        while (waiters) {
+            struct cairn_up_want *want = waiters;
+            waiters = want->next;
+            uint8_t mask = cairn_up_cell_mask(want->piece->offset, want->piece->bytes);
+            /* Nobody had to read it for that node. */
+            if (get->kept && want->serve) want->serve->shared = true;
+            if (!code || !(mask & get->run)) {
+                cairn_up_want_add_locked(fetch, want);
+                continue;
+            }
+            want->next = failed;
+            failed = want;
+        }
+    }
+    free(get);
+    while (failed) {
+        struct cairn_up_want *want = failed;
+        failed = want->next;
+        cairn_up_want_fail(fetch, want, code, why);
+    }
+    cairn_up_version_unuse(version);
+    cairn_up_readers_wake(fetch);
+}
+
+/* ---- what a slab of this node still holds ---- */
+
+/* Block by block: what was copied is summed while it is in the cache. */
+static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, uint8_t *into) {
+    for (uint64_t at = 0; at < bytes; at += CAIRN_BLOCK_BYTES, checksums += 4) {
+        size_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at);
+        memcpy(into + at, from + at, size);
+        if (cairn_store_blocks_check(checksums, at, (struct cairn_view){into + at, size}, NULL))
+            return false;
+    }
+    return true;
+}
+
+/* True: its bytes are there and right, out of a slab of this node (uploader/saves/slabs.h). */
+static bool copy_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into) {
+    const struct cairn_up_version *version = get->version;
+    const struct cairn_manifest_shard *shard = &version->manifest.shards[get->shard];
+    struct cairn_up_kept_bytes kept;
+    if (!cairn_up_kept_pin(up, version->place.id.text, shard->name, shard->size_bytes, &kept))
+        return false;
+    uint64_t block = shard->first_block + get->offset / CAIRN_BLOCK_BYTES;
+    bool same = copy(kept.data + get->offset, version->checksums + 4 * block, get->bytes, into);
+    cairn_up_kept_unpin(up, &kept, same);
+    if (same)
+        cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(restore_memory_bytes_total), get->bytes);
+    return same;
+}
 
 #define IDLE_POLL_MS 1000
 #define OTHERS_POLL_MS 10
@@ -297,7 +460,7 @@ static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get
     struct cairn_up_want *want = get->want;
     if (!code && get->bounce) copy_out(want, get->bounce->data);
     give_bounce(fetch, get->bounce);
-    cairn_up_piece_over(fetch, want->reading, code, why);
+    piece_over(fetch, want->reading, code, why);
     free(want);
     free(get);
 }
@@ -305,7 +468,7 @@ static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get
 /* True: this node has it in memory, so neither the store nor another node is asked. */
 static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     struct cairn_error none = {0};
-    if (!cairn_up_fetch_kept(fetch->up, get, memory_of(get))) return false;
+    if (!copy_kept(fetch->up, get, memory_of(get))) return false;
     get->kept = true;
     if (get->want && get->want->reading) {
         CAIRN_HOLD(&fetch->lock);
@@ -344,9 +507,9 @@ static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
         if (reading)
             cell->users--;
         else
-            cairn_up_serve_over_locked(fetch, want, cell, CAIRN_OK);
+            serve_over_locked(fetch, want, cell, CAIRN_OK);
     }
-    if (reading) cairn_up_piece_over(fetch, reading, CAIRN_OK, NULL);
+    if (reading) piece_over(fetch, reading, CAIRN_OK, NULL);
     free(want);
 }
 
@@ -527,165 +690,4 @@ void *cairn_up_reader_main(void *argument) {
     finish_all(reader);
     CAIRN_ASSERT(!reader->flying && !reader->flying_count);
     return NULL;
-}
-
-/* ---- how pieces and wants end ---- */
-
-/* ---- readings ---- */
-
-void cairn_up_piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *reading,
-                         enum cairn_code code, const struct cairn_error *why) {
-    cairn_lock_take(&fetch->lock);
-    if (code != CAIRN_OK && reading->code == CAIRN_OK) {
-        reading->code = code;
-        reading->error = *why;
-    }
-    reading->finished++;
-    bool failed = reading->code != CAIRN_OK;
-    bool last = reading->finished == (failed ? reading->taken : reading->piece_count);
-    if (last) {
-        struct cairn_up_reading **at = &fetch->locked.first;
-        while (*at && *at != reading) at = &(*at)->next;
-        if (*at) *at = reading->next;
-        for (fetch->locked.last = &fetch->locked.first; *fetch->locked.last;)
-            fetch->locked.last = &(*fetch->locked.last)->next;
-    }
-    cairn_lock_give(&fetch->lock);
-    if (!last) return;
-    reading->end(reading);
-}
-
-/* ---- answers to other nodes ---- */
-
-/* The answer may have been given up meanwhile. */
-void cairn_up_serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
-                                struct cairn_up_cell *cell, enum cairn_code code) {
-    struct cairn_up_serve *serve = want->serve;
-    CAIRN_ASSERT(!serve->over);
-    serve->over = true;
-    serve->code = code;
-    serve->cell = cell;
-    cairn_condition_broadcast(&fetch->changed);
-    if (!serve->abandoned) return;
-    if (cell) cell->users--;
-    fetch->locked.serving--;
-    if (serve->version->peers_until_ms) /* somebody else's use, too */
-        serve->version->users--;
-    else
-        serve->version->peers_until_ms = 1; /* the tick's */
-    free(serve);
-}
-
-/* ---- wants and requests ---- */
-
-void cairn_up_readers_wake(struct cairn_up_fetch *fetch) {
-    cairn_late_ring(&fetch->bell);
-    for (size_t i = 0; fetch->readers && i < fetch->reader_count; i++)
-        if (fetch->readers[i].stores[0]) cairn_store_wake(fetch->readers[i].stores[0]);
-}
-
-void cairn_up_want_add_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
-    want->next = NULL;
-    *fetch->locked.ready_last = want;
-    fetch->locked.ready_last = &want->next;
-}
-
-void cairn_up_want_fail(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
-                        enum cairn_code code, const struct cairn_error *why) {
-    CAIRN_ASSERT(code != CAIRN_OK);
-    if (want->reading) {
-        cairn_up_piece_over(fetch, want->reading, code, why);
-    } else {
-        CAIRN_HOLD(&fetch->lock);
-        cairn_up_serve_over_locked(fetch, want, NULL, code);
-    }
-    free(want);
-}
-
-void cairn_up_meter_begin(struct cairn_up_meter *meter) {
-    if (!meter->flying++) meter->since_us = cairn_mono_us();
-}
-
-/* Older measures count half with each ten seconds. */
-void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes) {
-    uint64_t now_us = cairn_mono_us();
-    CAIRN_ASSERT(meter->flying > 0);
-    meter->flying--;
-    meter->us += now_us - meter->since_us;
-    meter->since_us = now_us;
-    meter->bytes += bytes;
-    if (meter->us < 20000000) return;
-    meter->us /= 2;
-    meter->bytes /= 2;
-}
-
-/* Everybody who waits at the cell looks again; those fail whose blocks did not come. */
-void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
-                       const struct cairn_error *why) {
-    struct cairn_up_want *failed = NULL;
-    struct cairn_up_version *version = get->version;
-    {
-        CAIRN_HOLD(&fetch->lock);
-        struct cairn_up_cell *cell = get->cell;
-        CAIRN_ASSERT((cell->flying & get->run) == get->run);
-        cell->flying &= (uint8_t)~get->run;
-        cell->asked &= (uint8_t)~get->run;
-        if (!code) cell->present |= get->run;
-        cell->elsewhere |= get->kept;
-        CAIRN_ASSERT(cell->users > 0);
-        cell->users--;
-        struct cairn_up_want *waiters = CAIRN_TAKE(cell->waiters);
-        bool of_rank = false; /* else another node wants it, and nothing is restored here */
-        for (struct cairn_up_want *want = waiters; want; want = want->next)
-            of_rank |= want->reading != NULL;
-        if (get->kept && of_rank) version->counts.memory_bytes += get->bytes;
-        while (waiters) {
-            struct cairn_up_want *want = waiters;
-            waiters = want->next;
-            uint8_t mask = cairn_up_cell_mask(want->piece->offset, want->piece->bytes);
-            /* Nobody had to read it for that node. */
-            if (get->kept && want->serve) want->serve->shared = true;
-            if (!code || !(mask & get->run)) {
-                cairn_up_want_add_locked(fetch, want);
-                continue;
-            }
-            want->next = failed;
-            failed = want;
-        }
-    }
-    free(get);
-    while (failed) {
-        struct cairn_up_want *want = failed;
-        failed = want->next;
-        cairn_up_want_fail(fetch, want, code, why);
-    }
-    cairn_up_version_unuse(version);
-    cairn_up_readers_wake(fetch);
-}
-
-/* ---- what a slab of this node still holds ---- */
-
-/* Block by block: what was copied is summed while it is in the cache. */
-static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, uint8_t *into) {
-    for (uint64_t at = 0; at < bytes; at += CAIRN_BLOCK_BYTES, checksums += 4) {
-        size_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at);
-        memcpy(into + at, from + at, size);
-        if (cairn_store_blocks_check(checksums, at, (struct cairn_view){into + at, size}, NULL))
-            return false;
-    }
-    return true;
-}
-
-bool cairn_up_fetch_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into) {
-    const struct cairn_up_version *version = get->version;
-    const struct cairn_manifest_shard *shard = &version->manifest.shards[get->shard];
-    struct cairn_up_kept_bytes kept;
-    if (!cairn_up_kept_pin(up, version->place.id.text, shard->name, shard->size_bytes, &kept))
-        return false;
-    uint64_t block = shard->first_block + get->offset / CAIRN_BLOCK_BYTES;
-    bool same = copy(kept.data + get->offset, version->checksums + 4 * block, get->bytes, into);
-    cairn_up_kept_unpin(up, &kept, same);
-    if (same)
-        cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(restore_memory_bytes_total), get->bytes);
-    return same;
 }

@@ -83,7 +83,8 @@ enum cairn_code cairn_up_head_encode(const struct cairn_up_head *head,
     return CAIRN_OK;
 }
 
-bool cairn_up_head_at(struct cairn_view file, uint64_t offset, struct cairn_up_head *ret) {
+/* False: no whole head begins there. */
+static bool head_at(struct cairn_view file, uint64_t offset, struct cairn_up_head *ret) {
     if (offset > file.size || file.size - offset < FIXED_BYTES) return false;
     const uint8_t *at = (const uint8_t *)file.data + offset;
     uint64_t left = file.size - offset - FIXED_BYTES;
@@ -114,7 +115,7 @@ bool cairn_up_head_after(struct cairn_view file, uint64_t offset, const struct c
         const uint8_t *hit = memmem(from, (size_t)(file.size - offset), magic, sizeof(magic));
         if (!hit) return false;
         offset += (uint64_t)(hit - from);
-        bool ours = cairn_up_head_at(file, offset, ret) && ret->sequence >= sequence &&
+        bool ours = head_at(file, offset, ret) && ret->sequence >= sequence &&
                     (!id || (ret->id.file == id->file && ret->id.node_crc == id->node_crc));
         if (ours) {
             *ret_where = offset;
@@ -125,8 +126,9 @@ bool cairn_up_head_after(struct cairn_view file, uint64_t offset, const struct c
     return false;
 }
 
-struct cairn_view cairn_up_head_records(struct cairn_view file, uint64_t offset,
-                                        const struct cairn_up_head *head, bool *ret_whole) {
+/* *ret_whole: the head's records are there, and as they were written. */
+static struct cairn_view head_records(struct cairn_view file, uint64_t offset,
+                                      const struct cairn_up_head *head, bool *ret_whole) {
     uint64_t from = offset + head->bytes;
     *ret_whole = head->size <= file.size - from;
     if (!*ret_whole) return (struct cairn_view){0};
@@ -247,8 +249,9 @@ enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, str
     return cairn_buf_append(ret, record->blob.data, record->blob.size, err);
 }
 
-void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret,
-                        bool *ret_found) {
+/* *ret_found false: no whole, valid record begins at offset. */
+static void record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret,
+                      bool *ret_found) {
     *ret_found = false;
     const uint8_t *at = (const uint8_t *)file.data + offset;
     uint64_t left = file.size - offset;
@@ -272,18 +275,15 @@ void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up
     *ret_found = true;
 }
 
-/* ---- scan ---- */
-
-#define FILES_MAX 8 /* that may be told apart when the first group is damaged */
-
-enum cairn_code cairn_up_scan_records(struct cairn_view file, uint64_t offset, uint64_t end,
-                                      const struct cairn_up_scan_sink *sink, uint64_t *ret_end,
-                                      struct cairn_error *err) {
+/* Records one after the other, from offset to end; *ret_end: where the first bad one begins. */
+static enum cairn_code scan_records(struct cairn_view file, uint64_t offset, uint64_t end,
+                                    const struct cairn_up_scan_sink *sink, uint64_t *ret_end,
+                                    struct cairn_error *err) {
     struct cairn_view part = {file.data, (size_t)end};
     while (offset < end) {
         struct cairn_up_record_found found;
         bool whole = false;
-        cairn_up_record_at(part, offset, &found, &whole);
+        record_at(part, offset, &found, &whole);
         if (!whole) break;
         CAIRN_TRY(sink->each(sink->owner, &found, err));
         offset += found.span.bytes;
@@ -291,6 +291,105 @@ enum cairn_code cairn_up_scan_records(struct cairn_view file, uint64_t offset, u
     *ret_end = offset;
     return CAIRN_OK;
 }
+
+/* ---- formats 1 and 2 ---- */
+
+#define GROUP_MAGIC UINT32_C(0x32475243) /* "CRG2" */
+
+void cairn_up_group2_head(uint64_t sequence, uint32_t spare, struct cairn_view records,
+                          uint8_t ret[CAIRN_UP_GROUP2_HEAD_BYTES]) {
+    cairn_store_u32le(ret, GROUP_MAGIC);
+    cairn_store_u64le(ret + 8, sequence);
+    cairn_store_u64le(ret + 16, records.size);
+    cairn_store_u32le(ret + 24, cairn_crc32c(0, records.data, records.size));
+    cairn_store_u32le(ret + 28, spare);
+    cairn_store_u32le(ret + 4, cairn_crc32c(0, ret + 8, CAIRN_UP_GROUP2_HEAD_BYTES - 8));
+}
+
+bool cairn_up_group2_at(struct cairn_view file, uint64_t offset, struct cairn_up_group2 *ret) {
+    if (offset > file.size || file.size - offset < CAIRN_UP_GROUP2_HEAD_BYTES) return false;
+    const uint8_t *at = (const uint8_t *)file.data + offset;
+    if (cairn_load_u32le(at) != GROUP_MAGIC ||
+        cairn_load_u32le(at + 4) != cairn_crc32c(0, at + 8, CAIRN_UP_GROUP2_HEAD_BYTES - 8))
+        return false;
+    uint64_t size = cairn_load_u64le(at + 16);
+    if (size > file.size - offset - CAIRN_UP_GROUP2_HEAD_BYTES) return false;
+    *ret = (struct cairn_up_group2){.sequence = cairn_load_u64le(at + 8),
+                                    .spare = cairn_load_u32le(at + 28),
+                                    .records = {at + CAIRN_UP_GROUP2_HEAD_BYTES, (size_t)size}};
+    return cairn_crc32c(0, ret->records.data, ret->records.size) == cairn_load_u32le(at + 24);
+}
+
+/* Is it of format 1? Else its groups are read as those of format 2. */
+static bool is_format1(struct cairn_view file) {
+    return file.size >= 4 && cairn_load_u32le(file.data) == CAIRN_UP_RECORD_MAGIC;
+}
+
+/* A whole group of a higher sequence at or after offset? Only asked once, after the first bad one.
+ * One of a lower sequence is what an older file left in these blocks. */
+static bool group_after(struct cairn_view file, uint64_t offset, uint64_t sequence,
+                        uint64_t *ret_where) {
+    uint8_t magic[4];
+    cairn_store_u32le(magic, GROUP_MAGIC);
+    while (offset < file.size) {
+        const uint8_t *from = (const uint8_t *)file.data + offset;
+        const uint8_t *hit = memmem(from, (size_t)(file.size - offset), magic, sizeof(magic));
+        if (!hit) return false;
+        offset += (uint64_t)(hit - from);
+        struct cairn_up_group2 found;
+        if (cairn_up_group2_at(file, offset, &found) && found.sequence > sequence) {
+            *ret_where = offset;
+            return true;
+        }
+        offset++;
+    }
+    return false;
+}
+
+static enum cairn_code scan_format1(struct cairn_view file, const struct cairn_up_scan_sink *sink,
+                                    uint64_t *ret_end, struct cairn_error *err) {
+    CAIRN_TRY(scan_records(file, 0, file.size, sink, ret_end, err));
+    for (uint64_t offset = *ret_end + 1; offset < file.size; offset++) {
+        struct cairn_up_record_found found;
+        bool whole = false;
+        record_at(file, offset, &found, &whole);
+        if (whole)
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "the record at offset %" PRIu64 " is damaged, and a whole one "
+                              "follows at %" PRIu64,
+                              *ret_end, offset);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code scan_before(struct cairn_view file, const struct cairn_up_scan_sink *sink,
+                                   struct cairn_up_scanned *ret, struct cairn_error *err) {
+    if (is_format1(file)) return scan_format1(file, sink, &ret->end, err);
+    while (ret->end < file.size) {
+        struct cairn_up_group2 group;
+        uint64_t next = 0, end = 0, records = ret->end + CAIRN_UP_GROUP2_HEAD_BYTES;
+        bool whole =
+            cairn_up_group2_at(file, ret->end, &group) && group.sequence == ret->sequence + 1;
+        if (!whole && group_after(file, ret->end, ret->sequence, &next))
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "the group of records at offset %" PRIu64 " is damaged or missing, "
+                              "and a later one follows at %" PRIu64,
+                              ret->end, next);
+        if (!whole) return CAIRN_OK;
+        CAIRN_TRY(scan_records(file, records, records + group.records.size, sink, &end,
+                                        err));
+        if (end != records + group.records.size)
+            return cairn_fail(err, CAIRN_CORRUPT, "the record at offset %" PRIu64 " is damaged",
+                              end);
+        ret->end = end;
+        ret->sequence = group.sequence;
+    }
+    return CAIRN_OK;
+}
+
+/* ---- scan ---- */
+
+#define FILES_MAX 8 /* that may be told apart when the first group is damaged */
 
 /* The identity in most heads of the file, where the first group, which says it, is damaged. */
 static bool find_id(struct cairn_view file, struct cairn_up_file_id *ret) {
@@ -336,7 +435,7 @@ static void take_records(struct scan *scan, uint64_t sequence, uint64_t offset, 
     struct cairn_up_record_found found;
     bool whole = true;
     for (; offset < end; offset += found.span.bytes) {
-        cairn_up_record_at(scan->file, offset, &found, &whole);
+        record_at(scan->file, offset, &found, &whole);
         if (!whole) break;
         cairn_up_touches_add(&scan->ret->touches, sequence, found.entry, found.closes);
     }
@@ -369,16 +468,16 @@ static enum cairn_code read_group(struct scan *scan, bool *ret_whole, struct cai
     struct cairn_up_scanned *scanned = scan->ret;
     struct cairn_up_head head;
     uint64_t end = 0;
-    *ret_whole = cairn_up_head_at(scan->file, scanned->end, &head) &&
+    *ret_whole = head_at(scan->file, scanned->end, &head) &&
                  head.id.file == scanned->id.file && head.id.node_crc == scanned->id.node_crc &&
                  head.sequence == scanned->sequence + 1;
     if (!*ret_whole) return CAIRN_OK;
     struct cairn_view records =
-        cairn_up_head_records(scan->file, scanned->end, &head, ret_whole);
+        head_records(scan->file, scanned->end, &head, ret_whole);
     if (!*ret_whole) return CAIRN_OK;
     uint64_t from = scanned->end + head.bytes;
     CAIRN_TRY(
-        cairn_up_scan_records(scan->file, from, from + records.size, scan->sink, &end, err));
+        scan_records(scan->file, from, from + records.size, scan->sink, &end, err));
     *ret_whole = end == from + records.size;
     if (!*ret_whole) return CAIRN_OK;
     take_head(scan, &head);
@@ -398,7 +497,7 @@ static enum cairn_code read_groups(struct scan *scan, struct cairn_error *err) {
         if (whole) continue;
         /* A head that stands where it belongs is the damaged group's own. */
         uint64_t wanted = scanned->sequence + 1, after = scanned->end;
-        bool own = cairn_up_head_at(scan->file, after, &head) && head.sequence == wanted;
+        bool own = head_at(scan->file, after, &head) && head.sequence == wanted;
         if (!cairn_up_head_after(scan->file, after + own, &scanned->id, wanted + own, &next, &head))
             return CAIRN_OK; /* the torn tail */
         CAIRN_TRY(pass_damage(scan, next, &head, err));
@@ -418,11 +517,11 @@ enum cairn_code cairn_up_journal_scan(struct cairn_view file, uint32_t node_crc,
     bool headed = cairn_up_group2_at(file, 0, &first) && first.sequence == 1;
     if (headed ? !first.spare : !cairn_up_head_after(file, 0, NULL, 0, &where, &any)) {
         ret->before = true;
-        return cairn_up_scan_before(file, sink, ret, err);
+        return scan_before(file, sink, ret, err);
     }
     if (headed) {
         ret->id = (struct cairn_up_file_id){first.spare, node_crc};
-        CAIRN_TRY(cairn_up_scan_records(file, CAIRN_UP_GROUP2_HEAD_BYTES,
+        CAIRN_TRY(scan_records(file, CAIRN_UP_GROUP2_HEAD_BYTES,
                                         CAIRN_UP_GROUP2_HEAD_BYTES + first.records.size, sink, &end,
                                         err));
         ret->end = CAIRN_UP_GROUP2_HEAD_BYTES + first.records.size;
@@ -432,98 +531,4 @@ enum cairn_code cairn_up_journal_scan(struct cairn_view file, uint32_t node_crc,
         return CAIRN_OK;
     }
     return read_groups(&scan, err);
-}
-
-/* ---- formats 1 and 2 ---- */
-
-#define GROUP_MAGIC UINT32_C(0x32475243) /* "CRG2" */
-
-void cairn_up_group2_head(uint64_t sequence, uint32_t spare, struct cairn_view records,
-                          uint8_t ret[CAIRN_UP_GROUP2_HEAD_BYTES]) {
-    cairn_store_u32le(ret, GROUP_MAGIC);
-    cairn_store_u64le(ret + 8, sequence);
-    cairn_store_u64le(ret + 16, records.size);
-    cairn_store_u32le(ret + 24, cairn_crc32c(0, records.data, records.size));
-    cairn_store_u32le(ret + 28, spare);
-    cairn_store_u32le(ret + 4, cairn_crc32c(0, ret + 8, CAIRN_UP_GROUP2_HEAD_BYTES - 8));
-}
-
-bool cairn_up_group2_at(struct cairn_view file, uint64_t offset, struct cairn_up_group2 *ret) {
-    if (offset > file.size || file.size - offset < CAIRN_UP_GROUP2_HEAD_BYTES) return false;
-    const uint8_t *at = (const uint8_t *)file.data + offset;
-    if (cairn_load_u32le(at) != GROUP_MAGIC ||
-        cairn_load_u32le(at + 4) != cairn_crc32c(0, at + 8, CAIRN_UP_GROUP2_HEAD_BYTES - 8))
-        return false;
-    uint64_t size = cairn_load_u64le(at + 16);
-    if (size > file.size - offset - CAIRN_UP_GROUP2_HEAD_BYTES) return false;
-    *ret = (struct cairn_up_group2){.sequence = cairn_load_u64le(at + 8),
-                                    .spare = cairn_load_u32le(at + 28),
-                                    .records = {at + CAIRN_UP_GROUP2_HEAD_BYTES, (size_t)size}};
-    return cairn_crc32c(0, ret->records.data, ret->records.size) == cairn_load_u32le(at + 24);
-}
-
-bool cairn_up_is_format1(struct cairn_view file) {
-    return file.size >= 4 && cairn_load_u32le(file.data) == CAIRN_UP_RECORD_MAGIC;
-}
-
-/* A whole group of a higher sequence at or after offset? Only asked once, after the first bad one.
- * One of a lower sequence is what an older file left in these blocks. */
-static bool group_after(struct cairn_view file, uint64_t offset, uint64_t sequence,
-                        uint64_t *ret_where) {
-    uint8_t magic[4];
-    cairn_store_u32le(magic, GROUP_MAGIC);
-    while (offset < file.size) {
-        const uint8_t *from = (const uint8_t *)file.data + offset;
-        const uint8_t *hit = memmem(from, (size_t)(file.size - offset), magic, sizeof(magic));
-        if (!hit) return false;
-        offset += (uint64_t)(hit - from);
-        struct cairn_up_group2 found;
-        if (cairn_up_group2_at(file, offset, &found) && found.sequence > sequence) {
-            *ret_where = offset;
-            return true;
-        }
-        offset++;
-    }
-    return false;
-}
-
-static enum cairn_code scan_format1(struct cairn_view file, const struct cairn_up_scan_sink *sink,
-                                    uint64_t *ret_end, struct cairn_error *err) {
-    CAIRN_TRY(cairn_up_scan_records(file, 0, file.size, sink, ret_end, err));
-    for (uint64_t offset = *ret_end + 1; offset < file.size; offset++) {
-        struct cairn_up_record_found found;
-        bool whole = false;
-        cairn_up_record_at(file, offset, &found, &whole);
-        if (whole)
-            return cairn_fail(err, CAIRN_CORRUPT,
-                              "the record at offset %" PRIu64 " is damaged, and a whole one "
-                              "follows at %" PRIu64,
-                              *ret_end, offset);
-    }
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_up_scan_before(struct cairn_view file, const struct cairn_up_scan_sink *sink,
-                                     struct cairn_up_scanned *ret, struct cairn_error *err) {
-    if (cairn_up_is_format1(file)) return scan_format1(file, sink, &ret->end, err);
-    while (ret->end < file.size) {
-        struct cairn_up_group2 group;
-        uint64_t next = 0, end = 0, records = ret->end + CAIRN_UP_GROUP2_HEAD_BYTES;
-        bool whole =
-            cairn_up_group2_at(file, ret->end, &group) && group.sequence == ret->sequence + 1;
-        if (!whole && group_after(file, ret->end, ret->sequence, &next))
-            return cairn_fail(err, CAIRN_CORRUPT,
-                              "the group of records at offset %" PRIu64 " is damaged or missing, "
-                              "and a later one follows at %" PRIu64,
-                              ret->end, next);
-        if (!whole) return CAIRN_OK;
-        CAIRN_TRY(cairn_up_scan_records(file, records, records + group.records.size, sink, &end,
-                                        err));
-        if (end != records + group.records.size)
-            return cairn_fail(err, CAIRN_CORRUPT, "the record at offset %" PRIu64 " is damaged",
-                              end);
-        ret->end = end;
-        ret->sequence = group.sequence;
-    }
-    return CAIRN_OK;
 }

@@ -70,15 +70,10 @@ struct cairn_up_head {
 enum cairn_code cairn_up_head_encode(const struct cairn_up_head *head,
                                      const struct cairn_up_touches *touches, struct cairn_buf *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* False: no whole head begins there. */
-bool cairn_up_head_at(struct cairn_view file, uint64_t offset, struct cairn_up_head *ret);
 /* The next whole head at or after offset, of that file if id is not NULL, of that sequence or a
  * higher one. */
 bool cairn_up_head_after(struct cairn_view file, uint64_t offset, const struct cairn_up_file_id *id,
                          uint64_t sequence, uint64_t *ret_where, struct cairn_up_head *ret);
-/* *ret_whole: the head's records are there, and as they were written. */
-struct cairn_view cairn_up_head_records(struct cairn_view file, uint64_t offset,
-                                        const struct cairn_up_head *head, bool *ret_whole);
 void cairn_up_head_touched(const struct cairn_up_head *head, size_t index,
                            struct cairn_up_touched *ret);
 
@@ -124,9 +119,6 @@ struct cairn_up_record_found {
     struct cairn_up_journal_span span;
     struct cairn_view json, blob;
 };
-/* *ret_found false: no whole, valid record begins at offset. */
-void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret,
-                        bool *ret_found);
 
 /* Groups that are not there as they were written, between two places that are. */
 struct cairn_up_damage {
@@ -158,10 +150,6 @@ enum cairn_code cairn_up_journal_scan(struct cairn_view file, uint32_t node_crc,
                                       const struct cairn_up_scan_sink *sink,
                                       struct cairn_up_scanned *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Records one after the other, from offset to end; *ret_end: where the first bad one begins. */
-enum cairn_code cairn_up_scan_records(struct cairn_view file, uint64_t offset, uint64_t end,
-                                      const struct cairn_up_scan_sink *sink, uint64_t *ret_end,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
 
 #define CAIRN_UP_GROUP2_HEAD_BYTES 32
 
@@ -174,8 +162,3 @@ struct cairn_up_group2 {
 };
 /* False: no whole group with a head of format 2 begins there. */
 bool cairn_up_group2_at(struct cairn_view file, uint64_t offset, struct cairn_up_group2 *ret);
-/* Is it of format 1? Else its groups are read as those of format 2. */
-bool cairn_up_is_format1(struct cairn_view file);
-enum cairn_code cairn_up_scan_before(struct cairn_view file, const struct cairn_up_scan_sink *sink,
-                                     struct cairn_up_scanned *ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -34,7 +34,6 @@
 #include "common/buf.h"
 #include "common/json.h"
 
-
 #define CAIRN_UP_JOURNAL_REWRITE_BYTES (64 * CAIRN_MIB) /* above this, half of it dead: rewrite */
 #define CAIRN_UP_JOURNAL_EMPTY_BYTES CAIRN_MIB          /* above this, nothing alive: rewrite */
 
@@ -103,14 +102,14 @@ uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);
 /* Logs each journal of that folder that is not empty and that no process holds: a node whose name
  * was changed starts with an empty one, and what it had staged lies in a file that nobody opens any
  * more. Said where our own journal is new; several nodes may share a folder on purpose. named: the
- * setting `node` gives the name; else it is the host's, which a container gets anew at each start. */
+ * setting `node` gives the name; else it is the host's, which a container gets anew each time. */
 struct cairn_up_journal_own {
     const char *path, *node, *host;
     bool named;
 };
 void cairn_up_journal_tell_others(const char *folder, const struct cairn_up_journal_own *own);
 
-/* What the journal of a stopped uploader still holds, one JSON line per record in file order; changes
- * nothing but a torn tail. CAIRN_CONFLICT: the uploader of that node runs. */
+/* What the journal of a stopped uploader still holds, one JSON line per record in file order;
+ * changes nothing but a torn tail. CAIRN_CONFLICT: the uploader of that node runs. */
 enum cairn_code cairn_up_show_journal(const struct cairn_up_places *places,
                                       struct cairn_error *err) CAIRN_MUST_USE;

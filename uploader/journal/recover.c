@@ -16,7 +16,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/saves/begin.h"
-#include "uploader/saves/ended.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/save.h"
 
 /* A part that was sent again under the same upload has more than one record. */

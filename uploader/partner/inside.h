@@ -9,7 +9,7 @@
  * Limits:  see uploader/partner/partner.h.
  * Threads: copies are locked by uploader_state; what is called fixed is not. Bytes are written by
  *          the one request that has claimed their piece.
- * Next:    partner.c (life), copy.c (descriptions), give.c, keep.c, finish.c.
+ * Next:    partner.c (life, giving), keep.c (copies of others).
  */
 #pragma once
 
@@ -77,20 +77,6 @@ struct cairn_up_partner {
 };
 
 /* ---- copy.c ---- */
-/* A checked copy without bytes, not in the list; take_head is its description. attempt is the
- * caller's. */
-enum cairn_code cairn_up_copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
-                                  struct cairn_up_copy **ret,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* By their checksums: only who describes them, and under which tokens, may differ. */
-bool cairn_up_copy_same_bytes(const struct cairn_up_copy *one, const struct cairn_up_copy *other);
-/* Of two of the same bytes. */
-bool cairn_up_copy_same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other);
-/* Its attempt and memory are the caller's to give back. */
-void cairn_up_copy_free(struct cairn_up_copy *copy);
-/* What its begin says; borrowed from it. */
-enum cairn_code cairn_up_copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- keep.c ---- */
 void cairn_up_copies_serve(struct cairn_up_call *call, void *partner);
@@ -104,4 +90,3 @@ enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up
                                             struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- give.c ---- */
-void *cairn_up_partner_main(void *partner);

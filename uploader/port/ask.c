@@ -13,7 +13,7 @@
 #include "common/late.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "uploader/metrics.h"
+#include "uploader/up.h"
 
 #define LOOK_MS 50
 #define IDLE_MS 1000

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts that have to do with other nodes, the lists of their members, and this node's address. */
+/* Other nodes: the port and the asks, members of attempts, this node's address. */
 #include "uploader/port/peers.h"
 
 #include <ifaddrs.h>

@@ -19,8 +19,8 @@
 #include "common/log_limit.h"
 #include "common/net.h"
 #include "common/text.h"
-#include "uploader/metrics.h"
 #include "uploader/port/peers.h"
+#include "uploader/up.h"
 
 /* ---- what listens: a socket, a thread that accepts, and a descriptor that ends its sleep ---- */
 
@@ -33,7 +33,8 @@ struct listener {
 static enum cairn_code listener_open(struct listener *listener, const char *address,
                                      const char *setting, uint16_t *ret_port,
                                      struct cairn_error *err) {
-    *listener = (struct listener){.listen_fd = -1, .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    *listener =
+        (struct listener){.listen_fd = -1, .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     enum cairn_code code = listener->stop_fd < 0 ? cairn_fail_errno(err, "eventfd") : CAIRN_OK;
     if (!code) code = cairn_net_listen_tcp(address, &listener->listen_fd, ret_port, err);
     return code ? cairn_within(err, code, "%s", setting) : CAIRN_OK;

@@ -19,8 +19,8 @@
 #include "common/utf8.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/metrics.h"
 #include "uploader/saves/slabs.h"
+#include "uploader/up.h"
 
 #define SAVES_MAX (1 << 20)
 #define FILES_SAY_MS 100

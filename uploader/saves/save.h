@@ -32,7 +32,7 @@
 #include "common/error.h"
 #include "common/json.h"
 #include "common/tracing.h"
-#include "uploader/saves/attempt.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/send/shards.h"
 #include "uploader/state/save.h"
@@ -85,7 +85,7 @@ struct cairn_up_reply {
     int64_t request;
 };
 
-struct cairn_up_trouble { /* uploader/server/inside.h */
+struct cairn_up_trouble { /* uploader/server/outbox.h */
     uint32_t tries;       /* in a row */
     uint64_t next_ms;
     bool reported; /* to its rank */

@@ -39,7 +39,7 @@
 #include "common/buf.h"
 #include "common/json.h"
 #include "common/slab.h"
-#include "uploader/saves/attempt.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/state/slab.h"
 
 #define CAIRN_UP_GENERATIONS_MAX 2
@@ -135,8 +135,6 @@ struct cairn_up_kept {
 
 /* Kept, and no trainer has it. */
 bool cairn_up_kept_is_spare(const struct cairn_up_slab *slab);
-/* Give back at least so many bytes, if there are as many. Returns how many are on their way. */
-uint64_t cairn_up_kept_evict_locked(struct cairn_up *up, uint64_t bytes);
 
 /* The save needs its generation no longer: free, and kept where that is worth it. */
 void cairn_up_kept_give_locked(struct cairn_up *up, const struct cairn_up_save *save,
@@ -144,8 +142,6 @@ void cairn_up_kept_give_locked(struct cairn_up *up, const struct cairn_up_save *
 /* How it ended is known. */
 void cairn_up_kept_ended_locked(struct cairn_up *up, const struct cairn_up_save *save);
 void cairn_up_kept_forget_locked(struct cairn_up_slab *slab);
-/* Forget what is kept no longer (2); the pages are given back by the sweep that calls it. */
-void cairn_up_kept_trim_locked(struct cairn_up *up);
 /* Now and then: time passes. */
 void cairn_up_kept_tick(struct cairn_up *up);
 uint64_t cairn_up_kept_bytes_locked(const struct cairn_up *up); /* of shards */

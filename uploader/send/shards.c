@@ -16,6 +16,64 @@
 #include "common/rule.h"
 #include "common/text.h"
 
+/* ---- buffers ---- */
+
+/* Two buffers a worker: one is sent while the next is read. */
+#define BUFFERS_PER_WORKER 2
+
+/* The pool takes at most a quarter of the budget; a small budget gets smaller file parts. */
+static enum cairn_code pool_init(struct cairn_up_pool *pool, struct cairn_up *up,
+                                 struct cairn_error *err) {
+    uint64_t share = up->budget.total_bytes / 4;
+    uint64_t wanted = up->settings.workers * BUFFERS_PER_WORKER;
+    pool->buffer_bytes = cairn_min_u64(up->settings.part_size_bytes, share) / CAIRN_MIB * CAIRN_MIB;
+    if (pool->buffer_bytes < CAIRN_MIB)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "memory_budget is %" PRIu64 " bytes; at least 4 MiB are needed",
+                          up->budget.total_bytes);
+    pool->buffer_count =
+        (size_t)cairn_max_u64(1, cairn_min_u64(wanted, share / pool->buffer_bytes));
+    pool->bytes = pool->buffer_count * pool->buffer_bytes;
+    CAIRN_TRY(cairn_budget_take(&up->budget, pool->bytes, "buffers for files", err));
+    pool->data =
+        mmap(NULL, (size_t)pool->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pool->buffers = calloc(pool->buffer_count, sizeof(*pool->buffers));
+    if (pool->data == MAP_FAILED || !pool->buffers) {
+        if (pool->data == MAP_FAILED) pool->data = NULL;
+        if (!pool->data) cairn_budget_give(&up->budget, pool->bytes);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the buffers of files");
+    }
+    for (size_t i = 0; i < pool->buffer_count; i++) {
+        pool->buffers[i].data = pool->data + i * pool->buffer_bytes;
+        pool->buffers[i].next = pool->free;
+        pool->free = &pool->buffers[i];
+    }
+    return CAIRN_OK;
+}
+
+static void pool_release(struct cairn_up_pool *pool, struct cairn_up *up) {
+    if (pool->data) {
+        munmap(pool->data, (size_t)pool->bytes);
+        cairn_budget_give(&up->budget, pool->bytes);
+    }
+    free(pool->buffers);
+}
+
+struct cairn_up_buffer *cairn_up_pool_take(struct cairn_up_pool *pool) {
+    struct cairn_up_buffer *buffer = pool->free;
+    if (!buffer) return NULL;
+    pool->free = buffer->next;
+    buffer->users = 1;
+    return buffer;
+}
+
+void cairn_up_pool_give(struct cairn_up_pool *pool, struct cairn_up_buffer *buffer) {
+    CAIRN_ASSERT(buffer->users > 0);
+    if (--buffer->users) return;
+    buffer->next = pool->free;
+    pool->free = buffer;
+}
+
 /* How many parts can be under way at once; a folder gains nothing from more of them. */
 static uint32_t connections(const struct cairn_up_queue *queue) {
     const struct cairn_up_settings *settings = &queue->up->settings;
@@ -373,7 +431,7 @@ enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **
     if (!queue) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the queue of shards");
     cairn_lock_init(&queue->lock, CAIRN_LOCK_upload_queue);
     queue->up = up;
-    enum cairn_code code = cairn_up_pool_init(&queue->pool, up, err);
+    enum cairn_code code = pool_init(&queue->pool, up, err);
     queue->workers = calloc((size_t)up->settings.workers, sizeof(*queue->workers));
     if (code == CAIRN_OK && !queue->workers)
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the queue of shards");
@@ -387,7 +445,7 @@ enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **
 
 void cairn_up_queue_free(struct cairn_up_queue *queue) {
     if (!queue) return;
-    cairn_up_pool_release(&queue->pool, queue->up);
+    pool_release(&queue->pool, queue->up);
     free(queue->locked.unread);
     free(queue->workers);
     cairn_lock_release(&queue->lock);
@@ -529,62 +587,4 @@ void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *sha
 void cairn_up_queue_add_unstaged(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     append(queue, shard);
     if (!shard->size_bytes) queue->due = true; /* nothing more comes of it */
-}
-
-/* ---- buffers ---- */
-
-/* Two buffers a worker: one is sent while the next is read. */
-#define BUFFERS_PER_WORKER 2
-
-/* The pool takes at most a quarter of the budget; a small budget gets smaller file parts. */
-enum cairn_code cairn_up_pool_init(struct cairn_up_pool *pool, struct cairn_up *up,
-                                   struct cairn_error *err) {
-    uint64_t share = up->budget.total_bytes / 4;
-    uint64_t wanted = up->settings.workers * BUFFERS_PER_WORKER;
-    pool->buffer_bytes = cairn_min_u64(up->settings.part_size_bytes, share) / CAIRN_MIB * CAIRN_MIB;
-    if (pool->buffer_bytes < CAIRN_MIB)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "memory_budget is %" PRIu64 " bytes; at least 4 MiB are needed",
-                          up->budget.total_bytes);
-    pool->buffer_count =
-        (size_t)cairn_max_u64(1, cairn_min_u64(wanted, share / pool->buffer_bytes));
-    pool->bytes = pool->buffer_count * pool->buffer_bytes;
-    CAIRN_TRY(cairn_budget_take(&up->budget, pool->bytes, "buffers for files", err));
-    pool->data =
-        mmap(NULL, (size_t)pool->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    pool->buffers = calloc(pool->buffer_count, sizeof(*pool->buffers));
-    if (pool->data == MAP_FAILED || !pool->buffers) {
-        if (pool->data == MAP_FAILED) pool->data = NULL;
-        if (!pool->data) cairn_budget_give(&up->budget, pool->bytes);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the buffers of files");
-    }
-    for (size_t i = 0; i < pool->buffer_count; i++) {
-        pool->buffers[i].data = pool->data + i * pool->buffer_bytes;
-        pool->buffers[i].next = pool->free;
-        pool->free = &pool->buffers[i];
-    }
-    return CAIRN_OK;
-}
-
-void cairn_up_pool_release(struct cairn_up_pool *pool, struct cairn_up *up) {
-    if (pool->data) {
-        munmap(pool->data, (size_t)pool->bytes);
-        cairn_budget_give(&up->budget, pool->bytes);
-    }
-    free(pool->buffers);
-}
-
-struct cairn_up_buffer *cairn_up_pool_take(struct cairn_up_pool *pool) {
-    struct cairn_up_buffer *buffer = pool->free;
-    if (!buffer) return NULL;
-    pool->free = buffer->next;
-    buffer->users = 1;
-    return buffer;
-}
-
-void cairn_up_pool_give(struct cairn_up_pool *pool, struct cairn_up_buffer *buffer) {
-    CAIRN_ASSERT(buffer->users > 0);
-    if (--buffer->users) return;
-    buffer->next = pool->free;
-    pool->free = buffer;
 }

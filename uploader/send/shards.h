@@ -42,9 +42,6 @@ struct cairn_up_pool {
     size_t buffer_count;
     struct cairn_up_buffer *free;
 };
-enum cairn_code cairn_up_pool_init(struct cairn_up_pool *pool, struct cairn_up *up,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_pool_release(struct cairn_up_pool *pool, struct cairn_up *up);
 /* With the lock held; NULL: all are in use. It has one user; give takes one away, and with the last
  * one the buffer is free. */
 struct cairn_up_buffer *cairn_up_pool_take(struct cairn_up_pool *pool);

@@ -56,9 +56,6 @@ struct cairn_up_version_status { /* of one version */
     struct cairn_error why; /* of one that was given up; code CAIRN_OK: none is known */
 };
 void cairn_up_version_status_read(const json_t *version, struct cairn_up_version_status *ret);
-/* True when the save is over now. */
-bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                   const struct cairn_up_version_status *found);
 /* All saves of a version, and copies of other nodes' of it. */
 void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
                                      const struct cairn_up_version_status *found);

@@ -11,10 +11,73 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/mail.h"
-#include "uploader/metrics.h"
 #include "uploader/server/calls.h"
-#include "uploader/server/inside.h"
 #include "uploader/server/watch.h"
+#include "uploader/up.h"
+
+/* ---- trouble ---- */
+
+#define PAUSE_MS_MIN 200
+#define PAUSE_MS_MAX 30000
+
+/* What a proxy says of a request that it will never let through: refusals of the API itself never
+ * come here. */
+static bool is_forbidden_form(int status) {
+    return status == 400 || status == 405 || status == 411 || status == 413 || status == 414 ||
+           status == 415 || status == 431;
+}
+
+/* Is that answer the server's own failure, or that of a proxy which will say the same again? */
+static bool is_trouble(const struct cairn_error *why) {
+    int status = why->http_status;
+    bool failed = status >= 500 && status != 502 && status != 503 && status != 504;
+    return failed || is_forbidden_form(status);
+}
+
+bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why) {
+    if (why->http_status) return true;
+    CAIRN_HOLD(&up->lock);
+    bool is_first = !up->locked.server_away_logged;
+    up->locked.server_away_logged = true;
+    return is_first;
+}
+
+void cairn_up_server_answers(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    up->locked.server_away_logged = false;
+}
+
+/* The save alone was answered so. */
+static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why) {
+    struct cairn_up_trouble *trouble = &save->trouble;
+    uint64_t pause_ms = PAUSE_MS_MIN;
+    for (uint32_t i = 0; i < trouble->tries && pause_ms < PAUSE_MS_MAX; i++) pause_ms *= 2;
+    trouble->next_ms = cairn_mono_ms() + cairn_min_u64(pause_ms, PAUSE_MS_MAX);
+    trouble->why = *why;
+    if (++trouble->tries != CAIRN_UP_TROUBLE_TRIES) return;
+    cairn_log(ERROR, "save.server_fails",
+              "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u cause=\"%s\"",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              trouble->tries, why->message);
+}
+
+/* It was answered otherwise. */
+static void trouble_end_locked(struct cairn_up_save *save) {
+    if (cairn_up_trouble_is_long_locked(save))
+        cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
+                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+                  save->trouble.tries);
+    save->trouble = (struct cairn_up_trouble){0};
+}
+
+/* It is not its turn yet. */
+static bool trouble_pauses_locked(const struct cairn_up_save *save) {
+    return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
+}
+
+bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save) {
+    return save->trouble.tries >= CAIRN_UP_TROUBLE_TRIES;
+}
 
 #define BACKOFF_MS_MIN 50
 #define BACKOFF_MS_MAX 5000
@@ -33,7 +96,7 @@ struct cairn_up_outbox {
 
 static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) {
     return !save->held && cairn_up_save_state_report_due(&save->state) == kind &&
-           !cairn_up_trouble_pauses_locked(save);
+           !trouble_pauses_locked(save);
 }
 
 /* Q9: what was journaled earlier by the same rank is told first. Another step is not kept waiting
@@ -115,16 +178,16 @@ static enum cairn_code report_alone(const struct cairn_up_batch *batch, uint64_t
     *ret_unreachable = code != CAIRN_OK && single.unreachable;
     CAIRN_HOLD(&batch->up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, entry);
-    if (save && code == CAIRN_OK) cairn_up_trouble_end_locked(save);
-    if (code == CAIRN_OK || !cairn_up_is_trouble(&why)) {
+    if (save && code == CAIRN_OK) trouble_end_locked(save);
+    if (code == CAIRN_OK || !is_trouble(&why)) {
         if (err) *err = why;
         return code;
     }
-    if (save) cairn_up_trouble_add_locked(save, &why);
+    if (save) trouble_add_locked(save, &why);
     return CAIRN_OK;
 }
 
-/* trouble.h#1: where the server fails at a batch, that may be for one of its saves. */
+/* outbox.h#3: where the server fails at a batch, that may be for one of its saves. */
 static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_report kind,
                                     struct cairn_error *err) {
     if (kind == CAIRN_UP_REPORT_FAIL) /* one save, also where nothing was gathered */
@@ -132,7 +195,7 @@ static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_
     if (batch->count == 1)
         return report_alone(batch, batch->entries[0], kind, &batch->unreachable, err);
     enum cairn_code result = report(batch, kind, err);
-    if (result == CAIRN_OK || !cairn_up_is_trouble(err)) return result;
+    if (result == CAIRN_OK || !is_trouble(err)) return result;
     result = CAIRN_OK;
     for (size_t i = 0; i < batch->count && !batch->unreachable; i++) {
         struct cairn_error why = {0};
@@ -258,13 +321,7 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
     if (!outbox) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the outbox");
     outbox->up = up;
     cairn_up_wakeup_raise(&up->outbox_work); /* it looks by itself when it starts */
-    struct cairn_rest_options options = {.url = up->settings.server,
-                                         .token = up->token,
-                                         .token_file = up->settings.token_file,
-                                         .ca_bundle = up->settings.ca_file,
-                                         .timeout_ms = CALL_TIMEOUT_MS,
-                                         .seen = &up->servers_seen};
-    enum cairn_code code = cairn_rest_new(&options, &outbox->rest, err);
+    enum cairn_code code = cairn_up_rest_new(up, CALL_TIMEOUT_MS, &outbox->rest, err);
     if (code != CAIRN_OK) {
         cairn_up_outbox_free(outbox);
         return code;
@@ -292,66 +349,6 @@ void cairn_up_outbox_free(struct cairn_up_outbox *outbox) {
     cairn_up_outbox_stop(outbox);
     if (outbox->rest) cairn_rest_free(outbox->rest);
     free(outbox);
-}
-
-/* ---- trouble ---- */
-
-#define PAUSE_MS_MIN 200
-#define PAUSE_MS_MAX 30000
-
-/* What a proxy says of a request that it will never let through: refusals of the API itself never
- * come here. */
-static bool is_forbidden_form(int status) {
-    return status == 400 || status == 405 || status == 411 || status == 413 || status == 414 ||
-           status == 415 || status == 431;
-}
-
-bool cairn_up_is_trouble(const struct cairn_error *why) {
-    int status = why->http_status;
-    bool failed = status >= 500 && status != 502 && status != 503 && status != 504;
-    return failed || is_forbidden_form(status);
-}
-
-bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why) {
-    if (why->http_status) return true;
-    CAIRN_HOLD(&up->lock);
-    bool is_first = !up->locked.server_away_logged;
-    up->locked.server_away_logged = true;
-    return is_first;
-}
-
-void cairn_up_server_answers(struct cairn_up *up) {
-    CAIRN_HOLD(&up->lock);
-    up->locked.server_away_logged = false;
-}
-
-void cairn_up_trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why) {
-    struct cairn_up_trouble *trouble = &save->trouble;
-    uint64_t pause_ms = PAUSE_MS_MIN;
-    for (uint32_t i = 0; i < trouble->tries && pause_ms < PAUSE_MS_MAX; i++) pause_ms *= 2;
-    trouble->next_ms = cairn_mono_ms() + cairn_min_u64(pause_ms, PAUSE_MS_MAX);
-    trouble->why = *why;
-    if (++trouble->tries != CAIRN_UP_TROUBLE_TRIES) return;
-    cairn_log(ERROR, "save.server_fails",
-              "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u cause=\"%s\"",
-              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-              trouble->tries, why->message);
-}
-
-void cairn_up_trouble_end_locked(struct cairn_up_save *save) {
-    if (cairn_up_trouble_is_long_locked(save))
-        cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
-                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-                  save->trouble.tries);
-    save->trouble = (struct cairn_up_trouble){0};
-}
-
-bool cairn_up_trouble_pauses_locked(const struct cairn_up_save *save) {
-    return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
-}
-
-bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save) {
-    return save->trouble.tries >= CAIRN_UP_TROUBLE_TRIES;
 }
 
 /* ---- lists that differ ---- */
@@ -543,13 +540,7 @@ enum cairn_code cairn_up_lists_new(struct cairn_up *up, struct cairn_up_lists **
     struct cairn_up_lists *lists = calloc(1, sizeof *lists);
     if (!lists) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at lists");
     lists->up = up;
-    struct cairn_rest_options options = {.url = up->settings.server,
-                                         .token = up->token,
-                                         .token_file = up->settings.token_file,
-                                         .ca_bundle = up->settings.ca_file,
-                                         .timeout_ms = CAIRN_UP_LISTS_HOLD_MS,
-                                         .seen = &up->servers_seen};
-    enum cairn_code code = cairn_rest_new(&options, &lists->rest, err);
+    enum cairn_code code = cairn_up_rest_new(up, CAIRN_UP_LISTS_HOLD_MS, &lists->rest, err);
     if (code)
         free(lists);
     else

@@ -17,6 +17,14 @@
  *               new. There are at most five looks (of 2^20 tensors 32 parts each time, the name).
  *          2    every other end, and that of a save whose trainer is gone or of a release before,
  *               is told at once; so is one where the server cannot be asked.
+ *          3    trouble, a failure of the server's own or a proxy that lets a request not through:
+ *               one save that the server cannot digest must neither hold up the others nor be tried
+ *               in silence for ever, nor be failed, which is no word of the API about it (Q48).
+ *               The request is split until each save was told alone; the ones that the server takes
+ *               go on, the others are tried again after pauses of their own, 200 ms to 30 s.
+ *          4    from CAIRN_UP_TROUBLE_TRIES failures in a row on, the log has said it once, its
+ *               rank is told (docs/socket.md, `problem`), and later saves of other steps of its
+ *               rank no longer wait for it. 502, 503 and 504 say that a server is away.
  * Limits:  256 begins, 4,096 shards and 16 MiB of checksums a request; one request for a list each
  *          CAIRN_UP_LISTS_EVERY_MS for each save that waits.
  * Threads: one of its own, which waits for struct cairn_up's outbox_work, and one for lists; hold
@@ -58,15 +66,7 @@ void cairn_up_lists_looked(struct cairn_up *up, uint64_t conn, const struct cair
 
 #define CAIRN_UP_TROUBLE_TRIES 5
 
-/* Is that answer the server's own failure, or that of a proxy which will say the same again? */
-bool cairn_up_is_trouble(const struct cairn_error *why);
-/* The save alone was answered so. */
-void cairn_up_trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why);
-/* It was answered otherwise. */
-void cairn_up_trouble_end_locked(struct cairn_up_save *save);
-/* It is not its turn yet. */
-bool cairn_up_trouble_pauses_locked(const struct cairn_up_save *save);
-/* inside.h#3 holds for it. */
+/* outbox.h#4 holds for it. */
 bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save);
 /* A server that gives no answer is seen by the heartbeat and by the outbox: true for the first of
  * them, until it answers either. Takes uploader_state. */

@@ -8,6 +8,8 @@
  *               Q3), on a connection of its own, so that nothing else delays it.
  *          2    versions of which this node has told everything are waited for by long polls, as
  *               many at a time as there are watchers; with more of them they take turns.
+ *          Q3   `unsent` of an attempt counts the saves whose begin, seal or fail the server has
+ *               not answered.
  *          Q19  a version that the server calls unknown, or a catalog of another generation, makes
  *               everything be told again, after a fresh look at every object.
  *          Q12  a version that two answers to heartbeats in a row call open, whose (step, n) a rank
@@ -21,7 +23,7 @@
  *          versions at a time. A server that does not say step and n of what is open is not
  *          answered.
  * Threads: its own; poke, beat and hurry may be called by any. Missed: the heartbeat's thread.
- * Next:    uploader/server/calls.h; uploader/saves/attempt.h has the counts.
+ * Next:    uploader/server/calls.h; uploader/saves/ranks.h has the counts.
  */
 #pragma once
 

@@ -10,7 +10,7 @@
  *          G   ranks of this node that open the same attempt ask in one call: one thread waits.
  * Limits:  one per session at a time.
  * Threads: owned by the helper, then by the socket's thread.
- * Next:    attempt_call.c, offer.c.
+ * Next:    attempt_call.c.
  */
 #pragma once
 

@@ -13,7 +13,7 @@
  *          Q15  the checksums of all blocks are in the journal with the seal.
  * Limits:  see docs/socket.md and uploader/saves/save.h.
  * Threads: the socket's thread alone.
- * Next:    staging.c, attempt_call.c, offer.c, questions.c, restore.c.
+ * Next:    staging.c, attempt_call.c, questions.c, restore.c.
  */
 #pragma once
 
@@ -63,12 +63,6 @@ enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
 enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
                                     const struct cairn_up_request *request,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_status(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_drain(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
                                 const struct cairn_up_request *request,
                                 struct cairn_error *err) CAIRN_MUST_USE;

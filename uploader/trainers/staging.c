@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers that promise something wait for an fsync of the journal and are posted from the journal's
  * thread, so the socket's thread never waits. */
-#include "uploader/trainers/inside.h"
-
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -16,7 +14,8 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/metrics.h"
+#include "uploader/trainers/inside.h"
+#include "uploader/up.h"
 
 #define FILES_HELD 128 /* of all trainers: those beyond, where they can be, are opened when read */
 
