@@ -49,9 +49,11 @@ static enum cairn_code start_store(struct cairn_up *up, const char *url, struct 
 #include "store/s3/settings.def"
 #undef CONFIG
     };
-    struct cairn_store_start start = {
-        .url = url, .s3 = &settings, .file_mode = up->settings.file_mode,
-        .by = "uploader", .probe_ms = PROBE_MS};
+    struct cairn_store_start start = {.url = url,
+                                      .s3 = &settings,
+                                      .file_mode = up->settings.file_mode,
+                                      .by = "uploader",
+                                      .probe_ms = PROBE_MS};
     return cairn_store_start(&start, ret, err);
 }
 
@@ -148,8 +150,8 @@ static void measure_slabs(struct cairn_up *up) {
     }
     cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(kept_bytes), kept);
     for (size_t use = 0; use < CAIRN_UP_SLAB_USES; use++)
-        cairn_metrics_set(up->metrics,
-                          (struct cairn_metric_at){CAIRN_UP_METRIC_slab_bytes, use, 0}, bytes[use]);
+        cairn_metrics_set(up->metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_slab_bytes, use, 0},
+                          bytes[use]);
 }
 
 static void measure_queue(struct cairn_up *up) {
@@ -161,8 +163,7 @@ static void measure_queue(struct cairn_up *up) {
     cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(queue_depth), count);
 }
 
-static enum cairn_code write_metrics(void *owner, struct cairn_buf *ret,
-                                     struct cairn_error *err) {
+static enum cairn_code write_metrics(void *owner, struct cairn_buf *ret, struct cairn_error *err) {
     struct cairn_up *up = owner;
     measure_slabs(up);
     measure_queue(up);
@@ -196,8 +197,8 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_TRY(cairn_up_lists_start(up->lists, err));
     CAIRN_TRY(cairn_up_watch_start(up->watch, err));
     CAIRN_TRY(cairn_up_socket_start(up->socket, err));
-    CAIRN_TRY(cairn_up_scrape_start(up->settings.metrics_listen, write_metrics, up,
-                                    &up->scrape, err));
+    CAIRN_TRY(
+        cairn_up_scrape_start(up->settings.metrics_listen, write_metrics, up, &up->scrape, err));
     char budget[24];
     cairn_size_text(up->budget.total_bytes, budget);
     cairn_log(INFO, "uploader.ready", "node=%s socket=%s store=%s server=%s budget=\"%s\"",

@@ -193,8 +193,8 @@ static const char *restore_end_value(size_t index, size_t label) {
 
 static const char *wait_value(size_t index, size_t label) {
     (void)label;
-    static const char *const words[CAIRN_UP_WAITS] = {"senders", "outbox", "watchers", "readers",
-                                                      "peers",   "partners"};
+    static const char *const words[CAIRN_UP_WAITS] = {"senders", "outbox", "watchers",
+                                                      "readers", "peers",  "partners"};
     return words[index];
 }
 

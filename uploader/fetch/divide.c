@@ -157,8 +157,7 @@ bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_u
     const struct cairn_up_division *division = &version->division;
     uint64_t place = cairn_plan_place_hash(version->place.id.text, get->shard,
                                            get->cell->offset / CAIRN_UP_CELL_BYTES);
-    const struct cairn_up_member *member =
-        get->keeper_failed ? NULL : keeper_of(fetch, get, place);
+    const struct cairn_up_member *member = get->keeper_failed ? NULL : keeper_of(fetch, get, place);
     get->of_keeper = member != NULL;
     if (!member) member = owner_of(fetch, get, place);
     if (!member) return false;
@@ -222,8 +221,7 @@ static void ask_done(struct cairn_up_ask *ask) {
                           get->bytes);
     {
         CAIRN_HOLD(&fetch->lock);
-        if (ask->has_begun)
-            cairn_up_meter_end(&fetch->locked.peer_meter, code ? 0 : get->bytes);
+        if (ask->has_begun) cairn_up_meter_end(&fetch->locked.peer_meter, code ? 0 : get->bytes);
         count_asking(&version->division);
         version->division.asking--;
         version->division.asked_bytes += code ? 0 : get->bytes;
@@ -459,8 +457,7 @@ static enum cairn_code begin(struct cairn_up_call *call, struct cairn_up_fetch *
                                                    .offset = wanted->offset,
                                                    .bytes = wanted->bytes},
                                          .version = version};
-        *want = (struct cairn_up_want){
-            .version = version, .piece = &serve->piece, .serve = serve};
+        *want = (struct cairn_up_want){.version = version, .piece = &serve->piece, .serve = serve};
         cairn_up_fetch_expect(fetch, version);
         CAIRN_HOLD(&fetch->lock);
         code = await_turn_locked(call, fetch, err);
@@ -553,8 +550,8 @@ static void serve(struct cairn_up_call *call, void *owner) {
 
 void cairn_up_serve_route(struct cairn_up *up, struct cairn_up_fetch *fetch) {
     if (!up->peers) return;
-    cairn_up_port_route(
-        up->peers->port,
-        &(struct cairn_up_route){
-            .method = "GET", .path = CAIRN_UP_SERVE_PATH, .serve = serve, .owner = fetch});
+    cairn_up_port_route(up->peers->port, &(struct cairn_up_route){.method = "GET",
+                                                                  .path = CAIRN_UP_SERVE_PATH,
+                                                                  .serve = serve,
+                                                                  .owner = fetch});
 }

@@ -128,8 +128,8 @@ static void name_it(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) 
     uint64_t number = ++fetch->leases.count;
     cairn_lock_give(&fetch->lock);
     /* Each has its own, so that what is given back is never another restore's. */
-    snprintf(lease->lease.job, sizeof(lease->lease.job), "node %s %s/%" PRIu64,
-             up->places.node, up->uuid, number);
+    snprintf(lease->lease.job, sizeof(lease->lease.job), "node %s %s/%" PRIu64, up->places.node,
+             up->uuid, number);
 }
 
 /* Of a version that is being loaded, by a helper thread. rest NULL: the thread takes it by and by.
@@ -152,8 +152,7 @@ static enum cairn_code lease_begin(struct cairn_up_fetch *fetch,
         return code;
     }
     if (code) log_once(lease, &why);
-    lease->due_ms =
-        lease->lease.id[0] ? asked_ms + cairn_read_lease_every_ms(&lease->lease) : 0;
+    lease->due_ms = lease->lease.id[0] ? asked_ms + cairn_read_lease_every_ms(&lease->lease) : 0;
     *ret = lease;
     cairn_lock_take(&fetch->lock);
     lease->next = fetch->leases.first;
@@ -219,8 +218,9 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", request->name->project,
                                request->name->run, request->ref));
     enum cairn_code code;
-    do code = cairn_rest_call(rest, "GET", path.data, NULL,
-                              cairn_up_call_ms(request->answer_by_ms, 0), &reply, err);
+    do
+        code = cairn_rest_call(rest, "GET", path.data, NULL,
+                               cairn_up_call_ms(request->answer_by_ms, 0), &reply, err);
     while (cairn_up_helper_again(helper, code, request->answer_by_ms));
     CAIRN_TRY(code);
     CAIRN_TRY(cairn_msg_checkpoint_read(reply, "", &told, err));
@@ -441,8 +441,8 @@ static void await_others(struct cairn_up *up, const struct cairn_up_version *ver
 static enum cairn_code load(struct cairn_up_helper *helper, struct cairn_up_version *version,
                             bool asked, struct cairn_error *err) {
     struct cairn_up_fetch *fetch = version->fetch;
-    enum cairn_code code = lease_begin(fetch, &version->place, asked ? helper->rest : NULL,
-                                                &version->lease, err);
+    enum cairn_code code =
+        lease_begin(fetch, &version->place, asked ? helper->rest : NULL, &version->lease, err);
     if (code == CAIRN_OK) code = load_all(helper, version, err);
     if (code == CAIRN_OK) await_others(fetch->up, version);
     {
@@ -698,8 +698,8 @@ static enum cairn_code start_readers(struct cairn_up_fetch *fetch, struct cairn_
     for (size_t i = 0; i < fetch->reader_count; i++) {
         fetch->readers[i].fetch = fetch;
         for (size_t at = 0; at < fetch->up->read_count; at++)
-            CAIRN_TRY(cairn_store_worker_new(fetch->up->reads[at], &fetch->readers[i].stores[at],
-                                             err));
+            CAIRN_TRY(
+                cairn_store_worker_new(fetch->up->reads[at], &fetch->readers[i].stores[at], err));
     }
     CAIRN_TRY(make_pool(fetch, err));
     for (size_t i = 0; i < fetch->reader_count; i++) {

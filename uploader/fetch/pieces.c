@@ -207,8 +207,7 @@ struct cairn_up_cell *cairn_up_cells_find(struct cairn_up_cells *cells,
                                           uint64_t offset) {
     for (size_t i = 0; i < cells->count; i++) {
         struct cairn_up_cell *cell = &cells->items[i];
-        if (cell->version == version && cell->offset == offset && cell->shard == shard)
-            return cell;
+        if (cell->version == version && cell->offset == offset && cell->shard == shard) return cell;
     }
     return NULL;
 }

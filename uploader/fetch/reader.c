@@ -223,8 +223,7 @@ static bool is_present(struct cairn_up_fetch *fetch, const struct cairn_up_readi
 static bool is_takeable(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
     if (reading->taken == reading->piece_count || reading->code) return false;
     const struct cairn_up_piece *piece = &reading->pieces[reading->taken];
-    return !piece->bounced || fetch->locked.free_bounces ||
-           shares(fetch, reading->version, piece);
+    return !piece->bounced || fetch->locked.free_bounces || shares(fetch, reading->version, piece);
 }
 
 /* First who finds its next piece in a cell, so that ranks behind another one follow it closely and
@@ -329,8 +328,7 @@ static struct step begin_run(struct cairn_up_want *want, struct cairn_up_cell *c
     struct cairn_up_get *get =
         make_get(want->version, cell->shard, cairn_up_cell_run_offset(cell, run),
                  cairn_up_cell_run_bytes(cell, run, size));
-    if (!get)
-        return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
+    if (!get) return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
     get->cell = cell;
     get->run = run;
     get->version->users++; /* who wants it may have failed by another run before it ends */
@@ -343,10 +341,9 @@ static struct step begin_run(struct cairn_up_want *want, struct cairn_up_cell *c
 
 static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     const struct cairn_up_piece *piece = want->piece;
-    struct cairn_up_cell *cell =
-        cairn_up_cells_claim(&fetch->locked.cells, want->version, piece->shard,
-                             piece->offset - piece->offset % CAIRN_UP_CELL_BYTES,
-                             want->version->division.count > 0);
+    struct cairn_up_cell *cell = cairn_up_cells_claim(
+        &fetch->locked.cells, want->version, piece->shard,
+        piece->offset - piece->offset % CAIRN_UP_CELL_BYTES, want->version->division.count > 0);
     if (!cell && !fetch->locked.cells.count) return place_direct(fetch, want); /* no memory */
     cairn_up_division_waits_locked(want->version, !cell);
     if (!cell) {
@@ -684,8 +681,7 @@ void *cairn_up_reader_main(void *argument) {
     if (reader != reader->fetch->readers) CAIRN_CRASHPOINT("uploader.fetch.stopping");
     for (struct cairn_up_get *get = reader->flying; get; get = get->next) {
         get->unwanted = true;
-        if (!get->finished)
-            cairn_store_cancel(reader->stores[get->store], &get->range.request);
+        if (!get->finished) cairn_store_cancel(reader->stores[get->store], &get->range.request);
     }
     finish_all(reader);
     CAIRN_ASSERT(!reader->flying && !reader->flying_count);

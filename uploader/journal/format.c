@@ -376,8 +376,7 @@ static enum cairn_code scan_before(struct cairn_view file, const struct cairn_up
                               "and a later one follows at %" PRIu64,
                               ret->end, next);
         if (!whole) return CAIRN_OK;
-        CAIRN_TRY(scan_records(file, records, records + group.records.size, sink, &end,
-                                        err));
+        CAIRN_TRY(scan_records(file, records, records + group.records.size, sink, &end, err));
         if (end != records + group.records.size)
             return cairn_fail(err, CAIRN_CORRUPT, "the record at offset %" PRIu64 " is damaged",
                               end);
@@ -468,16 +467,13 @@ static enum cairn_code read_group(struct scan *scan, bool *ret_whole, struct cai
     struct cairn_up_scanned *scanned = scan->ret;
     struct cairn_up_head head;
     uint64_t end = 0;
-    *ret_whole = head_at(scan->file, scanned->end, &head) &&
-                 head.id.file == scanned->id.file && head.id.node_crc == scanned->id.node_crc &&
-                 head.sequence == scanned->sequence + 1;
+    *ret_whole = head_at(scan->file, scanned->end, &head) && head.id.file == scanned->id.file &&
+                 head.id.node_crc == scanned->id.node_crc && head.sequence == scanned->sequence + 1;
     if (!*ret_whole) return CAIRN_OK;
-    struct cairn_view records =
-        head_records(scan->file, scanned->end, &head, ret_whole);
+    struct cairn_view records = head_records(scan->file, scanned->end, &head, ret_whole);
     if (!*ret_whole) return CAIRN_OK;
     uint64_t from = scanned->end + head.bytes;
-    CAIRN_TRY(
-        scan_records(scan->file, from, from + records.size, scan->sink, &end, err));
+    CAIRN_TRY(scan_records(scan->file, from, from + records.size, scan->sink, &end, err));
     *ret_whole = end == from + records.size;
     if (!*ret_whole) return CAIRN_OK;
     take_head(scan, &head);
@@ -522,8 +518,7 @@ enum cairn_code cairn_up_journal_scan(struct cairn_view file, uint32_t node_crc,
     if (headed) {
         ret->id = (struct cairn_up_file_id){first.spare, node_crc};
         CAIRN_TRY(scan_records(file, CAIRN_UP_GROUP2_HEAD_BYTES,
-                                        CAIRN_UP_GROUP2_HEAD_BYTES + first.records.size, sink, &end,
-                                        err));
+                               CAIRN_UP_GROUP2_HEAD_BYTES + first.records.size, sink, &end, err));
         ret->end = CAIRN_UP_GROUP2_HEAD_BYTES + first.records.size;
         ret->sequence = 1;
         ret->touches.covers_from = 1;

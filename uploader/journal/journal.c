@@ -720,8 +720,7 @@ static enum cairn_code gather(struct cairn_up_journal *journal,
                             "the journal cannot be written any more");
     }
     for (size_t i = 0; i < count && CAIRN_RULE(Q45); i++) {
-        if (records[i].closes || !broken_has(&journal->locked.lost, records[i].entry))
-            continue;
+        if (records[i].closes || !broken_has(&journal->locked.lost, records[i].entry)) continue;
         if (err) *err = journal->locked.why;
         return cairn_within(err, journal->locked.why.code,
                             "an earlier record of the save could not be written");
@@ -854,8 +853,8 @@ static void index_group(struct cairn_up_journal *journal, const struct cairn_up_
         const struct cairn_up_noted *noted = &group->noted[i];
         struct cairn_error error;
         if (noted->dropped) continue;
-        if (file_took_record(&journal->own, noted->entry, noted->closes, noted->bytes,
-                                      &error) != CAIRN_OK) {
+        if (file_took_record(&journal->own, noted->entry, noted->closes, noted->bytes, &error) !=
+            CAIRN_OK) {
             /* It is on the disk, but a rewrite would leave it out: nothing more may be promised. */
             cairn_log(ERROR, "journal.index", "cause=\"%s\"", error.message);
             break_journal(journal, &error);

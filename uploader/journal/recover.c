@@ -38,12 +38,12 @@ struct cairn_up_past_shard {
 struct cairn_up_past {
     struct cairn_up_past *next;
     uint64_t entry;
-    json_t *begin, *session, *seal, *fail; /* owned; NULL: no such record */
-    char table_hex[65];                    /* of an entry of a table; "" */
-    uint64_t device, inode, slab_bytes;    /* of stage; slab_bytes 0: none */
-    uint64_t owner;                        /* of stage; 0: an older journal's */
+    json_t *begin, *session, *seal, *fail;  /* owned; NULL: no such record */
+    char table_hex[65];                     /* of an entry of a table; "" */
+    uint64_t device, inode, slab_bytes;     /* of stage; slab_bytes 0: none */
+    uint64_t owner;                         /* of stage; 0: an older journal's */
     char partner[CAIRN_NAME_BYTES_MAX + 1]; /* the node that has all of it, too; "" */
-    struct cairn_up_past_shard *shards;    /* owned */
+    struct cairn_up_past_shard *shards;     /* owned */
     size_t shard_count, shard_capacity, stage_first;
     struct cairn_buf table; /* of the entry of one, or of an older journal's seal */
     struct cairn_error bad; /* the first record that could not be read, or CAIRN_OK */
@@ -206,8 +206,7 @@ static enum cairn_code replay_shard(struct cairn_up_past *past,
     if (!strcmp(record->name, "blocks")) return take_blocks(shard, record->blob, err);
     if (!strcmp(record->name, "upload")) return replay_upload(shard, record->message, err);
     shard->durable |= !strcmp(record->name, "durable");
-    if (told.partner)
-        (void)cairn_text_copy(past->partner, sizeof(past->partner), told.partner);
+    if (told.partner) (void)cairn_text_copy(past->partner, sizeof(past->partner), told.partner);
     if (!told.token) return CAIRN_OK;
     shard->intent = true;
     shard->part_bytes = told.part_bytes;
@@ -402,8 +401,8 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past
     save->partner.recovered = save->partner.node[0] != '\0';
     bool keep = past->seal || past->fail || state.sent;
     for (size_t i = 0; keep && i < past->shard_count; i++)
-        CAIRN_TRY(build_shard(up, save, &past->shards[i], wait_of(save, past, &past->shards[i]),
-                              err));
+        CAIRN_TRY(
+            build_shard(up, save, &past->shards[i], wait_of(save, past, &past->shards[i]), err));
     save->stage_first = past->stage_first;
     save->stage_count = keep ? past->shard_count - past->stage_first : 0;
     save->staged_in.device = past->device;
@@ -466,9 +465,9 @@ static enum cairn_code build_table(struct cairn_up *up, const struct cairn_up_pa
     CAIRN_TRY(cairn_up_table_new_locked(up, bytes, past->entry, &table, err));
     table->users = 0;
     table->written = !strcmp(table->hex, past->table_hex);
-    return table->written ? CAIRN_OK
-                          : cairn_fail(err, CAIRN_CORRUPT, "table %s has another digest",
-                                       past->table_hex);
+    return table->written
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_CORRUPT, "table %s has another digest", past->table_hex);
 }
 
 /* Setting it aside would fail a save that the newer uploader finishes. */
@@ -564,7 +563,7 @@ void cairn_up_recovery_tick(struct cairn_up *up) {
     up->locked.offers_awaited = false;
     cairn_up_queue_end_offers(up->queue);
     cairn_up_wakeup_raise(&up->partner_work); /* what no trainer has brought is handed over */
-    if (up->locked.draining) return; /* the next start waits for them once more */
+    if (up->locked.draining) return;          /* the next start waits for them once more */
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];

@@ -76,8 +76,7 @@ static enum cairn_code copy_begin(const struct cairn_up_copy *copy, struct cairn
 }
 
 static enum cairn_code read_begin(struct cairn_up_copy *copy,
-                                  const struct cairn_up_attempt *attempt,
-                                  struct cairn_error *err) {
+                                  const struct cairn_up_attempt *attempt, struct cairn_error *err) {
     struct cairn_up_begin begin = {0};
     const struct cairn_grant *grant = &attempt->grant;
     CAIRN_TRY(copy_begin(copy, &begin, err));
@@ -145,8 +144,8 @@ static enum cairn_code read_shards(struct cairn_up_copy *copy, const json_t *ite
     return copy->pieces ? CAIRN_OK : no_memory(err);
 }
 
-static enum cairn_code read_head(struct cairn_up_copy *copy,
-                                 const struct cairn_up_attempt *attempt, struct cairn_error *err) {
+static enum cairn_code read_head(struct cairn_up_copy *copy, const struct cairn_up_attempt *attempt,
+                                 struct cairn_error *err) {
     struct cairn_msg_copy told = {.proc = ""};
     CAIRN_TRY(cairn_msg_copy_read(copy->head, "", &told, err));
     copy->uploader = told.uploader;
@@ -415,8 +414,7 @@ static bool is_had(struct cairn_up_partner *partner, struct cairn_up_copy **take
     CAIRN_HOLD(&partner->up->lock);
     struct cairn_up_copy *there =
         cairn_up_copy_find_locked(partner, copy->version.text, copy->rank);
-    if (!there || there->users || strcmp(there->node, copy->node) != 0 ||
-        !same_bytes(there, copy))
+    if (!there || there->users || strcmp(there->node, copy->node) != 0 || !same_bytes(there, copy))
         return false;
     if (there->entry) return same_tokens(there, copy);
     CAIRN_ASSERT(!there->data || there->data_bytes == copy->data_bytes);
@@ -526,8 +524,8 @@ static enum cairn_code claim(struct cairn_up_partner *partner, const struct cair
 static enum cairn_code receive_piece(struct cairn_up_call *call, const struct piece *piece,
                                      struct cairn_error *err) {
     uint8_t *into = piece->copy->data + piece->shard->offset + piece->offset;
-    const uint8_t *checksums = (const uint8_t *)piece->shard->blocks_le.data +
-                               4 * (piece->offset / CAIRN_BLOCK_BYTES);
+    const uint8_t *checksums =
+        (const uint8_t *)piece->shard->blocks_le.data + 4 * (piece->offset / CAIRN_BLOCK_BYTES);
     CAIRN_TRY(cairn_up_call_receive(call, into, piece->bytes, err));
     return cairn_store_blocks_check(checksums, piece->offset,
                                     (struct cairn_view){into, piece->bytes}, err);
@@ -643,15 +641,15 @@ static enum cairn_code note_stage(struct notes *notes, const struct cairn_up_cop
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < copy->shard_count; i++) {
         const struct cairn_up_copy_shard *shard = &copy->shards[i];
-        json_t *item = CAIRN_PACK(stage_shard, .name = shard->name, .offset = shard->offset,
-                                  .bytes = shard->bytes,
-                                  .kind = shard->tensors ? "tensors" : "raw");
+        json_t *item =
+            CAIRN_PACK(stage_shard, .name = shard->name, .offset = shard->offset,
+                       .bytes = shard->bytes, .kind = shard->tensors ? "tensors" : "raw");
         if (json_array_append_new(shards, item)) return no_memory(err);
     }
-    return note(notes, entry,
-                CAIRN_PACK(record_stage, .owner = entry, .bytes = copy->data_bytes,
-                           .shards = shards),
-                (struct cairn_view){0}, err);
+    return note(
+        notes, entry,
+        CAIRN_PACK(record_stage, .owner = entry, .bytes = copy->data_bytes, .shards = shards),
+        (struct cairn_view){0}, err);
 }
 
 static enum cairn_code note_all(struct notes *notes, const struct cairn_up_copy *copy,
@@ -741,8 +739,7 @@ static enum cairn_code fill(struct cairn_up *up, const struct cairn_up_copy *cop
     for (size_t i = 0; i < copy->shard_count; i++)
         CAIRN_TRY(add_shard(up, save, &copy->shards[i], err));
     save->stage_count = copy->shard_count;
-    CAIRN_TRY(
-        cairn_up_save_set_sealed(save, copy->replicated, copy->labels, copy->meta, err));
+    CAIRN_TRY(cairn_up_save_set_sealed(save, copy->replicated, copy->labels, copy->meta, err));
     if (copy->table.size)
         CAIRN_TRY(cairn_up_table_new_locked(up, cairn_buf_view(&copy->table),
                                             cairn_up_journal_entry_new(up->journal), &save->table,
@@ -755,8 +752,8 @@ enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up
     struct cairn_up_begin begin = {0};
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(copy_begin(copy, &begin, err));
-    CAIRN_TRY(cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
-                                       err));
+    CAIRN_TRY(
+        cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save, err));
     enum cairn_code code = fill(up, copy, save, err);
     if (code) {
         cairn_up_save_drop_locked(up, save);

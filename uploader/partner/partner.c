@@ -21,12 +21,12 @@
 /* ---- giving ---- */
 
 #define LOOK_MS 500
-#define AGAIN_MS 500  /* after a partner that refused, or was not reached */
+#define AGAIN_MS 500       /* after a partner that refused, or was not reached */
 #define KEPT_AGAIN_MS 5000 /* the same, with what is kept */
-#define HANDED_MS 3000 /* a partner that sends is asked so often whether it still can */
-#define GONE_MS 60000 /* a partner that is not reached for so long has gone with its copy */
+#define HANDED_MS 3000     /* a partner that sends is asked so often whether it still can */
+#define GONE_MS 60000      /* a partner that is not reached for so long has gone with its copy */
 
-struct gift { /* a save under way, copied from it: it may go meanwhile */
+struct gift {       /* a save under way, copied from it: it may go meanwhile */
     uint64_t entry; /* 0: it is kept alone */
     struct cairn_version_id version;
     uint32_t rank;
@@ -56,8 +56,8 @@ static enum cairn_code put(struct cairn_up_partner *partner, const struct gift *
                                .done = answered,
                                .owner = partner};
     memcpy(ask.key, gift->key, sizeof(ask.key));
-    snprintf(ask.path, sizeof(ask.path), CAIRN_UP_COPY_PATH "%s/%" PRIu32 "/%s",
-             gift->version.text, gift->rank, tail);
+    snprintf(ask.path, sizeof(ask.path), CAIRN_UP_COPY_PATH "%s/%" PRIu32 "/%s", gift->version.text,
+             gift->rank, tail);
     {
         CAIRN_HOLD(&partner->lock);
         partner->locked.answered = false;
@@ -211,9 +211,8 @@ static enum cairn_code copy_kept_piece(struct cairn_up_partner *partner, const s
         if (is_awaited_locked(up)) return cairn_fail(err, CAIRN_CANCELLED, "a newer save waits");
         *ret_bytes = (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, shard->bytes - offset);
         slab->pins++;
-        bytes = (struct cairn_up_kept_bytes){.slab = slab,
-                                             .kept = slab->state.kept,
-                                             .data = slab->memory.data + shard->offset};
+        bytes = (struct cairn_up_kept_bytes){
+            .slab = slab, .kept = slab->state.kept, .data = slab->memory.data + shard->offset};
     }
     memcpy(partner->buffer, bytes.data + offset, *ret_bytes);
     cairn_up_kept_unpin(up, &bytes, true); /* whether they are right the partner says */
@@ -325,8 +324,8 @@ static enum cairn_code remember(struct cairn_up_partner *partner, const struct g
     struct cairn_up_record *records = calloc(count + 1, sizeof(*records));
     if (!records) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     for (size_t i = 0; i < count; i++)
-        records[i] = (struct cairn_up_record){.entry = gift->entry,
-                                              .message = json_array_get(messages, i)};
+        records[i] =
+            (struct cairn_up_record){.entry = gift->entry, .message = json_array_get(messages, i)};
     enum cairn_code code = cairn_up_journal_append(up->journal, records, count, err);
     free(records);
     return code;
@@ -415,8 +414,7 @@ static void refused(struct cairn_up_partner *partner, const struct gift *gift,
  * that was told to send may have heard the end sooner than this node, and has no copy then. */
 static bool is_gone(struct cairn_up *up, struct cairn_up_save *save, const struct gift *gift,
                     enum cairn_code code) {
-    bool refuses =
-        code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN;
+    bool refuses = code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN;
     if (refuses && !save->partner.handed) return true;
     if (!cairn_up_members_heard(&up->peers->members, &gift->run, gift->attempt,
                                 GONE_MS + 2 * up->settings.heartbeat_ms))
@@ -440,16 +438,15 @@ static void hand_over(struct cairn_up_partner *partner, const struct gift *gift)
         save->partner.next_ms = save->partner.since_ms + HANDED_MS;
         if (!save->partner.handed)
             cairn_log(INFO, "save.handed_over",
-                      "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
-                      save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-                      gift->to.node);
+                      "run=%s step=%" PRIu64 " rank=%u version=%s node=%s", save->attempt->run_text,
+                      save->place.step, save->rank, save->place.id.text, gift->to.node);
         save->partner.handed = true;
         return;
     }
     cairn_up_members_outdate(&up->peers->members, &gift->run);
     if (!is_gone(up, save, gift, code)) return;
-    cairn_within(&why, CAIRN_SOURCE_GONE,
-                 "its bytes are gone here, and the copy on node %s, too", save->partner.node);
+    cairn_within(&why, CAIRN_SOURCE_GONE, "its bytes are gone here, and the copy on node %s, too",
+                 save->partner.node);
     why.code = CAIRN_SOURCE_GONE;
     cairn_up_save_fail_for_locked(up, save, &why);
 }
@@ -588,10 +585,9 @@ json_t *cairn_up_partner_copies_locked(const struct cairn_up_partner *partner,
     for (const struct cairn_up_copy *at = partner ? partner->copies : NULL; at; at = at->next) {
         if (at->attempt != attempt || at->missing || at->over || at->entry) continue;
         if (!array && !(array = json_array())) return NULL;
-        (void)json_array_append_new(array,
-                                    CAIRN_PACK(node_copy, .version = at->version.text,
-                                               .rank = at->rank, .node = at->node,
-                                               .uploader = at->uploader));
+        (void)json_array_append_new(array, CAIRN_PACK(node_copy, .version = at->version.text,
+                                                      .rank = at->rank, .node = at->node,
+                                                      .uploader = at->uploader));
     }
     return array;
 }

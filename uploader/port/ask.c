@@ -29,7 +29,7 @@ struct cairn_up_asks {
     struct cairn_metrics *metrics; /* borrowed; NULL: none */
     struct cairn_http_engine *engine;
     struct cairn_late_bell bell;
-    struct cairn_late late; /* the thread's */
+    struct cairn_late late;      /* the thread's */
     struct cairn_up_ask *flying; /* the thread's */
     pthread_t thread;
     bool started;
@@ -125,8 +125,7 @@ static void on_header(struct cairn_http_request *request, struct cairn_view name
 static bool is_proven(const struct cairn_up_ask *ask) {
     const struct cairn_peer_answer answer = {ask->request.status, ask->request.reply_bytes,
                                              ask->nonce};
-    return cairn_peer_answer_check(&ask->right_shown, &answer, ask->key,
-                                   cairn_view_of(ask->proof));
+    return cairn_peer_answer_check(&ask->right_shown, &answer, ask->key, cairn_view_of(ask->proof));
 }
 
 /* Who does not hold the attempt, or has not read the request, refuses without proof. */

@@ -241,7 +241,7 @@ bool cairn_up_members_heard(struct cairn_up_members *members, const struct cairn
 
 /* The lock is held. */
 static struct cairn_up_roster *newest(struct cairn_up_members *members,
-                                     const struct cairn_run_name *run) {
+                                      const struct cairn_run_name *run) {
     struct cairn_up_roster *found = NULL;
     for (struct cairn_up_roster *at = members->locked.rosters; at; at = at->next)
         if (is_run(at, run) && (!found || at->attempt > found->attempt)) found = at;

@@ -216,8 +216,8 @@ struct cairn_up_connection {
     struct cairn_up_port *port;
     pthread_t thread;
     int fd;
-    bool over;                           /* locked: its thread only returns */
-    size_t size;                         /* of what was read and not used yet: */
+    bool over;   /* locked: its thread only returns */
+    size_t size; /* of what was read and not used yet: */
     char input[CAIRN_UP_HEAD_BYTES_MAX];
 };
 struct cairn_up_port {
@@ -270,8 +270,7 @@ static size_t head_size(const struct cairn_up_connection *connection) {
 /* False: it is to be closed without a word. *ret_size 0: the head is longer than it may be. */
 static bool take_head(struct cairn_up_connection *connection, size_t *ret_size) {
     uint64_t now_ms = cairn_mono_ms();
-    uint64_t deadline_ms =
-        now_ms + (connection->size ? CAIRN_UP_PORT_MS : CAIRN_UP_PORT_QUIET_MS);
+    uint64_t deadline_ms = now_ms + (connection->size ? CAIRN_UP_PORT_MS : CAIRN_UP_PORT_QUIET_MS);
     while (!(*ret_size = head_size(connection))) {
         size_t room = sizeof(connection->input) - connection->size;
         if (!room) return true;
@@ -295,9 +294,8 @@ static enum cairn_code put(struct cairn_up_call *call, struct cairn_view bytes,
     if (call->broken) return cairn_fail(err, CAIRN_UNAVAILABLE, "the peer's connection is broken");
     for (size_t left = bytes.size; left;) {
         size_t size = (size_t)cairn_min_u64(left, STEP_BYTES);
-        enum cairn_code code =
-            cairn_net_send(call->connection->fd, (struct cairn_view){at, size}, NULL, 0,
-                           cairn_mono_ms() + CAIRN_UP_PORT_MS, err);
+        enum cairn_code code = cairn_net_send(call->connection->fd, (struct cairn_view){at, size},
+                                              NULL, 0, cairn_mono_ms() + CAIRN_UP_PORT_MS, err);
         call->broken = code != CAIRN_OK;
         CAIRN_TRY(code);
         at += size;
@@ -340,10 +338,10 @@ enum cairn_code cairn_up_call_answer(struct cairn_up_call *call, int status, con
     if (call->received_bytes < call->head.body_bytes) call->head.closes = true;
     if (is_crowded(call->port)) call->head.closes = true;
     prove(call, status, bytes, proof);
-    int size = snprintf(text, sizeof(text),
-                        "HTTP/1.1 %d %s\r\nContent-Length: %" PRIu64 "\r\n%s%s%s\r\n", status,
-                        status < 300 ? "OK" : "Refused", bytes, headers, proof,
-                        call->head.closes ? "Connection: close\r\n" : "");
+    int size =
+        snprintf(text, sizeof(text), "HTTP/1.1 %d %s\r\nContent-Length: %" PRIu64 "\r\n%s%s%s\r\n",
+                 status, status < 300 ? "OK" : "Refused", bytes, headers, proof,
+                 call->head.closes ? "Connection: close\r\n" : "");
     CAIRN_ASSERT(size > 0);
     CAIRN_ASSERT((size_t)size < sizeof(text));
     return put(call, (struct cairn_view){text, (size_t)size}, err);
@@ -424,10 +422,10 @@ static enum cairn_code admit(struct cairn_up_port *port, struct cairn_up_call *c
                                          .range = call->head.range,
                                          .body_bytes = call->head.body_bytes};
     if (!cairn_up_members_key(port->options.members, &call->right.run, call->right.attempt,
-                               call->key))
-        return cairn_fail(err, CAIRN_FORBIDDEN, "this node does not hold attempt %" PRIu64
-                          " of %s/%s", call->right.attempt, call->right.run.project,
-                          call->right.run.run);
+                              call->key))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "this node does not hold attempt %" PRIu64 " of %s/%s",
+                          call->right.attempt, call->right.run.project, call->right.run.run);
     call->admitted = cairn_peer_check(&call->right, &request, call->key);
     return call->admitted
                ? CAIRN_OK
@@ -455,8 +453,8 @@ static bool serve_request(struct cairn_up_connection *connection, size_t size) {
     struct cairn_up_port *port = connection->port;
     struct cairn_up_call call = {.port = port, .connection = connection};
     struct cairn_error why = {0};
-    int status = size ? cairn_up_head_read((struct cairn_view){connection->input, size}, &call.head)
-                      : 431;
+    int status =
+        size ? cairn_up_head_read((struct cairn_view){connection->input, size}, &call.head) : 431;
     if (status) {
         call.head.closes = true; /* where the next one begins is not known */
         call.head.body_bytes = 0;
@@ -528,8 +526,7 @@ static void turn_away(int fd) {
 
 static void take_in(struct cairn_up_port *port, int fd) {
     join_connections(port, false);
-    struct cairn_up_connection *connection =
-        has_room(port) ? calloc(1, sizeof(*connection)) : NULL;
+    struct cairn_up_connection *connection = has_room(port) ? calloc(1, sizeof(*connection)) : NULL;
     if (!connection) {
         turn_away(fd);
         return;
@@ -572,8 +569,8 @@ enum cairn_code cairn_up_port_new(const struct cairn_up_port_options *options,
     enum cairn_code code =
         listener_open(&port->listener, options->listen, "peer_listen", &number, err);
     if (!code)
-        code = cairn_up_address_told(options->listen, options->advertise, number, port->address,
-                                     err);
+        code =
+            cairn_up_address_told(options->listen, options->advertise, number, port->address, err);
     if (code) {
         cairn_up_port_free(port);
         return code;
@@ -761,9 +758,9 @@ static void *scrape_main(void *argument) {
             {.fd = scrape->listener.listen_fd, .events = POLLIN}};
         int left_ms = cut_overdue(scrape);
         for (size_t i = 0; i < CALLERS_MAX; i++)
-            waiting[2 + i] = (struct pollfd){
-                .fd = scrape->callers[i].fd,
-                .events = scrape->callers[i].answer.size ? POLLOUT : POLLIN};
+            waiting[2 + i] =
+                (struct pollfd){.fd = scrape->callers[i].fd,
+                                .events = scrape->callers[i].answer.size ? POLLOUT : POLLIN};
         (void)poll(waiting, CAIRN_COUNT(waiting), left_ms);
         if (waiting[0].revents) return NULL;
         for (size_t i = 0; i < CALLERS_MAX; i++)

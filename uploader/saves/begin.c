@@ -185,10 +185,10 @@ static enum cairn_code add_shard(struct cairn_up *up, const struct cairn_up_shar
     CAIRN_AUTO(buf) blocks = {.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX};
     CAIRN_TRY(cairn_up_shard_describe(up->queue, shard, &proof, err));
     CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
-    json_t *item = CAIRN_PACK(copy_shard, .name = shard->name, .tensors = shard->tensors,
-                              .bytes = shard->size_bytes, .token = proof.token,
-                              .part_bytes = proof.part_bytes,
-                              .blocks = blocks.size ? blocks.data : "");
+    json_t *item =
+        CAIRN_PACK(copy_shard, .name = shard->name, .tensors = shard->tensors,
+                   .bytes = shard->size_bytes, .token = proof.token, .part_bytes = proof.part_bytes,
+                   .blocks = blocks.size ? blocks.data : "");
     return json_array_append_new(shards, item) ? no_memory(err) : CAIRN_OK;
 }
 

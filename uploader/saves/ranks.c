@@ -22,7 +22,7 @@
 #include "uploader/port/peers.h"
 #include "uploader/saves/save.h"
 
-#define HOLD_MS 2000 /* ranks open an attempt one after the other */
+#define HOLD_MS 2000  /* ranks open an attempt one after the other */
 #define ENDED_MAX 256 /* descriptors, too */
 
 enum said { SAID_NOTHING, SAID_ENDED, SAID_SETTLED };

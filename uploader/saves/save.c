@@ -86,12 +86,11 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
 /* Objects that the trainer left out are left out; the server takes its own defaults then. A copy
  * from top to bottom, as is all JSON of a save: another thread frees the frame before. */
 static json_t *begin_body(const struct cairn_up_begin *begin) {
-    CAIRN_AUTO_JSON json_t *shared =
-        CAIRN_PACK(begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
-                   .world_size = begin->world_size,
-                   .on_exists = begin->on_exists ? begin->on_exists : "error", .skip = begin->skip,
-                   .format = begin->format ? begin->format : "", .labels = begin->labels,
-                   .meta = begin->meta, .splits = begin->splits);
+    CAIRN_AUTO_JSON json_t *shared = CAIRN_PACK(
+        begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
+        .world_size = begin->world_size, .on_exists = begin->on_exists ? begin->on_exists : "error",
+        .skip = begin->skip, .format = begin->format ? begin->format : "", .labels = begin->labels,
+        .meta = begin->meta, .splits = begin->splits);
     return json_deep_copy(shared);
 }
 
@@ -420,8 +419,8 @@ static bool all_are(struct cairn_up *up, const struct cairn_up_save *save, size_
 }
 
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    bool quiet = all_are(up, save, &save->unquiet, cairn_up_shard_is_quiet) &&
-                 !save->partner.reading;
+    bool quiet =
+        all_are(up, save, &save->unquiet, cairn_up_shard_is_quiet) && !save->partner.reading;
     bool ended = all_are(up, save, &save->unended, cairn_up_shard_has_ended);
     quiet |= !CAIRN_RULE(Q20);
     carry_out(up, save, cairn_up_save_state_settle(&save->state, quiet, quiet && ended));
@@ -490,8 +489,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
     save->why = why;
     if (save->begun_us)
         cairn_metrics_observe(
-            up->metrics,
-            (struct cairn_metric_at){CAIRN_UP_METRIC_save_duration_seconds, end, 0},
+            up->metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_save_duration_seconds, end, 0},
             cairn_mono_us() - save->begun_us);
     if (end == CAIRN_UP_COMMITTED)
         cairn_log(INFO, "save.committed", "run=%s step=%" PRIu64 " rank=%u version=%s",

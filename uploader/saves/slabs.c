@@ -220,7 +220,7 @@ static void kept_trim_locked(struct cairn_up *up) {
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         if (!cairn_up_kept_is_spare(at)) continue;
         bytes += at->bytes;
-        if (now_ms < at->left_ms + up->settings.memory_tier_time_ms && 
+        if (now_ms < at->left_ms + up->settings.memory_tier_time_ms &&
             !cairn_up_kept_is_outdated_locked(up, at->kept))
             continue;
         bytes -= at->bytes;
@@ -497,8 +497,7 @@ static uint64_t kept_for(const struct cairn_up_slab_request *request, const stru
 static bool make_room(struct cairn_up *up, const struct cairn_up_slab_request *request,
                       uint32_t count, const struct holdings *held, uint64_t free_bytes) {
     uint64_t missing = less(count * bytes_of(request), free_bytes), back = held->evicted;
-    if (!missing || up->locked.draining ||
-        cairn_mono_ms() >= request->deadline_ms + PAGES_BACK_MS)
+    if (!missing || up->locked.draining || cairn_mono_ms() >= request->deadline_ms + PAGES_BACK_MS)
         return true;
     if (back < missing) back += kept_evict_locked(up, missing - back);
     return !back;

@@ -185,10 +185,9 @@ static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shar
     sending->sender = sender;
     CAIRN_ASSERT(!shard->queue.bodies_in_flight);
     CAIRN_ASSERT(!shard->queue.filling); /* a reader writes into its buffer */
-    (void)cairn_up_upload_state_move(&shard->queue.upload,
-                                     action->kind == CAIRN_MULTIPART_DURABLE
-                                         ? CAIRN_UP_UPLOAD_EVENT_STORED
-                                         : CAIRN_UP_UPLOAD_EVENT_FAILED);
+    (void)cairn_up_upload_state_move(&shard->queue.upload, action->kind == CAIRN_MULTIPART_DURABLE
+                                                               ? CAIRN_UP_UPLOAD_EVENT_STORED
+                                                               : CAIRN_UP_UPLOAD_EVENT_FAILED);
     shard->queue.in_flight++; /* until the save was told */
     if (shard->queue.filled)
         cairn_up_pool_give(&sender->send->queue->pool, CAIRN_TAKE(shard->queue.filled));

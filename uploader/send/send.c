@@ -95,8 +95,7 @@ static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
     uint32_t shift = shard->queue.failures < 8 ? shard->queue.failures : 8;
     if (!answered) {
         shard->queue.failures++;
-        pause_ms = cairn_max_u64(pause_ms,
-                                 cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift));
+        pause_ms = cairn_max_u64(pause_ms, cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift));
     }
     if (cairn_crashpoint_fails("uploader.send.pause")) pause_ms = 0;
     shard->queue.not_before_ms = cairn_mono_ms() + pause_ms;

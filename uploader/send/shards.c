@@ -305,9 +305,8 @@ enum cairn_code cairn_up_shard_recover(struct cairn_up_queue *queue, struct cair
 
 bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     cairn_lock_take(&queue->lock);
-    bool possible =
-        cairn_up_upload_state_admits(shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_LOOK) &&
-        !shard->queue.in_flight && renew(shard, NULL) == CAIRN_OK;
+    bool possible = cairn_up_upload_state_admits(shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_LOOK) &&
+                    !shard->queue.in_flight && renew(shard, NULL) == CAIRN_OK;
     if (possible) {
         (void)cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_LOOK);
         shard->queue.data = NULL; /* its slab may hold other bytes by now */
@@ -415,8 +414,8 @@ void cairn_up_shard_progress(struct cairn_up_queue *queue, const struct cairn_up
     bool durable = shard->queue.upload == CAIRN_UP_UPLOAD_DURABLE;
     uint64_t parts = cairn_max_u64(mp->part_count, 1);
     sum->shards += durable;
-    sum->bytes += durable ? mp->size_bytes
-                          : cairn_min_u64(mp->size_bytes, mp->parts_acked * mp->part_bytes);
+    sum->bytes +=
+        durable ? mp->size_bytes : cairn_min_u64(mp->size_bytes, mp->parts_acked * mp->part_bytes);
     sum->parts_done += durable ? parts : mp->parts_acked;
     sum->parts_total += parts;
 }

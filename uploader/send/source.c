@@ -205,8 +205,8 @@ static enum cairn_code check_unchanged(const struct cairn_up_fill *fill, struct 
     struct cairn_up_file now;
     CAIRN_TRY(cairn_up_file_look(fill->fd, &now, err));
     if (was_written(&fill->shard->queue.file, &now))
-        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
-                          "file %s was written to while it was sent%s", fill->shard->name,
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "file %s was written to while it was sent%s",
+                          fill->shard->name,
                           now.modified_ns > fill->shard->queue.file.changed_ns
                               ? ""
                               : " (its time of change tells; that of writing was put back)");

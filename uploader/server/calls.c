@@ -250,8 +250,7 @@ static void trace_of(const struct cairn_up_batch *batch, const char *path,
     }
     if (batch->count) {
         CAIRN_HOLD(&batch->up->lock);
-        const struct cairn_up_save *save =
-            cairn_up_save_find_locked(batch->up, batch->entries[0]);
+        const struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[0]);
         if (save && (!named || !strcmp(version, save->place.id.text))) {
             cairn_up_save_trace(save, ret);
             return;
@@ -496,7 +495,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
 
 struct listing {            /* the body of one request */
     json_t *shards, *seals; /* borrowed */
-    size_t bytes; /* about, of the body */
+    size_t bytes;           /* about, of the body */
     struct {
         uint64_t entry;
         uint32_t index;
@@ -533,13 +532,12 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
             return no_memory(err);
     }
     CAIRN_AUTO_JSON json_t *none = json_array();
-    json_t *seal = CAIRN_PACK(rank_seal, .rank = save->rank,
-                              .table = save->table ? save->table->hex : NULL,
-                              .shards = shards, .bytes = save->total_bytes,
-                              .replicated = save->replicated ? save->replicated : none,
-                              .labels = save->labels, .meta = save->meta,
-                              .stall_ms = save->stall_ms,
-                              .stale = save->stale[0] ? save->stale : NULL);
+    json_t *seal =
+        CAIRN_PACK(rank_seal, .rank = save->rank, .table = save->table ? save->table->hex : NULL,
+                   .shards = shards, .bytes = save->total_bytes,
+                   .replicated = save->replicated ? save->replicated : none, .labels = save->labels,
+                   .meta = save->meta, .stall_ms = save->stall_ms,
+                   .stale = save->stale[0] ? save->stale : NULL);
     if (json_array_append_new(listing->seals, seal)) return no_memory(err);
     listing->bytes += seal_bytes(save);
     listing->sealed[listing->sealed_count++] = save->entry;
@@ -555,11 +553,10 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
     CAIRN_TRY(cairn_up_shard_prove(up->queue, shard, &proof, err));
     CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
     snprintf(crc, sizeof(crc), "%08x", proof.crc32c);
-    json_t *item =
-        CAIRN_PACK(registration, .name = shard->name, .rank = save->rank,
-                   .bytes = shard->size_bytes, .crc32c = crc,
-                   .blocks = blocks.size ? blocks.data : "", .part_bytes = proof.part_bytes,
-                   .token = proof.token);
+    json_t *item = CAIRN_PACK(registration, .name = shard->name, .rank = save->rank,
+                              .bytes = shard->size_bytes, .crc32c = crc,
+                              .blocks = blocks.size ? blocks.data : "",
+                              .part_bytes = proof.part_bytes, .token = proof.token);
     if (json_array_append_new(listing->shards, item)) return no_memory(err);
     listing->bytes += blocks.size + strlen(shard->name) + ITEM_BYTES;
     listing->listed[listing->count].entry = save->entry;
@@ -619,8 +616,8 @@ static void apply_listing(struct cairn_up_batch *batch, const struct listing *li
 
 static enum cairn_code put_bytes(struct cairn_up_batch *batch, const char *path,
                                  struct cairn_view bytes, struct cairn_error *err) {
-    enum cairn_code code = cairn_rest_bytes(
-        batch->rest, "PUT", path, "application/octet-stream", bytes, NULL, NULL, err);
+    enum cairn_code code = cairn_rest_bytes(batch->rest, "PUT", path, "application/octet-stream",
+                                            bytes, NULL, NULL, err);
     code = cairn_up_heard(batch->rest, code, err);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;
     return code;
@@ -640,8 +637,7 @@ static enum cairn_code put_parts(struct cairn_up_batch *batch, const char *path,
         size_t from = i * BODY_BYTES;
         struct cairn_view part = {(const char *)table.data + from,
                                   cairn_min_u64(table.size - from, BODY_BYTES)};
-        CAIRN_TRY(cairn_buf_printf(&tail, err, "%s?part=%zu&of=%zu%s", path, i + 1, count,
-                                   what));
+        CAIRN_TRY(cairn_buf_printf(&tail, err, "%s?part=%zu&of=%zu%s", path, i + 1, count, what));
         CAIRN_TRY(put_bytes(batch, tail.data, part, err));
     }
     return CAIRN_OK;

@@ -41,7 +41,7 @@ struct cairn_up_watcher {
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char grant[CAIRN_GRANT_BYTES_MAX];
     struct cairn_trace trace;
-    bool is_new; /* no watcher has polled this version before */
+    bool is_new;  /* no watcher has polled this version before */
     bool decides; /* a save of it awaits the seal of rank 0 */
 };
 struct cairn_up_watch {
@@ -55,8 +55,8 @@ struct cairn_up_watch {
         char catalog[CAIRN_UUID_TEXT_BYTES];
         uint64_t generation;
         bool complained;
-    } heard;                       /* the heartbeat's thread */
-    struct cairn_up_rate { /* the same: how fast this node uploads */
+    } heard;                     /* the heartbeat's thread */
+    struct cairn_up_rate {       /* the same: how fast this node uploads */
         uint64_t beat_ms, bytes; /* of the last heartbeat */
         bool busy;               /* there was something to send */
         uint64_t per_second, told;
@@ -177,12 +177,10 @@ static json_t *uploader_of(struct cairn_up_watch *watch) {
                       .uuid = up->uuid, .store_waits = waits, .journal = broken.message,
                       .server_fails = server_fails(up),
                       .peer = up->peers ? cairn_up_port_address(up->peers->port) : NULL,
-                      .draining = up->locked.draining,
-                      .kept_bytes = cairn_up_kept_bytes_locked(up),
+                      .draining = up->locked.draining, .kept_bytes = cairn_up_kept_bytes_locked(up),
                       .upload_bytes_per_s = watch->rate.told, .slab_bytes = use.slab_bytes,
                       .slab_held_bytes = use.slab_held_bytes, .queue_depth = use.queue_depth,
-                      .keys_end_at = keys_end_at,
-                      .failure_domain = up->settings.failure_domain,
+                      .keys_end_at = keys_end_at, .failure_domain = up->settings.failure_domain,
                       .partner_memory_bytes = up->settings.partner_memory_bytes);
 }
 
@@ -243,8 +241,8 @@ static json_t *errors_of(struct cairn_up *up, const char *version) {
     for (size_t i = 0; i < count; i++) /* one that has no JSON is left out */
         (void)json_array_append_new(
             array, CAIRN_PACK(node_error, .shard = newest[i]->shard, .part = newest[i]->part,
-                              .rank = ranks[i], .error = newest[i]->text,
-                              .tries = newest[i]->tries, .age_ms = now_ms - newest[i]->at_ms));
+                              .rank = ranks[i], .error = newest[i]->text, .tries = newest[i]->tries,
+                              .age_ms = now_ms - newest[i]->at_ms));
     return array;
 }
 
@@ -266,13 +264,12 @@ static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
             cairn_up_shard_progress(up->queue, save->shards[k], &done);
     }
     CAIRN_AUTO_JSON json_t *errors = errors_of(up, version);
-    return !json_array_append_new(array,
-                                  CAIRN_PACK(node_version, .version = version, .errors = errors,
-                                             .project = name->project, .run = name->run,
-                                             .done_bytes = done.bytes, .total_bytes = total,
-                                             .shards_done = done.shards, .shards_total = shards,
-                                             .parts_done = done.parts_done,
-                                             .parts_total = done.parts_total, .error = error));
+    return !json_array_append_new(
+        array,
+        CAIRN_PACK(node_version, .version = version, .errors = errors, .project = name->project,
+                   .run = name->run, .done_bytes = done.bytes, .total_bytes = total,
+                   .shards_done = done.shards, .shards_total = shards,
+                   .parts_done = done.parts_done, .parts_total = done.parts_total, .error = error));
 }
 
 static bool add_versions(struct cairn_up *up, json_t *array) {
@@ -294,11 +291,10 @@ static json_t *restores_of(struct cairn_up *up) {
         struct cairn_run_name name;
         if (cairn_run_name_parse(note->run, &name, NULL)) continue;
         (void)json_array_append_new(
-            array, CAIRN_PACK(node_restore, .version = note->version.text,
-                              .project = name.project, .run = name.run,
-                              .choice = note->choice, .store_bytes = note->store_bytes,
-                              .shared_bytes = note->shared_bytes, .peer_bytes = note->peer_bytes,
-                              .memory_bytes = note->memory_bytes));
+            array, CAIRN_PACK(node_restore, .version = note->version.text, .project = name.project,
+                              .run = name.run, .choice = note->choice,
+                              .store_bytes = note->store_bytes, .shared_bytes = note->shared_bytes,
+                              .peer_bytes = note->peer_bytes, .memory_bytes = note->memory_bytes));
     }
     return array;
 }
@@ -324,9 +320,9 @@ static json_t *report(struct cairn_up_watch *watch, bool last) {
                            *ended = cairn_up_ended_report_locked(up);
     if ((knows && !heard) || !add_attempts(up, attempts) || !add_versions(up, versions))
         return NULL;
-    CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(node_put, .uploader = uploader, .attempts = attempts,
-                                              .versions = versions, .ended = ended, .heard = heard,
-                                              .restores = restores);
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(node_put, .uploader = uploader, .attempts = attempts, .versions = versions,
+                   .ended = ended, .heard = heard, .restores = restores);
     bool leaves = last && nothing_left(up);
     if (!body || (last && json_object_set_new(body, "leaving", json_boolean(leaves)))) return NULL;
     /* A name that a command made up for its own uploader. */
@@ -610,9 +606,8 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
     struct cairn_up *up = watcher->watch->up;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?for=%s",
-                               watcher->run_text, watcher->version,
-                               watcher->decides ? "decided" : "committed"));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?for=%s", watcher->run_text,
+                               watcher->version, watcher->decides ? "decided" : "committed"));
     CAIRN_TRY(cairn_rest_set_grant(watcher->rest, watcher->grant, err));
     cairn_trace_set(&watcher->trace);
     enum cairn_code code =

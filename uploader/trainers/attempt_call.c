@@ -44,8 +44,8 @@ void cairn_up_attempt_call_free(struct cairn_up_attempt_call *call) {
 }
 
 static enum cairn_code newest_attempt(const struct cairn_up_attempt_call *call,
-                                      struct cairn_rest *rest, uint64_t answer_by_ms,
-                                      uint64_t *ret, struct cairn_error *err) {
+                                      struct cairn_rest *rest, uint64_t answer_by_ms, uint64_t *ret,
+                                      struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s", call->run_text));
@@ -136,14 +136,13 @@ static enum cairn_code post_attempt(struct cairn_up_attempt_call *call, struct c
     CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(
         attempt_open, .job = call->job, .world_size = call->world_size, .resume = call->resume,
         .after = after, .wait_staged_ms = cairn_min_u64(left_ms, CAIRN_WAIT_STAGED_MS_MAX),
-        .ranks = ranks, .node = call->up->places.node,
-        .incarnation = call->incarnation, .ended = json_array_size(ended) ? ended : NULL,
-        .said = said);
+        .ranks = ranks, .node = call->up->places.node, .incarnation = call->incarnation,
+        .ended = json_array_size(ended) ? ended : NULL, .said = said);
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", call->run_text));
-    enum cairn_code code = cairn_rest_call(
-        rest, "POST", path.data, body, cairn_up_call_ms(answer_by_ms, usual_ms), &reply, err);
+    enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body,
+                                           cairn_up_call_ms(answer_by_ms, usual_ms), &reply, err);
     CAIRN_TRY(cairn_up_heard(rest, code, err));
     for (; call; call = call->next) CAIRN_TRY(read_answer(reply, call, err));
     return CAIRN_OK;

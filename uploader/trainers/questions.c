@@ -23,18 +23,20 @@
 
 #define LEASES_BACK_MS 5000
 
-struct question {
+struct question { /* of one request, which a helper answers */
     struct cairn_up *up;
-    struct cairn_up_mail_item item;
-    uint64_t conn;
+    uint64_t conn, answer_by_ms;
     int64_t request;
     struct cairn_run_name name;
-    uint64_t limit, answer_by_ms;
-    struct cairn_msg_list list; /* texts are those of the buffers below */
-    char cursor[600], ref[128], state[17], labels[1025];
-    char removed[CAIRN_VERSION_ID_BYTES];
-    char alias[64];
+    uint32_t rank;
+    /* what the request says; each kind has some of it */
+    bool lists_runs;
+    uint64_t limit;
+    char cursor[600], ref[128], state[17], labels[1025], alias[64];
+    char version[CAIRN_VERSION_ID_BYTES];
     json_t *body; /* of PATCH and PUT; owned */
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2], grant[CAIRN_GRANT_BYTES_MAX]; /* of an attempt */
+    struct cairn_key probe;
     /* the answer */
     enum cairn_code code;
     struct cairn_error error;
@@ -60,6 +62,7 @@ static struct question *question_new(const struct cairn_up_session *session,
     question->conn = session->conn;
     question->request = request->id;
     question->name = session->name;
+    question->rank = session->rank;
     question->answer_by_ms = cairn_up_answer_by_ms(timeout_ms);
     return question;
 }
@@ -73,28 +76,27 @@ static enum cairn_code hand_over(struct question *question,
     return code;
 }
 
-static void answered(struct question *question, json_t *take_answer) {
-    if (question->code == CAIRN_OK)
-        cairn_up_mail_answer(question->up->mail, question->conn, question->request, take_answer);
-    else
-        cairn_up_mail_refuse(question->up->mail, question->conn, question->request,
-                             &question->error);
-    if (question->code != CAIRN_OK) json_decref(take_answer);
+static void copy_text(char *to, size_t size, const char *from) {
+    (void)cairn_text_copy(to, size, from ? from : "");
+}
+
+static void set_attempt(struct question *question, const struct cairn_up_attempt *attempt) {
+    copy_text(question->run_text, sizeof(question->run_text), attempt->run_text);
+    copy_text(question->grant, sizeof(question->grant), attempt->text);
+}
+
+static void answer(struct question *question, json_t *take_answer) {
+    struct cairn_up_mail *mail = question->up->mail;
+    if (question->code == CAIRN_OK) {
+        cairn_up_mail_answer(mail, question->conn, question->request, take_answer);
+    } else {
+        cairn_up_mail_refuse(mail, question->conn, question->request, &question->error);
+        json_decref(take_answer);
+    }
     question_free(question);
 }
 
-static void done(void *owner, struct cairn_up_session *session) {
-    (void)session;
-    answered(owner, CAIRN_PACK(ok, 0));
-}
-
 /* ---- list ---- */
-
-static void list_done(void *owner, struct cairn_up_session *session) {
-    struct question *question = owner;
-    (void)session;
-    answered(question, CAIRN_PACK(listed, .reply = question->reply));
-}
 
 static enum cairn_code add_query(struct cairn_buf *path, const char *name, const char *value,
                                  struct cairn_error *err) {
@@ -105,7 +107,7 @@ static enum cairn_code add_query(struct cairn_buf *path, const char *name, const
 
 static enum cairn_code list_path(const struct question *question, struct cairn_buf *path,
                                  struct cairn_error *err) {
-    if (question->list.runs)
+    if (question->lists_runs)
         CAIRN_TRY(cairn_buf_printf(path, err, "/v1/runs?limit=%" PRIu64, question->limit));
     else
         CAIRN_TRY(cairn_buf_printf(path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
@@ -162,11 +164,7 @@ static void list_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     do question->code = ask_list(helper, question, &question->error);
     while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
-    cairn_up_mail_call(helper->up->mail, question->conn, list_done, question, &question->item);
-}
-
-static void copy_text(char *to, size_t size, const char *from) {
-    (void)cairn_text_copy(to, size, from ? from : "");
+    answer(question, CAIRN_PACK(listed, .reply = question->reply));
 }
 
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
@@ -179,7 +177,7 @@ enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
     if (!question) return CAIRN_NO_MEMORY;
     if (told.run) question->name = other;
     question->limit = told.limit;
-    question->list.runs = told.runs;
+    question->lists_runs = told.runs;
     copy_text(question->cursor, sizeof(question->cursor), told.cursor);
     copy_text(question->ref, sizeof(question->ref), told.ref);
     copy_text(question->state, sizeof(question->state), told.state);
@@ -196,7 +194,7 @@ static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct questio
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", question->name.project,
-                               question->name.run, question->removed));
+                               question->name.run, question->version));
     enum cairn_code code =
         cairn_rest_call(rest, "DELETE", path.data, NULL,
                         cairn_up_call_ms(question->answer_by_ms, 0), &question->reply, err);
@@ -209,12 +207,12 @@ static void remove_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     struct cairn_up_fetch *fetch = helper->up->fetch;
     uint64_t until_ms = cairn_mono_ms() + LEASES_BACK_MS;
-    cairn_up_version_let_go(fetch, question->removed);
-    cairn_up_leases_settle(fetch, question->removed,
+    cairn_up_version_let_go(fetch, question->version);
+    cairn_up_leases_settle(fetch, question->version,
                            cairn_min_u64(until_ms, question->answer_by_ms));
     do question->code = ask_remove(helper, question, &question->error);
     while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
-    cairn_up_mail_call(helper->up->mail, question->conn, done, question, &question->item);
+    answer(question, CAIRN_PACK(ok, 0));
 }
 
 enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
@@ -226,7 +224,7 @@ enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
         return cairn_fail(err, CAIRN_INVALID, "remove names no version");
     struct question *question = question_new(session, request, told.timeout_ms, err);
     if (!question) return CAIRN_NO_MEMORY;
-    copy_text(question->removed, sizeof(question->removed), told.version);
+    copy_text(question->version, sizeof(question->version), told.version);
     return hand_over(question, remove_task, err);
 }
 
@@ -259,7 +257,7 @@ static void change_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     do question->code = ask_change(helper, question, &question->error);
     while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
-    cairn_up_mail_call(helper->up->mail, question->conn, done, question, &question->item);
+    answer(question, CAIRN_PACK(ok, 0));
 }
 
 static json_t *patch_of(const struct cairn_msg_annotate *told) {
@@ -287,8 +285,7 @@ enum cairn_code cairn_up_on_annotate(struct cairn_up_session *session,
 }
 
 enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) {
+                                  const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_alias told = {0};
     CAIRN_TRY(cairn_msg_alias_read(request->frame->message, "", &told, err));
     if (!told.alias[0]) return cairn_fail(err, CAIRN_INVALID, "alias names none");
@@ -303,16 +300,6 @@ enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
 
 #define PROBE_BYTES 4096
 
-struct probe {
-    struct cairn_up *up;
-    uint64_t conn;
-    int64_t request;
-    uint32_t rank;
-    uint64_t answer_by_ms;
-    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2], grant[CAIRN_GRANT_BYTES_MAX];
-    struct cairn_key key;
-};
-
 /* What nothing is sent for now fails the probe as it holds up every save. */
 static enum cairn_code store_is_there(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
@@ -320,18 +307,18 @@ static enum cairn_code store_is_there(struct cairn_up *up, struct cairn_error *e
     return cairn_fail(err, CAIRN_UNAVAILABLE, "%s", up->locked.store_waits);
 }
 
-static enum cairn_code write_probe(struct cairn_up_helper *helper, const struct probe *probe,
+static enum cairn_code write_probe(struct cairn_up_helper *helper, const struct question *question,
                                    struct cairn_error *err) {
     static const char bytes[PROBE_BYTES] = "a probe of cairn: nothing is kept here\n";
     struct cairn_store_worker *store = NULL;
     CAIRN_TRY(store_is_there(helper->up, err));
     CAIRN_TRY(cairn_up_helper_store(helper, &store, err));
     struct cairn_store_request put = {.op = CAIRN_STORE_PUT,
-                                      .key = probe->key.text,
+                                      .key = question->probe.text,
                                       .body = {bytes, sizeof(bytes)},
                                       .has_crc32c = true,
                                       .crc32c = cairn_crc32c(0, bytes, sizeof(bytes)),
-                                      .deadline_ms = probe->answer_by_ms};
+                                      .deadline_ms = question->answer_by_ms};
     enum cairn_code code = cairn_store_perform(store, &put, err);
     return code ? cairn_within(err, code, "writing to the store %s",
                                cairn_store_url(helper->up->store))
@@ -339,7 +326,7 @@ static enum cairn_code write_probe(struct cairn_up_helper *helper, const struct 
 }
 
 /* failed: why it was not written, or NULL. What the server found is an error, too. */
-static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct probe *probe,
+static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct question *question,
                                    const struct cairn_error *failed, struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     struct cairn_msg_probe_row found = {0};
@@ -348,15 +335,15 @@ static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct 
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_AUTO_JSON json_t *body =
-        CAIRN_PACK(probe_put, .grant = probe->grant, .node = helper->up->places.node,
-                   .rank = probe->rank, .bytes = PROBE_BYTES,
+        CAIRN_PACK(probe_put, .grant = question->grant, .node = helper->up->places.node,
+                   .rank = question->rank, .bytes = PROBE_BYTES,
                    .code = failed ? cairn_code_info(why->code)->slug : NULL,
                    .reason = failed ? why->message : NULL);
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/probes", probe->run_text));
-    CAIRN_TRY(cairn_rest_set_grant(rest, probe->grant, err));
-    enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body,
-                                           cairn_up_call_ms(probe->answer_by_ms, 0), &reply, err);
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/probes", question->run_text));
+    CAIRN_TRY(cairn_rest_set_grant(rest, question->grant, err));
+    enum cairn_code code = cairn_rest_call(
+        rest, "POST", path.data, body, cairn_up_call_ms(question->answer_by_ms, 0), &reply, err);
     code = cairn_up_heard(rest, code, err);
     (void)!cairn_rest_set_grant(rest, NULL, NULL);
     if (code) return cairn_within(err, code, "telling the server");
@@ -368,32 +355,30 @@ static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct 
 }
 
 /* A key that may write and not delete leaves it to the server, which finds it among the orphans. */
-static void remove_probe(struct cairn_up_helper *helper, const struct probe *probe) {
+static void remove_probe(struct cairn_up_helper *helper, const struct cairn_key *key) {
     struct cairn_error why = {0};
-    if (cairn_store_delete(helper->store, probe->key.text, &why))
-        cairn_log(DEBUG, "warmup.left", "key=%s cause=\"%s\"", probe->key.text, why.message);
+    if (cairn_store_delete(helper->store, key->text, &why))
+        cairn_log(DEBUG, "warmup.left", "key=%s cause=\"%s\"", key->text, why.message);
 }
 
 static void probe_task(struct cairn_up_helper *helper, void *owner) {
-    struct probe *probe = owner;
-    struct cairn_up *up = helper->up;
-    struct cairn_error error = {0}, ignored = {0};
-    enum cairn_code code = write_probe(helper, probe, &error);
-    bool written = !code;
+    struct question *question = owner;
+    struct cairn_error *why = &question->error, ignored = {0};
+    question->code = write_probe(helper, question, why);
+    bool written = !question->code;
     if (written)
-        code = tell_server(helper, probe, NULL, &error);
+        question->code = tell_server(helper, question, NULL, why);
     else
-        (void)!tell_server(helper, probe, &error, &ignored); /* the rank hears it in any case */
-    if (code) {
-        (void)cairn_within(&error, code, "node %s, rank %u", up->places.node, probe->rank);
-        cairn_log(WARN, "warmup.failed", "run=%s rank=%u cause=\"%s\"", probe->run_text,
-                  probe->rank, error.message);
-        cairn_up_mail_refuse(up->mail, probe->conn, probe->request, &error);
-    } else {
-        cairn_up_mail_answer(up->mail, probe->conn, probe->request, CAIRN_PACK(ok, 0));
+        (void)!tell_server(helper, question, why, &ignored); /* the rank hears it in any case */
+    if (question->code) {
+        (void)cairn_within(why, question->code, "node %s, rank %u", helper->up->places.node,
+                           question->rank);
+        cairn_log(WARN, "warmup.failed", "run=%s rank=%u cause=\"%s\"", question->run_text,
+                  question->rank, why->message);
     }
-    if (written) remove_probe(helper, probe);
-    free(probe);
+    struct cairn_key key = question->probe;
+    answer(question, CAIRN_PACK(ok, 0));
+    if (written) remove_probe(helper, &key);
 }
 
 enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
@@ -403,35 +388,18 @@ enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
     CAIRN_TRY(cairn_msg_warmup_read(request->frame->message, "", &told, err));
     if (!session->attempt)
         return cairn_fail(err, CAIRN_PROTOCOL, "a warm-up before the attempt was opened");
-    struct probe *probe = calloc(1, sizeof(*probe));
-    if (!probe) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
-    const struct cairn_up_attempt *attempt = session->attempt;
-    *probe = (struct probe){.up = session->up,
-                            .conn = session->conn,
-                            .request = request->id,
-                            .rank = session->rank,
-                            .answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms)};
-    (void)cairn_text_copy(probe->run_text, sizeof(probe->run_text), attempt->run_text);
-    (void)cairn_text_copy(probe->grant, sizeof(probe->grant), attempt->text);
-    cairn_probe_key(&attempt->grant.name, attempt->grant.attempt, attempt->grant.nonce,
-                    session->rank, &probe->key);
-    enum cairn_code code = cairn_up_tasks_add(session->up->tasks, probe_task, free, probe, err);
-    if (code) free(probe);
-    return code;
+    struct question *question = question_new(session, request, told.timeout_ms, err);
+    if (!question) return CAIRN_NO_MEMORY;
+    const struct cairn_grant *grant = &session->attempt->grant;
+    set_attempt(question, session->attempt);
+    cairn_probe_key(&grant->name, grant->attempt, grant->nonce, session->rank, &question->probe);
+    return hand_over(question, probe_task, err);
 }
 
 /* ---- why a save is not committed ---- */
 
 #define SILENT_MS 10000 /* a node that was heard later than that is not worth a word */
 #define TEXT_BYTES 300
-
-struct inquiry {
-    struct cairn_up *up;
-    uint64_t conn, answer_by_ms;
-    int64_t request;
-    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2], grant[CAIRN_GRANT_BYTES_MAX];
-    char version[CAIRN_VERSION_ID_BYTES];
-};
 
 /* ---- the sentence ---- */
 
@@ -517,34 +485,27 @@ static enum cairn_code say(const json_t *reply, char *text, size_t capacity,
 
 /* ---- the call ---- */
 
-static enum cairn_code ask(struct cairn_up_helper *helper, const struct inquiry *inquiry,
+static enum cairn_code ask(struct cairn_up_helper *helper, const struct question *question,
                            json_t **ret, struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s/why", inquiry->run_text,
-                               inquiry->version));
-    CAIRN_TRY(cairn_rest_set_grant(rest, inquiry->grant, err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s/why", question->run_text,
+                               question->version));
+    CAIRN_TRY(cairn_rest_set_grant(rest, question->grant, err));
     enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL,
-                                           cairn_up_call_ms(inquiry->answer_by_ms, 0), ret, err);
+                                           cairn_up_call_ms(question->answer_by_ms, 0), ret, err);
     (void)!cairn_rest_set_grant(rest, NULL, NULL);
     return cairn_up_heard(rest, code, err);
 }
 
 static void why_task(struct cairn_up_helper *helper, void *owner) {
-    struct inquiry *inquiry = owner;
-    CAIRN_AUTO_JSON json_t *reply = NULL;
-    struct cairn_error error = {0};
-    char text[TEXT_BYTES];
-    enum cairn_code code = ask(helper, inquiry, &reply, &error);
-    if (!code) code = say(reply, text, sizeof(text), &error);
-    struct cairn_up_mail *mail = helper->up->mail;
-    if (code)
-        cairn_up_mail_refuse(mail, inquiry->conn, inquiry->request, &error);
-    else
-        cairn_up_mail_answer(mail, inquiry->conn, inquiry->request,
-                             CAIRN_PACK(save_waits, .reason = text));
-    free(inquiry);
+    struct question *question = owner;
+    char text[TEXT_BYTES] = "";
+    question->code = ask(helper, question, &question->reply, &question->error);
+    if (!question->code)
+        question->code = say(question->reply, text, sizeof(text), &question->error);
+    answer(question, CAIRN_PACK(save_waits, .reason = text));
 }
 
 enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
@@ -552,22 +513,14 @@ enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
     struct cairn_msg_save_why told = {0};
     struct cairn_up *up = session->up;
     CAIRN_TRY(cairn_msg_save_why_read(request->frame->message, "", &told, err));
-    CAIRN_AUTO_HEAP struct inquiry *inquiry = calloc(1, sizeof(*inquiry));
-    if (!inquiry) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
-    *inquiry = (struct inquiry){.up = up, .conn = session->conn, .request = request->id,
-                                  .answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms)};
-    {
-        CAIRN_HOLD(&up->lock);
-        const struct cairn_up_save *save =
-            cairn_up_save_of_locked(up, session->conn, told.save);
-        if (!save)
-            return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
-        (void)cairn_text_copy(inquiry->run_text, sizeof(inquiry->run_text),
-                              save->attempt->run_text);
-        (void)cairn_text_copy(inquiry->grant, sizeof(inquiry->grant), save->attempt->text);
-        (void)cairn_text_copy(inquiry->version, sizeof(inquiry->version), save->place.id.text);
-    }
-    CAIRN_TRY(cairn_up_tasks_add(up->tasks, why_task, free, inquiry, err));
-    inquiry = NULL;
-    return CAIRN_OK;
+    struct question *question = question_new(session, request, told.timeout_ms, err);
+    if (!question) return CAIRN_NO_MEMORY;
+    cairn_lock_take(&up->lock);
+    const struct cairn_up_save *save = cairn_up_save_of_locked(up, session->conn, told.save);
+    if (save) set_attempt(question, save->attempt);
+    if (save) copy_text(question->version, sizeof(question->version), save->place.id.text);
+    cairn_lock_give(&up->lock);
+    if (question->version[0]) return hand_over(question, why_task, err);
+    question_free(question);
+    return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
 }

@@ -59,12 +59,11 @@ static bool add_save(struct cairn_up *up, const struct cairn_up_save *save, json
         saves, CAIRN_PACK(report_save, .project = save->attempt->grant.name.project,
                           .run = save->attempt->grant.name.run, .step = save->place.step,
                           .rank = save->rank, .version = save->place.id.text,
-                          .phase = cairn_up_phase_text(save->state.phase),
-                          .done_bytes = own.bytes, .total_bytes = save->total_bytes,
-                          .shards_done = own.shards, .shards_total = save->state.shard_count,
-                          .parts_done = own.parts_done, .parts_total = own.parts_total,
-                          .error = error_of(save), .copy_threads = save->copy_threads,
-                          .copy_bytes_per_s = save->copy_rate));
+                          .phase = cairn_up_phase_text(save->state.phase), .done_bytes = own.bytes,
+                          .total_bytes = save->total_bytes, .shards_done = own.shards,
+                          .shards_total = save->state.shard_count, .parts_done = own.parts_done,
+                          .parts_total = own.parts_total, .error = error_of(save),
+                          .copy_threads = save->copy_threads, .copy_bytes_per_s = save->copy_rate));
 }
 
 struct sums {
@@ -212,11 +211,10 @@ static void say_store(struct cairn_up_session *session) {
         up->locked.store_waits[0] && cairn_mono_ms() - up->locked.store_waits_since_ms >= AWAY_MS;
     if (waits == session->store_wait_reported || (!waits && up->locked.store_waits[0])) return;
     if (waits)
-        (void)!cairn_fail(&why, CAIRN_UNAVAILABLE,
-                          "the uploader of node %s %s: %s", up->places.node,
-                          up->locked.store_fails
-                              ? "gets on with no save"
-                              : "sends nothing, since its store is not there",
+        (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "the uploader of node %s %s: %s",
+                          up->places.node,
+                          up->locked.store_fails ? "gets on with no save"
+                                                 : "sends nothing, since its store is not there",
                           up->locked.store_waits);
     say(session, 0, "store", &why);
     session->store_wait_reported = waits;
@@ -228,8 +226,7 @@ static void say_server(struct cairn_up_session *session) {
     uint64_t asked_ms = up->locked.server_asked_ms;
     bool silent = asked_ms && cairn_mono_ms() - asked_ms >= SILENT_MS;
     bool failed = up->locked.server_away[0];
-    bool away =
-        silent || (failed && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS);
+    bool away = silent || (failed && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS);
     if (away == session->server_away_reported || (!away && failed)) return;
     if (away)
         (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s%s",

@@ -469,8 +469,8 @@ static void look_at_frame(struct cairn_up_socket *box, struct conn *conn) {
     struct cairn_error why = {0};
     bool greeted = conn->session->greeted;
     if (!cairn_up_making_look(&conn->making, !greeted || conn->reader.bytes.size)) return;
-    (void)cairn_fail(&why, CAIRN_PROTOCOL, greeted ? "nothing more of a frame came in %d s"
-                                                   : "no hello came in %d s",
+    (void)cairn_fail(&why, CAIRN_PROTOCOL,
+                     greeted ? "nothing more of a frame came in %d s" : "no hello came in %d s",
                      CAIRN_UP_FRAME_QUIET_LOOKS * SWEEP_MS / 1000);
     break_off(box, conn, &why);
 }
@@ -665,6 +665,5 @@ struct cairn_up_making *cairn_up_making_next(struct cairn_up_makings *makings) {
 
 bool cairn_up_making_look(struct cairn_up_making *making, bool under_way) {
     if (!under_way || making->wanted_bytes) making->quiet_looks = 0;
-    return under_way && !making->wanted_bytes &&
-           ++making->quiet_looks > CAIRN_UP_FRAME_QUIET_LOOKS;
+    return under_way && !making->wanted_bytes && ++making->quiet_looks > CAIRN_UP_FRAME_QUIET_LOOKS;
 }
