@@ -10,26 +10,18 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "common/log.h"
 #include "common/manager.h"
 #include "common/text.h"
 #include "store/start.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/journal/journal.h"
 #include "uploader/journal/recover.h"
-#include "uploader/mail.h"
 #include "uploader/partner/partner.h"
-#include "uploader/port/peers.h"
 #include "uploader/port/port.h"
-#include "uploader/saves/ranks.h"
-#include "uploader/saves/save.h"
-#include "uploader/saves/slabs.h"
 #include "uploader/send/send.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 #include "uploader/trainers/attempt_call.h"
 #include "uploader/trainers/socket.h"
-#include "uploader/up.h"
 
 #define TICK_MS 200
 #define DRAIN_LOOK_MS 20

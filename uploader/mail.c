@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "api/messages.h"
-#include "common/lock.h"
 
 struct cairn_up_mail {
     int wake_fd;

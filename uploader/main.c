@@ -9,13 +9,11 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "common/json.h"
 #include "common/manager.h"
 #include "common/parent.h"
 #include "common/start.h"
 #include "uploader/daemon.h"
 #include "uploader/journal/journal.h"
-#include "uploader/settings.h"
 
 #define DESCRIPTORS_MAX 1048576
 

@@ -7,8 +7,6 @@
 
 #include "common/encode.h"
 #include "common/hash.h"
-#include "common/late.h"
-#include "common/log.h"
 #include "common/net.h"
 #include "uploader/state/save.h"
 
@@ -72,7 +70,20 @@ void cairn_up_claims_release(struct cairn_up *up) {
     for (size_t i = 0; i < CAIRN_COUNT(up->claims.fds); i++) drop(&up->claims.fds[i]);
 }
 
-/* ---- wakeups ---- */
+/* ---- threads and what wakes them ---- */
+
+enum cairn_code cairn_up_thread_start(struct cairn_up_thread *thread, void *(*run)(void *owner),
+                                      void *owner, const char *whose, struct cairn_error *err) {
+    errno = pthread_create(&thread->id, NULL, run, owner);
+    thread->started = !errno;
+    return errno ? cairn_fail(err, CAIRN_INTERNAL, "no thread for %s: %s", whose, strerror(errno))
+                 : CAIRN_OK;
+}
+
+void cairn_up_thread_join(struct cairn_up_thread *thread) {
+    if (thread->started) pthread_join(thread->id, NULL);
+    thread->started = false;
+}
 
 void cairn_up_wakeup_init(struct cairn_up_wakeup *wakeup) {
     *wakeup = (struct cairn_up_wakeup){0};

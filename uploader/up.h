@@ -108,6 +108,17 @@ enum cairn_code cairn_up_claim(struct cairn_up *up, enum cairn_up_claim kind, co
 void cairn_up_claims_tick(struct cairn_up *up);
 void cairn_up_claims_release(struct cairn_up *up);
 
+/* A thread that is joined once it was started. */
+struct cairn_up_thread {
+    pthread_t id;
+    bool started;
+};
+/* whose: "the outbox", for the error. */
+enum cairn_code cairn_up_thread_start(struct cairn_up_thread *thread, void *(*run)(void *owner),
+                                      void *owner, const char *whose,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_thread_join(struct cairn_up_thread *thread);
+
 struct cairn_up_wakeup {
     struct cairn_lock lock; /* uploader_outbox */
     struct cairn_condition work;

@@ -4,11 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/log.h"
 #include "common/text.h"
-#include "uploader/fetch/fetch.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/up.h"
 
 #define LOOK_MS 500
 

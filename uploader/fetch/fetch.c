@@ -12,15 +12,12 @@
 
 #include "api/messages.h"
 #include "common/array.h"
-#include "common/clock.h"
-#include "common/log.h"
 #include "common/pages.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "plan/ranges.h"
 #include "store/documents.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
 
 /* ---- windows and reads ---- */
@@ -704,9 +701,8 @@ static enum cairn_code start_readers(struct cairn_up_fetch *fetch, struct cairn_
     CAIRN_TRY(make_pool(fetch, err));
     for (size_t i = 0; i < fetch->reader_count; i++) {
         struct cairn_up_reader *reader = &fetch->readers[i];
-        if (pthread_create(&reader->thread, NULL, cairn_up_reader_main, reader))
-            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a reader");
-        fetch->readers[i].started = true;
+        CAIRN_TRY(
+            cairn_up_thread_start(&reader->thread, cairn_up_reader_main, reader, "a reader", err));
     }
     return CAIRN_OK;
 }
@@ -714,7 +710,7 @@ static enum cairn_code start_readers(struct cairn_up_fetch *fetch, struct cairn_
 /* All end before any worker goes: a reader that ends its last request wakes the others. */
 static void drop_readers(struct cairn_up_fetch *fetch) {
     for (size_t i = 0; fetch->readers && i < fetch->reader_count; i++)
-        if (fetch->readers[i].started) pthread_join(fetch->readers[i].thread, NULL);
+        cairn_up_thread_join(&fetch->readers[i].thread);
     for (size_t i = 0; fetch->readers && i < fetch->reader_count; i++)
         for (size_t at = 0; at < CAIRN_STORES_MAX; at++)
             cairn_store_worker_free(fetch->readers[i].stores[at]);

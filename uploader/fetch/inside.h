@@ -201,8 +201,7 @@ struct cairn_up_get {
 };
 struct cairn_up_reader {
     struct cairn_up_fetch *fetch;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_store_worker *stores[CAIRN_STORES_MAX]; /* of up->reads; [0] is woken */
     uint32_t flying_at[CAIRN_STORES_MAX];
     struct cairn_up_get *flying;

@@ -4,13 +4,9 @@
 #include <stdlib.h>
 
 #include "common/array.h"
-#include "common/clock.h"
 #include "common/pages.h"
 #include "plan/ranges.h"
-#include "uploader/fetch/fetch.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/saves/ranks.h"
-#include "uploader/saves/slabs.h"
 
 /* ---- the plan: ranges, sorted and joined, become pieces ---- */
 

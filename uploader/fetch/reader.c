@@ -3,12 +3,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
 #include "common/crashpoint.h"
-#include "common/log.h"
 #include "uploader/fetch/inside.h"
 #include "uploader/saves/slabs.h"
-#include "uploader/up.h"
 
 /* ---- how pieces and wants end ---- */
 

@@ -23,7 +23,6 @@
 #include "common/file.h"
 #include "common/id.h"
 #include "common/lock.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "uploader/journal/format.h"
 #include "uploader/settings.h"
@@ -779,6 +778,13 @@ void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_
     if (cairn_up_journal_post(journal, records, count, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
                   error.message);
+}
+
+void cairn_up_journal_close(struct cairn_up_journal *journal, uint64_t entry,
+                            json_t *take_message) {
+    const struct cairn_up_record record = {.entry = entry, .closes = true, .message = take_message};
+    cairn_up_journal_note(journal, &record, 1);
+    json_decref(take_message);
 }
 
 void cairn_up_journal_hurry(struct cairn_up_journal *journal) {

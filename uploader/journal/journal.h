@@ -91,6 +91,8 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
  * is done once more after a restart. */
 void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_up_record *records,
                            size_t count);
+/* The last record of an entry, as a note. */
+void cairn_up_journal_close(struct cairn_up_journal *journal, uint64_t entry, json_t *take_message);
 /* What was posted so far is written now, as if somebody waited for it. */
 void cairn_up_journal_hurry(struct cairn_up_journal *journal);
 /* CAIRN_OK, or why records cannot be written: the journal is broken, or its last write failed (a

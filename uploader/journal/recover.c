@@ -12,12 +12,9 @@
 #include "api/table.h"
 #include "common/array.h"
 #include "common/encode.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/saves/begin.h"
-#include "uploader/saves/ranks.h"
-#include "uploader/saves/save.h"
 
 /* A part that was sent again under the same upload has more than one record. */
 #define PARTS_MAX (1 << 20)

@@ -60,8 +60,7 @@ struct cairn_up_copy {
 struct cairn_up_partner {
     struct cairn_up *up;
     uint64_t reserved_bytes; /* of the budget */
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     uint8_t *buffer; /* the giving thread's: one piece */
     struct cairn_late late; /* the giving thread's, of up->partner_work */
     struct cairn_lock lock; /* uploader_partner */

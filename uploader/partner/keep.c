@@ -9,14 +9,12 @@
 #include "common/encode.h"
 #include "common/hash.h"
 #include "common/id.h"
-#include "common/log.h"
 #include "common/pages.h"
 #include "common/text.h"
 #include "store/multipart.h"
 #include "store/range.h"
 #include "uploader/journal/journal.h"
 #include "uploader/partner/inside.h"
-#include "uploader/saves/begin.h"
 
 /* ---- descriptions ---- */
 

@@ -11,12 +11,10 @@
 #include "common/crashpoint.h"
 #include "common/encode.h"
 #include "common/hash.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 #include "uploader/partner/inside.h"
-#include "uploader/up.h"
 
 /* ---- giving ---- */
 
@@ -525,21 +523,18 @@ enum cairn_code cairn_up_partner_new(struct cairn_up *up, struct cairn_up_partne
 
 enum cairn_code cairn_up_partner_start(struct cairn_up_partner *partner, struct cairn_error *err) {
     if (!partner) return CAIRN_OK;
-    if (pthread_create(&partner->thread, NULL, giving_main, partner))
-        return cairn_fail(err, CAIRN_INTERNAL, "no thread for copies to other nodes");
-    partner->started = true;
-    return CAIRN_OK;
+    return cairn_up_thread_start(&partner->thread, giving_main, partner, "copies to other nodes",
+                                 err);
 }
 
 void cairn_up_partner_stop(struct cairn_up_partner *partner) {
-    if (!partner || !partner->started) return;
+    if (!partner || !partner->thread.started) return;
     cairn_lock_take(&partner->lock);
     partner->locked.stopping = true;
     cairn_condition_broadcast(&partner->changed);
     cairn_lock_give(&partner->lock);
     cairn_up_wakeup_stop(&partner->up->partner_work);
-    pthread_join(partner->thread, NULL);
-    partner->started = false;
+    cairn_up_thread_join(&partner->thread);
 }
 
 void cairn_up_partner_free(struct cairn_up_partner *partner) {

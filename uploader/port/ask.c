@@ -7,13 +7,9 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include "common/clock.h"
 #include "common/encode.h"
 #include "common/id.h"
-#include "common/late.h"
-#include "common/log.h"
 #include "common/text.h"
-#include "uploader/up.h"
 
 #define LOOK_MS 50
 #define IDLE_MS 1000
@@ -31,8 +27,7 @@ struct cairn_up_asks {
     struct cairn_late_bell bell;
     struct cairn_late late;      /* the thread's */
     struct cairn_up_ask *flying; /* the thread's */
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_lock lock; /* uploader_asks */
     struct {
         struct cairn_up_ask *first, **last; /* not yet begun */
@@ -374,11 +369,9 @@ enum cairn_code cairn_up_asks_new(const char *node, struct cairn_metrics *metric
                                          .connect_ms = CAIRN_UP_ASK_QUIET_MS,
                                          .refuses_link_local = true};
     enum cairn_code code = cairn_http_engine_new(&options, &asks->engine, err);
-    if (!code) {
-        errno = pthread_create(&asks->thread, NULL, asks_main, asks);
-        asks->started = !errno;
-        if (errno) code = cairn_fail_errno(err, "a thread for requests to other nodes");
-    }
+    if (!code)
+        code =
+            cairn_up_thread_start(&asks->thread, asks_main, asks, "requests to other nodes", err);
     if (code) {
         cairn_up_asks_free(asks);
         return code;
@@ -392,10 +385,9 @@ void cairn_up_asks_stop(struct cairn_up_asks *asks) {
     cairn_lock_take(&asks->lock);
     asks->locked.stopping = true;
     cairn_lock_give(&asks->lock);
-    if (!asks->started) return;
+    if (!asks->thread.started) return;
     cairn_http_wake(asks->engine);
-    pthread_join(asks->thread, NULL);
-    asks->started = false;
+    cairn_up_thread_join(&asks->thread);
 }
 
 void cairn_up_asks_free(struct cairn_up_asks *asks) {

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/array.h"
-#include "common/clock.h"
 #include "common/text.h"
 #include "uploader/port/ask.h"
 #include "uploader/port/port.h"

@@ -13,21 +13,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "api/peer.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/log_limit.h"
 #include "common/net.h"
 #include "common/text.h"
-#include "uploader/port/peers.h"
-#include "uploader/up.h"
 
 /* ---- what listens: a socket, a thread that accepts, and a descriptor that ends its sleep ---- */
 
 struct listener {
     int listen_fd, stop_fd;
-    bool started;
-    pthread_t thread;
+    struct cairn_up_thread thread;
 };
 
 static enum cairn_code listener_open(struct listener *listener, const char *address,
@@ -38,13 +31,6 @@ static enum cairn_code listener_open(struct listener *listener, const char *addr
     enum cairn_code code = listener->stop_fd < 0 ? cairn_fail_errno(err, "eventfd") : CAIRN_OK;
     if (!code) code = cairn_net_listen_tcp(address, &listener->listen_fd, ret_port, err);
     return code ? cairn_within(err, code, "%s", setting) : CAIRN_OK;
-}
-
-static enum cairn_code listener_start(struct listener *listener, void *(*run)(void *owner),
-                                      void *owner, struct cairn_error *err) {
-    errno = pthread_create(&listener->thread, NULL, run, owner);
-    listener->started = !errno;
-    return errno ? cairn_fail_errno(err, "a thread that listens") : CAIRN_OK;
 }
 
 /* -1: nobody came, or a connection could not be taken; then it pauses, since poll would return at
@@ -61,8 +47,7 @@ static int listener_accept(const struct listener *listener) {
 static void listener_stop(struct listener *listener) {
     const uint64_t one = 1;
     if (listener->stop_fd >= 0) (void)!write(listener->stop_fd, &one, sizeof(one));
-    if (listener->started) pthread_join(listener->thread, NULL);
-    listener->started = false;
+    cairn_up_thread_join(&listener->thread);
 }
 
 static void listener_close(struct listener *listener) {
@@ -580,13 +565,14 @@ enum cairn_code cairn_up_port_new(const struct cairn_up_port_options *options,
 }
 
 void cairn_up_port_route(struct cairn_up_port *port, const struct cairn_up_route *route) {
-    CAIRN_ASSERT(!port->listener.started);
+    CAIRN_ASSERT(!port->listener.thread.started);
     CAIRN_ASSERT(port->route_count < CAIRN_UP_ROUTES_MAX);
     port->routes[port->route_count++] = *route;
 }
 
 enum cairn_code cairn_up_port_start(struct cairn_up_port *port, struct cairn_error *err) {
-    CAIRN_TRY(listener_start(&port->listener, port_main, port, err));
+    CAIRN_TRY(
+        cairn_up_thread_start(&port->listener.thread, port_main, port, "the port of peers", err));
     cairn_log(INFO, "peers.listening", "address=%s told=%s", port->options.listen, port->address);
     return CAIRN_OK;
 }
@@ -781,7 +767,8 @@ enum cairn_code cairn_up_scrape_start(
     scrape->owner = owner;
     for (size_t i = 0; i < CALLERS_MAX; i++) scrape->callers[i].fd = -1;
     enum cairn_code code = listener_open(&scrape->listener, address, "metrics_listen", &port, err);
-    if (!code) code = listener_start(&scrape->listener, scrape_main, scrape, err);
+    if (!code)
+        code = cairn_up_thread_start(&scrape->listener.thread, scrape_main, scrape, "metrics", err);
     if (code) {
         cairn_up_scrape_stop(scrape);
         return code;

@@ -8,13 +8,10 @@
 
 #include "api/messages.h"
 #include "common/encode.h"
-#include "common/json.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/port/peers.h"
-#include "uploader/saves/ranks.h"
 
 /* ---- reading ---- */
 

@@ -16,7 +16,6 @@
 
 #include "api/messages.h"
 #include "common/file.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/port/peers.h"
@@ -45,9 +44,7 @@ struct cairn_up_ended {
 
 static void close_entry(struct cairn_up *up, uint64_t *entry) {
     if (!*entry) return;
-    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
-    struct cairn_up_record record = {.entry = *entry, .closes = true, .message = message};
-    cairn_up_journal_note(up->journal, &record, 1);
+    cairn_up_journal_close(up->journal, *entry, CAIRN_PACK(record_left, 0));
     *entry = 0;
 }
 
@@ -274,8 +271,6 @@ static int pidfd_send_signal(int fd, int number, siginfo_t *info, unsigned flags
     return (int)syscall(SYS_pidfd_send_signal, fd, number, info, flags);
 }
 #endif
-
-#include "common/buf.h"
 
 /* ---- attempts ---- */
 

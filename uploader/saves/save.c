@@ -13,14 +13,11 @@
 #include "common/array.h"
 #include "common/crashpoint.h"
 #include "common/encode.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/saves/slabs.h"
-#include "uploader/up.h"
 
 #define SAVES_MAX (1 << 20)
 #define FILES_SAY_MS 100
@@ -233,12 +230,6 @@ static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool wi
     cairn_up_journal_hurry(up->journal); /* its trainer was told, and does not say it again */
 }
 
-static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
-    CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, .end = cairn_up_end_text(save->end));
-    struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
-    cairn_up_journal_note(up->journal, &record, 1);
-}
-
 /* Refused with why, or answered where that is NULL. */
 static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, json_t *take_message,
                    const struct cairn_error *why) {
@@ -398,7 +389,9 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_FREE_SLAB) give_slab(up, save);
     if (!(due & CAIRN_UP_DUE_CLOSE)) return;
     CAIRN_CRASHPOINT("uploader.over.before_close");
-    if (!save->state.unjournaled) close_entry(up, save);
+    if (!save->state.unjournaled)
+        cairn_up_journal_close(up->journal, save->entry,
+                               CAIRN_PACK(record_over, .end = cairn_up_end_text(save->end)));
     cairn_up_save_drop_locked(up, save);
     cairn_condition_broadcast(&up->changed);
 }
@@ -665,11 +658,7 @@ static void drop(struct cairn_up *up, struct cairn_up_table **place) {
     struct cairn_up_table *table = *place;
     CAIRN_ASSERT(!table->users);
     *place = table->next;
-    if (table->entry) {
-        CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, 0);
-        struct cairn_up_record record = {.entry = table->entry, .closes = true, .message = over};
-        cairn_up_journal_note(up->journal, &record, 1);
-    }
+    if (table->entry) cairn_up_journal_close(up->journal, table->entry, CAIRN_PACK(record_over, 0));
     table_free(table);
 }
 

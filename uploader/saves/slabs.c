@@ -7,11 +7,9 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "uploader/mail.h"
 #include "uploader/saves/begin.h"
-#include "uploader/saves/save.h"
 
 /* ---- what is kept ---- */
 

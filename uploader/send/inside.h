@@ -52,15 +52,13 @@ struct cairn_up_fill {
  * this one and no sender. */
 struct cairn_up_reader {
     struct cairn_up_send *send;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_up_fill fill; /* its shard is set and cleared with the lock held */
 };
 
 struct cairn_up_sender {
     struct cairn_up_send *send;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_store_worker *store;
     struct cairn_up_sending *flying; /* submitted */
     uint32_t flying_count, flying_small; /* of them those of small objects */

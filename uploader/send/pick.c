@@ -5,11 +5,9 @@
 
 #include "api/messages.h"
 #include "common/crashpoint.h"
-#include "common/log.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
-#include "uploader/up.h"
 
 #define BATCH_MAX 512 /* requests that share one fsync */
 

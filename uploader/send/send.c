@@ -10,16 +10,12 @@
 #include "api/records.h"
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "store/record.h"
 #include "uploader/journal/journal.h"
-#include "uploader/saves/ranks.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
-#include "uploader/settings.h"
-#include "uploader/up.h"
 
 /* ---- finished requests ---- */
 
@@ -308,9 +304,8 @@ static void *sender_main(void *argument) {
 
 enum cairn_code cairn_up_send_start(struct cairn_up_send *send, struct cairn_error *err) {
     for (size_t i = 0; i < send->sender_count; i++) {
-        if (pthread_create(&send->senders[i].thread, NULL, sender_main, &send->senders[i]))
-            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a sender");
-        send->senders[i].started = true;
+        struct cairn_up_sender *sender = &send->senders[i];
+        CAIRN_TRY(cairn_up_thread_start(&sender->thread, sender_main, sender, "a sender", err));
     }
     return cairn_up_readers_start(send, err);
 }
@@ -321,10 +316,7 @@ bool cairn_up_send_stop(struct cairn_up_send *send) {
     send->queue->locked.stopping = true;
     cairn_lock_give(&send->queue->lock);
     cairn_up_queue_wake(send->queue);
-    for (size_t i = 0; i < send->sender_count; i++) {
-        if (send->senders[i].started) pthread_join(send->senders[i].thread, NULL);
-        send->senders[i].started = false;
-    }
+    for (size_t i = 0; i < send->sender_count; i++) cairn_up_thread_join(&send->senders[i].thread);
     return cairn_up_readers_stop(send);
 }
 

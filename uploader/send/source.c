@@ -366,9 +366,8 @@ enum cairn_code cairn_up_readers_new(struct cairn_up_send *send, struct cairn_er
 enum cairn_code cairn_up_readers_start(struct cairn_up_send *send, struct cairn_error *err) {
     for (size_t i = 0; i < send->reader_count; i++) {
         struct cairn_up_reader *reader = &send->readers[i];
-        if (pthread_create(&reader->thread, NULL, reader_main, reader))
-            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a reader of files");
-        reader->started = true;
+        CAIRN_TRY(
+            cairn_up_thread_start(&reader->thread, reader_main, reader, "a reader of files", err));
     }
     return CAIRN_OK;
 }
@@ -387,10 +386,8 @@ bool cairn_up_readers_stop(struct cairn_up_send *send) {
         continue;
     bool stuck = some_read(send);
     cairn_lock_give(&send->queue->lock);
-    for (size_t i = 0; i < send->reader_count && !stuck; i++) {
-        if (send->readers[i].started) pthread_join(send->readers[i].thread, NULL);
-        send->readers[i].started = false;
-    }
+    for (size_t i = 0; i < send->reader_count && !stuck; i++)
+        cairn_up_thread_join(&send->readers[i].thread);
     return !stuck;
 }
 

@@ -12,7 +12,6 @@
 #include "api/messages.h"
 #include "common/crashpoint.h"
 #include "common/encode.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "common/tracing.h"

@@ -5,15 +5,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/rest.h"
-#include "common/clock.h"
 #include "common/crashpoint.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "uploader/mail.h"
 #include "uploader/server/calls.h"
 #include "uploader/server/watch.h"
-#include "uploader/up.h"
 
 /* ---- trouble ---- */
 
@@ -87,8 +83,7 @@ bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save) {
 struct cairn_up_outbox {
     struct cairn_up *up;
     struct cairn_rest *rest;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_late late;
 };
 
@@ -331,17 +326,13 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
 }
 
 enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox, struct cairn_error *err) {
-    if (pthread_create(&outbox->thread, NULL, outbox_main, outbox))
-        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the outbox");
-    outbox->started = true;
-    return CAIRN_OK;
+    return cairn_up_thread_start(&outbox->thread, outbox_main, outbox, "the outbox", err);
 }
 
 void cairn_up_outbox_stop(struct cairn_up_outbox *outbox) {
-    if (!outbox || !outbox->started) return;
+    if (!outbox || !outbox->thread.started) return;
     cairn_up_wakeup_stop(&outbox->up->outbox_work);
-    pthread_join(outbox->thread, NULL);
-    outbox->started = false;
+    cairn_up_thread_join(&outbox->thread);
 }
 
 void cairn_up_outbox_free(struct cairn_up_outbox *outbox) {

@@ -9,33 +9,22 @@
 #include <unistd.h>
 
 #include "api/digest.h"
-#include "api/grant.h"
 #include "api/messages.h"
-#include "api/rest.h"
 #include "common/encode.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "common/tracing.h"
-#include "store/store.h"
 #include "uploader/journal/journal.h"
 #include "uploader/partner/partner.h"
 #include "uploader/port/port.h"
-#include "uploader/saves/begin.h"
-#include "uploader/saves/ranks.h"
-#include "uploader/saves/save.h"
-#include "uploader/saves/slabs.h"
-#include "uploader/send/shards.h"
 #include "uploader/server/calls.h"
 #include "uploader/server/outbox.h"
-#include "uploader/up.h"
 
 #define CAIRN_UP_HURRY_MS 100
 
 struct cairn_up_watcher {
     struct cairn_up_watch *watch;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_rest *rest;
     char version[CAIRN_VERSION_ID_BYTES]; /* "": none */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
@@ -47,8 +36,7 @@ struct cairn_up_watcher {
 struct cairn_up_watch {
     struct cairn_up *up;
     struct cairn_rest *rest; /* the heartbeat's */
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_up_watcher watchers[CAIRN_UP_WATCHERS];
     struct {
         bool known;
@@ -749,14 +737,10 @@ enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **
 }
 
 enum cairn_code cairn_up_watch_start(struct cairn_up_watch *watch, struct cairn_error *err) {
-    if (pthread_create(&watch->thread, NULL, heart_main, watch))
-        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the heartbeat");
-    watch->started = true;
+    CAIRN_TRY(cairn_up_thread_start(&watch->thread, heart_main, watch, "the heartbeat", err));
     for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
         struct cairn_up_watcher *watcher = &watch->watchers[i];
-        if (pthread_create(&watcher->thread, NULL, watcher_main, watcher))
-            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a watcher");
-        watcher->started = true;
+        CAIRN_TRY(cairn_up_thread_start(&watcher->thread, watcher_main, watcher, "a watcher", err));
     }
     return CAIRN_OK;
 }
@@ -767,12 +751,8 @@ void cairn_up_watch_stop(struct cairn_up_watch *watch) {
     watch->locked.stopping = true;
     cairn_condition_broadcast(&watch->stop);
     cairn_lock_give(&watch->lock);
-    if (watch->started) pthread_join(watch->thread, NULL);
-    watch->started = false;
-    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
-        if (watch->watchers[i].started) pthread_join(watch->watchers[i].thread, NULL);
-        watch->watchers[i].started = false;
-    }
+    cairn_up_thread_join(&watch->thread);
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) cairn_up_thread_join(&watch->watchers[i].thread);
 }
 
 void cairn_up_watch_free(struct cairn_up_watch *watch) {

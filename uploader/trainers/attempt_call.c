@@ -14,25 +14,46 @@
 #include "api/messages.h"
 #include "api/routes.h"
 #include "common/crashpoint.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/mail.h"
-#include "uploader/saves/ranks.h"
-#include "uploader/saves/slabs.h"
 #include "uploader/send/send.h"
 #include "uploader/server/calls.h"
 #include "uploader/server/watch.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/session.h"
 
 #define RETRY_PAUSE_MS 100
 #define ANSWER_MS 20000
 
+struct cairn_up_attempt_call {
+    struct cairn_up_attempt_call *next; /* in the same request, or waiting for the next one */
+    struct cairn_up *up;
+    struct cairn_up_mail_item item;
+    uint64_t conn;
+    int64_t request;
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    uint32_t rank, world_size;
+    char *job, *resume, *incarnation; /* owned; incarnation "": none is known */
+    char proc[CAIRN_UUID_TEXT_BYTES];
+    int process; /* as the session's; owned */
+    char process_name[CAIRN_UP_PROCESS_BYTES];
+    uint64_t wait_ms, answer_by_ms; /* as cairn_up_answer_by_ms() */
+    json_t *counts;                 /* owned; what the process has counted (Q12), or NULL */
+    /* the answer */
+    enum cairn_code code;
+    struct cairn_error error;
+    char grant[CAIRN_GRANT_BYTES_MAX];
+    bool found;
+    uint64_t resume_step;
+    char resume_version[CAIRN_VERSION_ID_BYTES];
+    char *weights;                    /* owned; NULL: equal */
+    struct cairn_up_attempt *attempt; /* one use of it */
+    uint64_t entry;                   /* in the journal */
+};
+
 /* ---- the attempt call ---- */
 
-void cairn_up_attempt_call_free(struct cairn_up_attempt_call *call) {
+static void call_free(struct cairn_up_attempt_call *call) {
     if (!call) return;
     if (call->process >= 0) close(call->process);
     free(call->job);
@@ -167,9 +188,9 @@ static bool is_due(const struct cairn_up_attempt_call *chain) {
     return answer_by_ms && cairn_mono_ms() >= answer_by_ms;
 }
 
-enum cairn_code cairn_up_attempt_call_send(struct cairn_up_helper *helper,
-                                           struct cairn_up_attempt_call *call,
-                                           struct cairn_error *err) {
+/* Ask the server for all of a chain, of one attempt; fills grant and resume of each. */
+static enum cairn_code call_send(struct cairn_up_helper *helper, struct cairn_up_attempt_call *call,
+                                 struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     uint64_t deadline_ms = cairn_mono_ms() + call->wait_ms;
@@ -190,8 +211,8 @@ enum cairn_code cairn_up_attempt_call_send(struct cairn_up_helper *helper,
     return code;
 }
 
-enum cairn_code cairn_up_attempt_call_settle(struct cairn_up_attempt_call *call,
-                                             struct cairn_error *err) {
+/* Journal it, join the attempt, fence older ones. */
+static enum cairn_code call_settle(struct cairn_up_attempt_call *call, struct cairn_error *err) {
     struct cairn_up *up = call->up;
     struct cairn_grant grant;
     CAIRN_TRY(cairn_grant_parse(call->grant, &grant, err));
@@ -208,49 +229,21 @@ enum cairn_code cairn_up_attempt_call_settle(struct cairn_up_attempt_call *call,
     return CAIRN_OK;
 }
 
-void cairn_up_attempt_call_adopt(struct cairn_up_session *session,
-                                 struct cairn_up_attempt *take_attempt, uint64_t take_entry) {
+/* The session has its attempt. Takes over one use of the attempt and the entry. */
+static void call_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
+                       uint64_t take_entry) {
     CAIRN_HOLD(&session->up->lock);
     cairn_up_attempt_leave(session->up, session->attempt);
-    if (session->entry) {
-        CAIRN_AUTO_JSON json_t *left = CAIRN_PACK(record_left, 0);
-        struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = left};
-        cairn_up_journal_note(session->up->journal, &record, 1);
-    }
+    if (session->entry)
+        cairn_up_journal_close(session->up->journal, session->entry, CAIRN_PACK(record_left, 0));
     session->attempt = take_attempt;
     session->entry = take_entry;
     cairn_up_ended_back_locked(session->up, take_attempt, session->rank);
 }
 
-static void attempt_done(void *owner, struct cairn_up_session *session) {
-    struct cairn_up_attempt_call *call = owner;
-    struct cairn_up *up = call->up;
-    if (session) session->attempting = false;
-    if (call->code != CAIRN_OK) {
-        cairn_up_mail_refuse(up->mail, call->conn, call->request, &call->error);
-    } else if (session) {
-        const struct cairn_grant *grant = &call->attempt->grant;
-        cairn_up_attempt_call_adopt(session, call->attempt, call->entry);
-        call->attempt = NULL;
-        (void)cairn_text_copy(session->resume_version, sizeof(session->resume_version),
-                              call->resume_version);
-        session->resume_step = call->resume_step;
-        session->resume_found = call->found;
-        cairn_up_attempt_call_counts(call, session);
-        cairn_up_mail_answer(up->mail, call->conn, call->request,
-                             CAIRN_PACK(attempted, .attempt = grant->attempt, .nonce = grant->nonce,
-                                        .found = call->found, .resume_step = call->resume_step,
-                                        .resume_version = call->resume_version,
-                                        .weights = call->weights));
-    } else { /* the trainer is gone: nobody holds the right */
-        cairn_up_attempt_call_abandon(call);
-    }
-    cairn_up_attempt_call_free(call);
-}
-
-/* Pairs of step and n, the newest step last; of other attempts nothing is kept. */
-void cairn_up_attempt_call_counts(const struct cairn_up_attempt_call *call,
-                                  struct cairn_up_session *session) {
+/* Q12: how far the process says that its count has got, once the session has its attempt: pairs of
+ * step and n, the newest step last; of other attempts nothing is kept. */
+static void call_count(const struct cairn_up_attempt_call *call, struct cairn_up_session *session) {
     struct cairn_up_attempt *attempt = session->attempt;
     CAIRN_HOLD(&session->up->lock);
     const json_t *pairs = json_object_get(call->counts, attempt->grant.nonce);
@@ -264,7 +257,8 @@ void cairn_up_attempt_call_counts(const struct cairn_up_attempt_call *call,
     }
 }
 
-void cairn_up_attempt_call_abandon(struct cairn_up_attempt_call *call) {
+/* The trainer went away meanwhile. */
+static void call_abandon(struct cairn_up_attempt_call *call) {
     struct cairn_up *up = call->up;
     const struct cairn_up_rank rank = {
         call->attempt,      call->rank,  call->world_size, call->proc,
@@ -273,6 +267,32 @@ void cairn_up_attempt_call_abandon(struct cairn_up_attempt_call *call) {
     cairn_up_ended_add_locked(up, &rank, false);
     call->attempt = NULL;
     call->process = -1;
+}
+
+static void attempt_done(void *owner, struct cairn_up_session *session) {
+    struct cairn_up_attempt_call *call = owner;
+    struct cairn_up *up = call->up;
+    if (session) session->attempting = false;
+    if (call->code != CAIRN_OK) {
+        cairn_up_mail_refuse(up->mail, call->conn, call->request, &call->error);
+    } else if (session) {
+        const struct cairn_grant *grant = &call->attempt->grant;
+        call_adopt(session, call->attempt, call->entry);
+        call->attempt = NULL;
+        (void)cairn_text_copy(session->resume_version, sizeof(session->resume_version),
+                              call->resume_version);
+        session->resume_step = call->resume_step;
+        session->resume_found = call->found;
+        call_count(call, session);
+        cairn_up_mail_answer(up->mail, call->conn, call->request,
+                             CAIRN_PACK(attempted, .attempt = grant->attempt, .nonce = grant->nonce,
+                                        .found = call->found, .resume_step = call->resume_step,
+                                        .resume_version = call->resume_version,
+                                        .weights = call->weights));
+    } else { /* the trainer is gone: nobody holds the right */
+        call_abandon(call);
+    }
+    call_free(call);
 }
 
 /* ---- one call for all ranks of the node ---- */
@@ -338,15 +358,15 @@ static bool gather_calls(struct cairn_up *up, struct cairn_up_attempt_batch *bat
 /* A refusal that is final may be one rank's alone (another process of it is known). */
 static void send_chain(struct cairn_up_helper *helper, struct cairn_up_attempt_call *chain) {
     struct cairn_error error = {0};
-    enum cairn_code code = cairn_up_attempt_call_send(helper, chain, &error);
+    enum cairn_code code = call_send(helper, chain, &error);
     bool each = code != CAIRN_OK && chain->next && !cairn_code_info(code)->retryable;
     for (struct cairn_up_attempt_call *at = chain, *next; at; at = next) {
         next = at->next;
         if (each) at->next = NULL;
         at->code = code;
         at->error = error;
-        if (each) at->code = cairn_up_attempt_call_send(helper, at, &at->error);
-        if (at->code == CAIRN_OK) at->code = cairn_up_attempt_call_settle(at, &at->error);
+        if (each) at->code = call_send(helper, at, &at->error);
+        if (at->code == CAIRN_OK) at->code = call_settle(at, &at->error);
         at->next = next;
     }
 }
@@ -392,7 +412,7 @@ void cairn_up_attempt_calls_free(struct cairn_up *up) {
     while (up->locked.attempt_calls) {
         struct cairn_up_attempt_call *call = up->locked.attempt_calls;
         up->locked.attempt_calls = call->next;
-        cairn_up_attempt_call_free(call);
+        call_free(call);
     }
     while (up->locked.attempt_batches) { /* its task never ran */
         struct cairn_up_attempt_batch *batch = up->locked.attempt_batches;
@@ -401,9 +421,9 @@ void cairn_up_attempt_calls_free(struct cairn_up *up) {
     }
 }
 
-struct cairn_up_attempt_call *cairn_up_attempt_call_new(const struct cairn_up_session *session,
-                                                        const char *job, const char *resume,
-                                                        const char *incarnation) {
+static struct cairn_up_attempt_call *call_new(const struct cairn_up_session *session,
+                                              const char *job, const char *resume,
+                                              const char *incarnation) {
     struct cairn_up_attempt_call *call = calloc(1, sizeof(*call));
     if (!call) return NULL;
     call->up = session->up;
@@ -419,7 +439,7 @@ struct cairn_up_attempt_call *cairn_up_attempt_call_new(const struct cairn_up_se
     call->resume = strdup(resume);
     call->incarnation = strdup(incarnation);
     if (call->job && call->resume && call->incarnation) return call;
-    cairn_up_attempt_call_free(call);
+    call_free(call);
     return NULL;
 }
 
@@ -434,8 +454,7 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     if (session->attempt || session->attempting)
         return cairn_fail(err, CAIRN_PROTOCOL, "a second attempt in one session");
     CAIRN_TRY(cairn_up_admits(session->up, err));
-    struct cairn_up_attempt_call *call =
-        cairn_up_attempt_call_new(session, told.job, told.resume, told.incarnation);
+    struct cairn_up_attempt_call *call = call_new(session, told.job, told.resume, told.incarnation);
     if (!call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     call->request = request->id;
     call->wait_ms = told.wait_staged_ms;
@@ -445,7 +464,7 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     enum cairn_code code = queue_call(session->up, call, err);
     cairn_lock_give(&session->up->lock);
     if (code != CAIRN_OK)
-        cairn_up_attempt_call_free(call);
+        call_free(call);
     else
         session->attempting = true;
     return code;
@@ -477,7 +496,7 @@ static void offering_free(void *owner) {
     }
     json_decref(offering->saves);
     free(offering->parsed);
-    cairn_up_attempt_call_free(offering->call);
+    call_free(offering->call);
     free(offering);
 }
 
@@ -534,14 +553,14 @@ static enum cairn_code find_right(struct cairn_up_helper *helper, struct offerin
         cairn_up_attempt_find(up, call->run_text, offering->attempt, offering->nonce);
     if (known) (void)cairn_text_copy(call->grant, sizeof(call->grant), known->text);
     cairn_lock_give(&up->lock);
-    if (!known) CAIRN_TRY(cairn_up_attempt_call_send(helper, call, err));
+    if (!known) CAIRN_TRY(call_send(helper, call, err));
     struct cairn_grant grant;
     CAIRN_TRY(cairn_grant_parse(call->grant, &grant, err));
     if (grant.attempt != offering->attempt || strcmp(grant.nonce, offering->nonce) != 0)
         return cairn_fail(err, CAIRN_STALE_ATTEMPT,
                           "attempt %" PRIu64 " of %s is the newest, the trainer has %" PRIu64,
                           grant.attempt, call->run_text, offering->attempt);
-    return cairn_up_attempt_call_settle(call, err);
+    return call_settle(call, err);
 }
 
 /* ---- on the socket's thread ---- */
@@ -710,11 +729,11 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
     struct cairn_up *up = call->up;
     if (session) session->attempting = false;
     json_t *answer = NULL;
-    if (call->code == CAIRN_OK && !session) cairn_up_attempt_call_abandon(call);
+    if (call->code == CAIRN_OK && !session) call_abandon(call);
     if (call->code == CAIRN_OK && session) {
-        cairn_up_attempt_call_adopt(session, CAIRN_TAKE(call->attempt), call->entry);
+        call_adopt(session, CAIRN_TAKE(call->attempt), call->entry);
         answer = join_all(session, offering, &call->error);
-        if (answer) cairn_up_attempt_call_counts(call, session);
+        if (answer) call_count(call, session);
     }
     if (answer) {
         cairn_up_mail_answer(up->mail, call->conn, call->request, answer);
@@ -786,7 +805,7 @@ static enum cairn_code read_offer(struct cairn_up_session *session,
     offering->attempt = told.attempt;
     (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), told.nonce);
     CAIRN_TRY(read_saves(offering, told.saves, err));
-    offering->call = cairn_up_attempt_call_new(session, told.job, told.resume, told.incarnation);
+    offering->call = call_new(session, told.job, told.resume, told.incarnation);
     if (!offering->call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
     offering->call->request = request->id;
     offering->call->counts = json_deep_copy(told.counts);

@@ -27,45 +27,13 @@ struct cairn_up_request {
     int64_t id;
     struct cairn_frame *frame;
 };
-enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_offer(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_annotate(struct cairn_up_session *session,
-                                     const struct cairn_up_request *request,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
-                                const struct cairn_up_request *request,
-                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Of one request. */
+typedef enum cairn_code cairn_up_handler(struct cairn_up_session *session,
+                                         const struct cairn_up_request *request,
+                                         struct cairn_error *err);
+cairn_up_handler cairn_up_on_attempt, cairn_up_on_slabs, cairn_up_on_offer, cairn_up_on_list,
+    cairn_up_on_warmup, cairn_up_on_remove, cairn_up_on_annotate, cairn_up_on_alias,
+    cairn_up_on_restore, cairn_up_on_window, cairn_up_on_read, cairn_up_on_release, cairn_up_on_why;
 void cairn_up_session_drop_restores(struct cairn_up_session *session);
 
 /* ---- staging ---- */

@@ -10,16 +10,11 @@
 #include "api/messages.h"
 #include "common/crc32c.h"
 #include "common/encode.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "store/store.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/mail.h"
-#include "uploader/saves/ranks.h"
 #include "uploader/server/calls.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/session.h"
 
 #define LEASES_BACK_MS 5000
 

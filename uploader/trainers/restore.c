@@ -9,10 +9,7 @@
 #include "api/messages.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/mail.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/session.h"
-#include "uploader/up.h"
 
 /* One request that a helper works on. */
 struct pending {

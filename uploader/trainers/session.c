@@ -9,14 +9,11 @@
 
 #include "api/failure.h"
 #include "api/messages.h"
-#include "common/clock.h"
 #include "common/encode.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/begin.h"
-#include "uploader/saves/ranks.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 #include "uploader/trainers/inside.h"
@@ -466,10 +463,7 @@ static enum cairn_code on_bye(struct cairn_up_session *session,
 
 /* ---- dispatch ---- */
 
-typedef enum cairn_code handler(struct cairn_up_session *session,
-                                const struct cairn_up_request *request, struct cairn_error *err);
-
-static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
+static cairn_up_handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_hello] = on_hello,
     [CAIRN_MESSAGE_attempt] = cairn_up_on_attempt,
     [CAIRN_MESSAGE_slabs] = cairn_up_on_slabs,

@@ -12,10 +12,7 @@
 
 #include "api/messages.h"
 #include "common/file.h"
-#include "common/log.h"
-#include "uploader/send/shards.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/session.h"
 
 #define EVENTS_MAX 64
 #define FRAMES_MAX 64
@@ -45,8 +42,7 @@ struct conn {
 struct cairn_up_socket {
     struct cairn_up *up;
     int epoll_fd, listen_fd;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct conn *conns;
     struct cairn_up_makings makings;
     size_t conn_count;
@@ -571,10 +567,7 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
 
 enum cairn_code cairn_up_socket_start(struct cairn_up_socket *box, struct cairn_error *err) {
     CAIRN_TRY(listen_at_name(box, err));
-    if (pthread_create(&box->thread, NULL, socket_main, box))
-        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the socket");
-    box->started = true;
-    return CAIRN_OK;
+    return cairn_up_thread_start(&box->thread, socket_main, box, "the socket", err);
 }
 
 void cairn_up_socket_stop_accepting(struct cairn_up_socket *box) {
@@ -585,13 +578,12 @@ void cairn_up_socket_stop_accepting(struct cairn_up_socket *box) {
 }
 
 void cairn_up_socket_stop(struct cairn_up_socket *box) {
-    if (!box || !box->started) return;
+    if (!box || !box->thread.started) return;
     cairn_lock_take(&box->lock);
     box->locked.stopping = true;
     cairn_lock_give(&box->lock);
     cairn_up_mail_wake(box->up->mail);
-    pthread_join(box->thread, NULL);
-    box->started = false;
+    cairn_up_thread_join(&box->thread);
     unlink(box->up->places.socket_path);
 }
 

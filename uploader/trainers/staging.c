@@ -10,12 +10,9 @@
 #include <unistd.h>
 
 #include "api/messages.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/mail.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/up.h"
 
 #define FILES_HELD 128 /* of all trainers: those beyond, where they can be, are opened when read */
 
