@@ -20,8 +20,6 @@
 #include "uploader/fetch/inside.h"
 #include "uploader/saves/slabs.h"
 
-/* ---- windows and reads ---- */
-
 /* ---- leases ---- */
 
 #define AGAIN_MS 5000 /* after a failure */
@@ -100,13 +98,13 @@ static void loop(struct cairn_thread *thread, void *owner) {
     }
 }
 
-enum cairn_code cairn_up_leases_start(struct cairn_up_fetch *fetch, struct cairn_error *err) {
+static enum cairn_code leases_start(struct cairn_up_fetch *fetch, struct cairn_error *err) {
     fetch->leases.thread =
         (struct cairn_thread){.name = "cairn-leases", .run = loop, .owner = fetch};
     return cairn_thread_start(&fetch->leases.thread, err);
 }
 
-void cairn_up_leases_stop(struct cairn_up_fetch *fetch) {
+static void leases_stop(struct cairn_up_fetch *fetch) {
     struct cairn_up_leases *leases = &fetch->leases;
     if (leases->thread.started) cairn_thread_stop(&leases->thread);
     if (leases->rest) cairn_rest_free(CAIRN_TAKE(leases->rest));
@@ -655,7 +653,7 @@ enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **
     fetch->locked.ready_last = &fetch->locked.ready;
     cairn_up_cells_init(&fetch->locked.cells, &up->budget, up->settings.restore_cache_bytes);
     fetch->reader_count = (size_t)up->settings.restore_workers;
-    enum cairn_code code = cairn_up_leases_start(fetch, err);
+    enum cairn_code code = leases_start(fetch, err);
     if (code) {
         cairn_up_cells_release(&fetch->locked.cells);
         cairn_condition_release(&fetch->changed);
@@ -802,7 +800,7 @@ void cairn_up_fetch_free(struct cairn_up_fetch *fetch) {
     if (!fetch) return;
     cairn_up_fetch_stop(fetch);
     cairn_up_version_tick(fetch, true);
-    cairn_up_leases_stop(fetch);
+    leases_stop(fetch);
     cairn_up_cells_release(&fetch->locked.cells);
     cairn_condition_release(&fetch->changed);
     cairn_lock_release(&fetch->lock);

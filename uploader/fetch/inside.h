@@ -58,9 +58,6 @@ struct cairn_up_leases {
     size_t over_count;
     uint64_t count; /* of all that ever were; in their names */
 };
-enum cairn_code cairn_up_leases_start(struct cairn_up_fetch *fetch,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_leases_stop(struct cairn_up_fetch *fetch);
 
 #define CAIRN_UP_CELL_BYTES (8 * CAIRN_MIB) /* eight blocks: a bit each */
 #define CAIRN_UP_CELLS_MIN 4

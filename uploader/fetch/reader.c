@@ -7,8 +7,6 @@
 #include "uploader/fetch/inside.h"
 #include "uploader/saves/slabs.h"
 
-/* ---- how pieces and wants end ---- */
-
 /* ---- readings ---- */
 
 /* One piece of a reading is over; the last one ends it. The lock is not held. */

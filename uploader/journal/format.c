@@ -149,6 +149,7 @@ void cairn_up_head_touched(const struct cairn_up_head *head, size_t index,
 
 #define PAYLOAD_HEAD_BYTES 16
 #define FLAG_CLOSES UINT32_C(1)
+#define NOTES_MAX (1 << 20)
 #define ENTRIES_MAX (1 << 24)
 #define SPANS_MAX (1 << 24) /* each is a record of at least 28 bytes in the file */
 
@@ -247,6 +248,46 @@ enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, str
     CAIRN_TRY(cairn_buf_append(ret, json.data, json.size, err));
     if (!record->blob.size) return CAIRN_OK;
     return cairn_buf_append(ret, record->blob.data, record->blob.size, err);
+}
+
+enum cairn_code cairn_up_notes_add_buf(struct cairn_up_notes *notes, uint64_t entry,
+                                       json_t *take_message, struct cairn_buf *take_blob,
+                                       struct cairn_error *err) {
+    static const char what[] = "records of one append to the journal";
+    enum cairn_code code =
+        CAIRN_ARRAY_ROOM(notes->records, notes->count, notes->capacity, NOTES_MAX, what, err);
+    if (!code)
+        code = CAIRN_ARRAY_ROOM(notes->blobs, notes->count, notes->blob_capacity, NOTES_MAX, what,
+                                err);
+    if (code) {
+        json_decref(take_message);
+        cairn_buf_release(take_blob);
+        return code;
+    }
+    notes->records[notes->count] = (struct cairn_up_record){
+        .entry = entry, .message = take_message, .blob = cairn_buf_view(take_blob)};
+    notes->blobs[notes->count++] = *take_blob;
+    *take_blob = (struct cairn_buf){0};
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_notes_add(struct cairn_up_notes *notes, uint64_t entry,
+                                   json_t *take_message, struct cairn_view blob,
+                                   struct cairn_error *err) {
+    struct cairn_buf none = {0};
+    CAIRN_TRY(cairn_up_notes_add_buf(notes, entry, take_message, &none, err));
+    notes->records[notes->count - 1].blob = blob;
+    return CAIRN_OK;
+}
+
+void cairn_up_notes_release(struct cairn_up_notes *notes) {
+    for (size_t i = 0; i < notes->count; i++) {
+        json_decref((json_t *)(uintptr_t)notes->records[i].message);
+        cairn_buf_release(&notes->blobs[i]);
+    }
+    free(notes->records);
+    free(notes->blobs);
+    *notes = (struct cairn_up_notes){0};
 }
 
 /* *ret_found false: no whole, valid record begins at offset. */

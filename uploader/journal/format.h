@@ -112,6 +112,21 @@ cairn_up_journal_index_find(const struct cairn_up_journal_index *index, uint64_t
 enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
+/* Records for one append or post, which owns their messages and the blobs that were taken. */
+struct cairn_up_notes {
+    struct cairn_up_record *records;
+    struct cairn_buf *blobs;
+    size_t count, capacity, blob_capacity;
+};
+/* A record without a message makes the append fail (no memory). */
+enum cairn_code cairn_up_notes_add(struct cairn_up_notes *notes, uint64_t entry,
+                                   json_t *take_message, struct cairn_view blob,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_notes_add_buf(struct cairn_up_notes *notes, uint64_t entry,
+                                       json_t *take_message, struct cairn_buf *take_blob,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_notes_release(struct cairn_up_notes *notes);
+
 /* One whole record of a scanned file. */
 struct cairn_up_record_found {
     uint64_t entry;

@@ -56,7 +56,6 @@ struct cairn_up_broken {
     bool all; /* no memory, or too many, to tell them apart */
 };
 
-/* A file that groups are appended to. */
 struct cairn_up_file {
     int fd;
     uint64_t size, sequence; /* of the last group */
@@ -89,9 +88,7 @@ struct cairn_up_journal {
     bool started;
 };
 
-/* ---- groups of records ---- */
-
-/* ---- rewrite ---- */
+/* ---- a file that groups are appended to ---- */
 
 static void file_release(struct cairn_up_file *file) {
     if (file->fd >= 0) cairn_fd_close_at(&file->fd);
@@ -102,8 +99,6 @@ static void file_release(struct cairn_up_file *file) {
 static uint32_t node_crc(const char *node) {
     return cairn_crc32c(0, node, strlen(node));
 }
-
-/* ---- groups ---- */
 
 static enum cairn_code write_all(int fd, const void *data, size_t size, uint64_t offset,
                                  struct cairn_error *err) {

@@ -75,8 +75,6 @@ struct cairn_up_partner {
     uint64_t free_bytes;
 };
 
-/* ---- copy.c ---- */
-
 /* ---- keep.c ---- */
 void cairn_up_copies_serve(struct cairn_up_call *call, void *partner);
 struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
@@ -84,8 +82,5 @@ struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner
 /* Those that are over go. */
 void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner);
 
-/* ---- finish.c ---- */
 enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- give.c ---- */

@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "store/multipart.h"
 #include "store/range.h"
+#include "uploader/journal/format.h"
 #include "uploader/journal/journal.h"
 #include "uploader/partner/inside.h"
 
@@ -259,23 +260,22 @@ void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner) {
 /* Its bytes are all there and right. Without memory to say so nobody restores from it. */
 static void keep_whole_locked(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
     if (copy->missing || copy->kept) return;
+    CAIRN_AUTO_HEAP struct cairn_up_kept_shard *shards =
+        calloc(copy->shard_count + 1, sizeof(*shards));
     const struct cairn_up_kept_copy wanted = {.attempt = copy->attempt,
                                               .version = &copy->version,
                                               .step = copy->step,
                                               .n = copy->n,
                                               .rank = copy->rank,
                                               .data = copy->data,
+                                              .shards = shards,
                                               .shard_count = copy->shard_count};
-    struct cairn_up_kept *kept = cairn_up_kept_copy_new(partner->up, &wanted);
-    for (size_t i = 0; kept && i < copy->shard_count; i++) {
-        const struct cairn_up_copy_shard *shard = &copy->shards[i];
-        if (cairn_up_kept_copy_name(kept, shard->name, shard->offset, shard->bytes)) continue;
-        cairn_up_kept_free(kept);
-        kept = NULL;
+    for (size_t i = 0; shards && i < copy->shard_count; i++) {
+        const struct cairn_up_copy_shard *from = &copy->shards[i];
+        shards[i] = (struct cairn_up_kept_shard){
+            .name = (char *)(uintptr_t)from->name, .offset = from->offset, .bytes = from->bytes};
     }
-    if (!kept) return;
-    copy->kept = kept;
-    cairn_up_kept_copy_add_locked(partner->up, kept);
+    if (shards) copy->kept = cairn_up_kept_copy_add_locked(partner->up, &wanted);
 }
 
 /* A copy that is there for restores alone makes room for one that its node needs; the oldest first.
@@ -614,27 +614,9 @@ void cairn_up_copies_serve(struct cairn_up_call *call, void *owner) {
         (void)!cairn_up_call_answer(call, 200, "", 0, &why);
 }
 
-/* ---- sending a copy: the journal first ---- */
-
 /* ---- the journal's records ---- */
 
-/* table, begin, stage, an intent and checksums of each shard, seal */
-struct notes {
-    struct cairn_up_record *records;
-    json_t **messages;
-    size_t count;
-};
-
-static enum cairn_code note(struct notes *notes, uint64_t entry, json_t *take_message,
-                            struct cairn_view blob, struct cairn_error *err) {
-    if (!take_message) return no_memory(err);
-    notes->messages[notes->count] = take_message;
-    notes->records[notes->count++] =
-        (struct cairn_up_record){.entry = entry, .message = take_message, .blob = blob};
-    return CAIRN_OK;
-}
-
-static enum cairn_code note_stage(struct notes *notes, const struct cairn_up_copy *copy,
+static enum cairn_code note_stage(struct cairn_up_notes *notes, const struct cairn_up_copy *copy,
                                   uint64_t entry, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < copy->shard_count; i++) {
@@ -644,56 +626,47 @@ static enum cairn_code note_stage(struct notes *notes, const struct cairn_up_cop
                        .bytes = shard->bytes, .kind = shard->tensors ? "tensors" : "raw");
         if (json_array_append_new(shards, item)) return no_memory(err);
     }
-    return note(
+    return cairn_up_notes_add(
         notes, entry,
         CAIRN_PACK(record_stage, .owner = entry, .bytes = copy->data_bytes, .shards = shards),
         (struct cairn_view){0}, err);
 }
 
-static enum cairn_code note_all(struct notes *notes, const struct cairn_up_copy *copy,
+/* Table, begin, stage, an intent and checksums of each shard, seal. */
+static enum cairn_code note_all(struct cairn_up_notes *notes, const struct cairn_up_copy *copy,
                                 const struct cairn_up_save *save, struct cairn_error *err) {
     const struct cairn_view none = {0};
     uint64_t entry = save->entry;
-    size_t room = 2 * copy->shard_count + 4;
-    notes->records = calloc(room, sizeof(*notes->records));
-    notes->messages = calloc(room, sizeof(json_t *));
-    if (!notes->records || !notes->messages) return no_memory(err);
     if (save->table)
-        CAIRN_TRY(note(notes, save->table->entry, cairn_up_table_record(save->table),
-                       cairn_buf_view(&save->table->bytes), err));
-    CAIRN_TRY(note(notes, entry, cairn_up_save_begin_record(save), none, err));
+        CAIRN_TRY(cairn_up_notes_add(notes, save->table->entry, cairn_up_table_record(save->table),
+                                     cairn_buf_view(&save->table->bytes), err));
+    CAIRN_TRY(cairn_up_notes_add(notes, entry, cairn_up_save_begin_record(save), none, err));
     CAIRN_TRY(note_stage(notes, copy, entry, err));
     for (size_t i = 0; i < copy->shard_count; i++) {
         const struct cairn_up_copy_shard *shard = &copy->shards[i];
-        CAIRN_TRY(note(notes, entry,
-                       CAIRN_PACK(record_intent, .s = i, .token = shard->token,
-                                  .part_bytes = shard->part_bytes),
-                       none, err));
-        CAIRN_TRY(note(notes, entry, CAIRN_PACK(record_blocks, .s = i),
-                       cairn_buf_view(&shard->blocks_le), err));
+        CAIRN_TRY(cairn_up_notes_add(notes, entry,
+                                     CAIRN_PACK(record_intent, .s = i, .token = shard->token,
+                                                .part_bytes = shard->part_bytes),
+                                     none, err));
+        CAIRN_TRY(cairn_up_notes_add(notes, entry, CAIRN_PACK(record_blocks, .s = i),
+                                     cairn_buf_view(&shard->blocks_le), err));
     }
-    return note(notes, entry,
-                CAIRN_PACK(record_seal, .replicated = copy->replicated,
-                           .table = save->table ? save->table->hex : NULL, .labels = copy->labels,
-                           .meta = copy->meta),
-                none, err);
-}
-
-static void notes_release(struct notes *notes) {
-    for (size_t i = 0; i < notes->count; i++) json_decref(notes->messages[i]);
-    free(notes->records);
-    free(notes->messages);
+    return cairn_up_notes_add(notes, entry,
+                              CAIRN_PACK(record_seal, .replicated = copy->replicated,
+                                         .table = save->table ? save->table->hex : NULL,
+                                         .labels = copy->labels, .meta = copy->meta),
+                              none, err);
 }
 
 static enum cairn_code remember(struct cairn_up *up, const struct cairn_up_copy *copy,
                                 struct cairn_up_save *save, struct cairn_error *err) {
-    struct notes notes = {0};
+    struct cairn_up_notes notes = {0};
     enum cairn_code code = note_all(&notes, copy, save, err);
     if (!code)
         code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
     if (!code) cairn_up_journal_hurry(up->journal); /* it is sent soon */
     if (!code && save->table) save->table->written = true;
-    notes_release(&notes);
+    cairn_up_notes_release(&notes);
     return code;
 }
 

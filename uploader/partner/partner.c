@@ -12,7 +12,7 @@
 #include "common/encode.h"
 #include "common/hash.h"
 #include "common/text.h"
-#include "uploader/journal/journal.h"
+#include "uploader/journal/format.h"
 #include "uploader/mail.h"
 #include "uploader/partner/inside.h"
 
@@ -306,26 +306,19 @@ static enum cairn_code give_bytes(struct cairn_up_partner *partner, const struct
 static enum cairn_code remember(struct cairn_up_partner *partner, const struct gift *gift,
                                 const char *node, struct cairn_error *err) {
     struct cairn_up *up = partner->up;
-    size_t count = 0;
-    CAIRN_AUTO_JSON json_t *messages = json_array();
-    {
-        CAIRN_HOLD(&up->lock);
-        const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
-        if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED)
-            return cairn_fail(err, CAIRN_NOT_FOUND, "it is over");
-        for (size_t i = 0; i < save->state.shard_count; i++)
-            if (json_array_append_new(messages,
-                                      cairn_up_shard_intent(up->queue, save->shards[i], node)))
-                return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
-        count = save->state.shard_count;
-    }
-    struct cairn_up_record *records = calloc(count + 1, sizeof(*records));
-    if (!records) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
-    for (size_t i = 0; i < count; i++)
-        records[i] =
-            (struct cairn_up_record){.entry = gift->entry, .message = json_array_get(messages, i)};
-    enum cairn_code code = cairn_up_journal_append(up->journal, records, count, err);
-    free(records);
+    struct cairn_up_notes notes = {0};
+    enum cairn_code code = CAIRN_OK;
+    cairn_lock_take(&up->lock);
+    const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED)
+        code = cairn_fail(err, CAIRN_NOT_FOUND, "it is over");
+    for (size_t i = 0; !code && i < save->state.shard_count; i++)
+        code = cairn_up_notes_add(&notes, gift->entry,
+                                  cairn_up_shard_intent(up->queue, save->shards[i], node),
+                                  (struct cairn_view){0}, err);
+    cairn_lock_give(&up->lock);
+    if (!code) code = cairn_up_journal_append(up->journal, notes.records, notes.count, err);
+    cairn_up_notes_release(&notes);
     return code;
 }
 

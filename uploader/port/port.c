@@ -95,7 +95,7 @@ static bool is_path(const char *path) {
     return path[0] == '/' && !path[strspn(path, allowed)];
 }
 
-static int read_start(struct cairn_view line, struct cairn_up_head *ret) {
+static int read_start(struct cairn_view line, struct cairn_up_request_head *ret) {
     if (!take_word(&line, ret->method, sizeof(ret->method))) return 400;
     if (!take_word(&line, ret->path, sizeof(ret->path)) || !is_path(ret->path)) return 400;
     if (line.size != 8 || memcmp(line.data, "HTTP/1.1", 8) != 0) return 505;
@@ -117,7 +117,7 @@ static bool read_number(struct cairn_view text, uint64_t *ret) {
     return text.size && text.size < 20 && !cairn_parse_u64(text, ret, NULL);
 }
 
-static bool read_range(struct cairn_view value, struct cairn_up_head *ret) {
+static bool read_range(struct cairn_view value, struct cairn_up_request_head *ret) {
     if (!copy(value, ret->range, sizeof(ret->range)) || !cairn_text_starts(ret->range, "bytes="))
         return false;
     const char *from = ret->range + 6, *dash = strchr(from, '-');
@@ -127,7 +127,7 @@ static bool read_range(struct cairn_view value, struct cairn_up_head *ret) {
            read_number(cairn_view_of(dash + 1), &ret->last) && ret->first <= ret->last;
 }
 
-static bool read_nonce(struct cairn_view value, struct cairn_up_head *ret) {
+static bool read_nonce(struct cairn_view value, struct cairn_up_request_head *ret) {
     return value.size == sizeof(ret->nonce) - 1 && copy(value, ret->nonce, sizeof(ret->nonce)) &&
            strspn(ret->nonce, "0123456789abcdef") == value.size;
 }
@@ -139,7 +139,7 @@ static bool first_time(struct reading *reading, unsigned what) {
 }
 
 static int read_header(struct reading *reading, struct cairn_view name, struct cairn_view value,
-                       struct cairn_up_head *ret) {
+                       struct cairn_up_request_head *ret) {
     if (is_named(name, "Transfer-Encoding")) return 501;
     if (is_named(name, "Expect")) return 417;
     if (is_named(name, "Connection")) ret->closes = is_named(value, "close");
@@ -164,7 +164,8 @@ static bool is_token(struct cairn_view name) {
     return name.size > 0;
 }
 
-static int read_line(struct reading *reading, struct cairn_view line, struct cairn_up_head *ret) {
+static int read_line(struct reading *reading, struct cairn_view line,
+                     struct cairn_up_request_head *ret) {
     const char *text = line.data, *colon = memchr(text, ':', line.size);
     if (!colon || ++reading->lines > CAIRN_UP_HEAD_LINES_MAX) return 400;
     struct cairn_view name = {text, (size_t)(colon - text)};
@@ -173,10 +174,10 @@ static int read_line(struct reading *reading, struct cairn_view line, struct cai
     return read_header(reading, name, cairn_text_trimmed(value), ret);
 }
 
-int cairn_up_head_read(struct cairn_view text, struct cairn_up_head *ret) {
+int cairn_up_head_read(struct cairn_view text, struct cairn_up_request_head *ret) {
     struct reading reading = {.at = text.data, .end = (const char *)text.data + text.size};
     struct cairn_view line;
-    *ret = (struct cairn_up_head){0};
+    *ret = (struct cairn_up_request_head){0};
     if (text.size > CAIRN_UP_HEAD_BYTES_MAX || !next_line(&reading, &line)) return 400;
     int status = read_start(line, ret);
     while (!status) {

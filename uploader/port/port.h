@@ -41,7 +41,7 @@
 #define CAIRN_UP_HEAD_LINES_MAX 32
 #define CAIRN_UP_PATH_BYTES_MAX 1024
 
-struct cairn_up_head {
+struct cairn_up_request_head {
     char method[8];
     char path[CAIRN_UP_PATH_BYTES_MAX];
     char range[64];  /* as it came; "" for none */
@@ -52,7 +52,7 @@ struct cairn_up_head {
     uint64_t body_bytes;
 };
 /* text ends with the empty line. 0, or the status of the refusal. */
-int cairn_up_head_read(struct cairn_view text, struct cairn_up_head *ret);
+int cairn_up_head_read(struct cairn_view text, struct cairn_up_request_head *ret);
 
 #define CAIRN_UP_PORT_MS 2000
 #define CAIRN_UP_PORT_QUIET_MS 15000
@@ -64,7 +64,7 @@ struct cairn_up_port;
  * body. */
 struct cairn_up_call {
     struct cairn_up_port *port;
-    struct cairn_up_head head;
+    struct cairn_up_request_head head;
     struct cairn_peer_right right; /* checked: run, attempt and node of who asks */
     const char *rest;              /* of the path, behind the route's */
     /* of port.c alone */

@@ -80,6 +80,16 @@ static bool remember(struct cairn_up *up, struct cairn_up_save *save,
     return false;
 }
 
+/* Another save of that rank's and version: there is one at most. */
+static struct cairn_up_save *same_save(struct cairn_up *up, const struct cairn_up_save *save) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *at = up->locked.saves[i];
+        if (at != save && at->rank == save->rank && !strcmp(at->place.id.text, save->place.id.text))
+            return at;
+    }
+    return NULL;
+}
+
 enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
                                     struct cairn_up_reply reply, struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
@@ -87,11 +97,8 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
     struct cairn_up_save *save = NULL;
     uint64_t entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
-    for (size_t i = 0; i + 1 < up->locked.save_count; i++) {
-        struct cairn_up_save *known = up->locked.saves[i];
-        if (known == save || known->rank != begin->rank ||
-            strcmp(known->place.id.text, save->place.id.text) != 0)
-            continue;
+    struct cairn_up_save *known = same_save(up, save);
+    if (known) {
         cairn_up_save_drop_locked(up, save);
         return take_known(up, known, begin, reply, err);
     }
@@ -155,13 +162,7 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
     struct cairn_up_save *save = NULL;
     uint64_t entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
-    struct cairn_up_save *known = NULL;
-    for (size_t i = 0; i < up->locked.save_count; i++) {
-        struct cairn_up_save *at = up->locked.saves[i];
-        if (at != save && at->rank == begin->rank &&
-            !strcmp(at->place.id.text, save->place.id.text))
-            known = at;
-    }
+    struct cairn_up_save *known = same_save(up, save);
     if (known) cairn_up_save_drop_locked(up, save);
     if (known)
         count_known(up, known, why, reply);

@@ -15,7 +15,7 @@
 
 #define TOLD_MAX 4096 /* ranks of a run in one heartbeat */
 
-void cairn_up_kept_free(struct cairn_up_kept *kept) {
+static void kept_free(struct cairn_up_kept *kept) {
     for (size_t i = 0; kept && i < kept->shard_count; i++) free(kept->shards[i].name);
     if (kept) cairn_buf_release(&kept->gift.head);
     free(kept);
@@ -72,7 +72,7 @@ static struct cairn_up_kept *kept_of(struct cairn_up *up, const struct cairn_up_
         const struct cairn_up_kept_shard wanted = {shard->name, shard->slab_offset,
                                                    shard->size_bytes, place};
         if (add_shard(kept, &wanted)) continue;
-        cairn_up_kept_free(kept);
+        kept_free(kept);
         return NULL;
     }
     describe_gift(up, save, kept);
@@ -83,7 +83,7 @@ static struct cairn_up_kept *kept_of(struct cairn_up *up, const struct cairn_up_
 /* ---- in and out ---- */
 
 void cairn_up_kept_forget_locked(struct cairn_up_slab *slab) {
-    cairn_up_kept_free(CAIRN_TAKE(slab->kept));
+    kept_free(CAIRN_TAKE(slab->kept));
     cairn_up_slab_state_forget(&slab->state);
 }
 
@@ -140,8 +140,8 @@ void cairn_up_kept_ended_locked(struct cairn_up *up, const struct cairn_up_save 
 
 /* ---- copies of other nodes ---- */
 
-struct cairn_up_kept *cairn_up_kept_copy_new(const struct cairn_up *up,
-                                             const struct cairn_up_kept_copy *copy) {
+struct cairn_up_kept *cairn_up_kept_copy_add_locked(struct cairn_up *up,
+                                                    const struct cairn_up_kept_copy *copy) {
     if (!up->settings.memory_tier_bytes) return NULL;
     struct cairn_up_kept *kept = kept_new(copy->attempt, copy->shard_count);
     if (!kept) return NULL;
@@ -150,20 +150,18 @@ struct cairn_up_kept *cairn_up_kept_copy_new(const struct cairn_up *up,
     kept->n = copy->n;
     kept->rank = copy->rank;
     kept->data = copy->data;
+    for (size_t i = 0; i < copy->shard_count; i++) {
+        struct cairn_up_kept_shard wanted = copy->shards[i];
+        wanted.place = i;
+        if (add_shard(kept, &wanted)) continue;
+        kept_free(kept);
+        return NULL;
+    }
+    qsort(kept->shards, kept->shard_count, sizeof(kept->shards[0]), by_name);
+    kept->left_ms = cairn_mono_ms();
+    kept->next = up->locked.kept_copies;
+    up->locked.kept_copies = kept;
     return kept;
-}
-
-bool cairn_up_kept_copy_name(struct cairn_up_kept *kept, const char *shard, uint64_t offset,
-                             uint64_t bytes) {
-    const struct cairn_up_kept_shard wanted = {(char *)shard, offset, bytes, kept->shard_count};
-    return add_shard(kept, &wanted);
-}
-
-void cairn_up_kept_copy_add_locked(struct cairn_up *up, struct cairn_up_kept *take_kept) {
-    qsort(take_kept->shards, take_kept->shard_count, sizeof(take_kept->shards[0]), by_name);
-    take_kept->left_ms = cairn_mono_ms();
-    take_kept->next = up->locked.kept_copies;
-    up->locked.kept_copies = take_kept;
 }
 
 void cairn_up_kept_copy_remove_locked(struct cairn_up *up, struct cairn_up_kept *kept) {
@@ -173,7 +171,7 @@ void cairn_up_kept_copy_remove_locked(struct cairn_up *up, struct cairn_up_kept 
     while (*at && *at != kept) at = &(*at)->next;
     CAIRN_ASSERT(*at);
     *at = kept->next;
-    cairn_up_kept_free(kept);
+    kept_free(kept);
 }
 
 bool cairn_up_kept_copy_stays_locked(const struct cairn_up *up, struct cairn_up_kept *kept) {

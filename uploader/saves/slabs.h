@@ -158,20 +158,15 @@ struct cairn_up_kept_copy {
     const struct cairn_version_id *version;
     uint64_t step;
     uint32_t n, rank;
-    const uint8_t *data; /* stays until it was removed */
+    const uint8_t *data;                     /* stays until it was removed */
+    const struct cairn_up_kept_shard *shards; /* copied; place is set here */
     size_t shard_count;
 };
-/* Its shards are named with _name before it is added. NULL: there is no memory tier, or no memory
- * to remember it. */
-struct cairn_up_kept *cairn_up_kept_copy_new(const struct cairn_up *up,
-                                             const struct cairn_up_kept_copy *copy);
-/* False: there is no memory for it. */
-bool cairn_up_kept_copy_name(struct cairn_up_kept *kept, const char *shard, uint64_t offset,
-                             uint64_t bytes);
-void cairn_up_kept_copy_add_locked(struct cairn_up *up, struct cairn_up_kept *take_kept);
+/* NULL: there is no memory tier, or no memory to remember it. */
+struct cairn_up_kept *cairn_up_kept_copy_add_locked(struct cairn_up *up,
+                                                    const struct cairn_up_kept_copy *copy);
 /* Nobody reads it. NULL is fine. */
 void cairn_up_kept_copy_remove_locked(struct cairn_up *up, struct cairn_up_kept *kept);
-void cairn_up_kept_free(struct cairn_up_kept *kept); /* one that was not added */
 /* 5, of a copy whose version is over. */
 bool cairn_up_kept_copy_stays_locked(const struct cairn_up *up, struct cairn_up_kept *kept);
 

@@ -5,7 +5,7 @@
 
 #include "api/messages.h"
 #include "common/crashpoint.h"
-#include "uploader/journal/journal.h"
+#include "uploader/journal/format.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
@@ -75,25 +75,20 @@ static bool take_read(struct cairn_up_sender *sender, const struct cairn_multipa
 }
 
 static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
-    switch (kind) {
-    case CAIRN_MULTIPART_PUT:
-        return CAIRN_STORE_PUT;
-    case CAIRN_MULTIPART_CREATE:
-        return CAIRN_STORE_UPLOAD_CREATE;
-    case CAIRN_MULTIPART_PART:
-        return CAIRN_STORE_UPLOAD_PART;
-    case CAIRN_MULTIPART_COMPLETE:
-        return CAIRN_STORE_UPLOAD_COMPLETE;
-    case CAIRN_MULTIPART_HEAD:
-        return CAIRN_STORE_HEAD;
-    case CAIRN_MULTIPART_LIST_PARTS:
-        return CAIRN_STORE_UPLOAD_PARTS;
-    case CAIRN_MULTIPART_READ:
-        return CAIRN_STORE_GET;
-    default: /* nothing else is a request */
-        CAIRN_ASSERT(kind == CAIRN_MULTIPART_ABORT);
-        return CAIRN_STORE_UPLOAD_ABORT;
-    }
+    static const struct {
+        bool is_request;
+        enum cairn_store_op op;
+    } ops[] = {[CAIRN_MULTIPART_PUT] = {true, CAIRN_STORE_PUT},
+               [CAIRN_MULTIPART_CREATE] = {true, CAIRN_STORE_UPLOAD_CREATE},
+               [CAIRN_MULTIPART_PART] = {true, CAIRN_STORE_UPLOAD_PART},
+               [CAIRN_MULTIPART_COMPLETE] = {true, CAIRN_STORE_UPLOAD_COMPLETE},
+               [CAIRN_MULTIPART_HEAD] = {true, CAIRN_STORE_HEAD},
+               [CAIRN_MULTIPART_LIST_PARTS] = {true, CAIRN_STORE_UPLOAD_PARTS},
+               [CAIRN_MULTIPART_READ] = {true, CAIRN_STORE_GET},
+               [CAIRN_MULTIPART_ABORT] = {true, CAIRN_STORE_UPLOAD_ABORT}};
+    CAIRN_ASSERT((size_t)kind < CAIRN_COUNT(ops));
+    CAIRN_ASSERT(ops[kind].is_request);
+    return ops[kind].op;
 }
 
 static void request_done(struct cairn_store_request *request) {
@@ -283,77 +278,45 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
 
 /* ---- remembering, without the lock ---- */
 
-struct notes {
-    struct cairn_up_record records[4 * BATCH_MAX];
-    json_t *messages[4 * BATCH_MAX];
-    struct cairn_buf blobs[4 * BATCH_MAX];
-    size_t count;
-};
-
-static void notes_release(struct notes *notes) {
-    for (size_t i = 0; i < notes->count; i++) {
-        json_decref(notes->messages[i]);
-        cairn_buf_release(&notes->blobs[i]);
-    }
-}
-
-static enum cairn_code note(struct notes *notes, const struct cairn_up_shard *shard,
-                            json_t *take_message, bool with_blocks, struct cairn_error *err) {
-    size_t at = notes->count++;
-    CAIRN_ASSERT(at < CAIRN_COUNT(notes->records));
-    notes->messages[at] = take_message;
-    notes->blobs[at] = (struct cairn_buf){.limit = CAIRN_UP_BLOCKS_BYTES_MAX};
-    if (with_blocks) {
-        const struct cairn_multipart *mp = &shard->queue.mp; /* whole: it changes no more */
-        uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
-        for (uint64_t i = 0; i < count; i++)
-            CAIRN_TRY(cairn_buf_append_u32le(&notes->blobs[at], mp->blocks[i], err));
-    }
-    notes->records[at] = (struct cairn_up_record){
-        .entry = shard->entry,
-        .message = take_message,
-        .blob = cairn_buf_view(&notes->blobs[at]),
-    };
-    return CAIRN_OK;
+static enum cairn_code note_blocks(struct cairn_up_notes *notes, const struct cairn_up_shard *shard,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) blocks = {.limit = CAIRN_UP_BLOCKS_BYTES_MAX};
+    const struct cairn_multipart *mp = &shard->queue.mp; /* whole: it changes no more */
+    uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
+    for (uint64_t i = 0; i < count; i++)
+        CAIRN_TRY(cairn_buf_append_u32le(&blocks, mp->blocks[i], err));
+    return cairn_up_notes_add_buf(notes, shard->entry, CAIRN_PACK(record_blocks, .s = shard->index),
+                                  &blocks, err);
 }
 
 /* send.h#1: what must be on the disk before this action. */
-static enum cairn_code note_action(struct notes *notes, struct cairn_up_sending *sending,
+static enum cairn_code note_action(struct cairn_up_notes *notes, struct cairn_up_sending *sending,
                                    struct cairn_error *err) {
     struct cairn_up_shard *shard = sending->shard;
     const struct cairn_multipart *mp = &shard->queue.mp;
-    if (sending->notes_intent) {
-        json_t *message = CAIRN_PACK(record_intent, .s = shard->index, .token = mp->token,
-                                     .part_bytes = mp->part_bytes);
-        CAIRN_TRY(note(notes, shard, message, false, err));
-    }
-    if (sending->notes_blocks) {
-        json_t *message = CAIRN_PACK(record_blocks, .s = shard->index);
-        CAIRN_TRY(note(notes, shard, message, true, err));
-    }
+    const struct cairn_view none = {0};
+    if (sending->notes_intent)
+        CAIRN_TRY(cairn_up_notes_add(notes, shard->entry,
+                                     CAIRN_PACK(record_intent, .s = shard->index,
+                                                .token = mp->token, .part_bytes = mp->part_bytes),
+                                     none, err));
+    if (sending->notes_blocks) CAIRN_TRY(note_blocks(notes, shard, err));
     if (sending->action.kind != CAIRN_MULTIPART_DURABLE) return CAIRN_OK;
-    json_t *message = CAIRN_PACK(record_durable, .s = shard->index, .crc32c = mp->crc32c);
-    return note(notes, shard, message, false, err);
+    return cairn_up_notes_add(notes, shard->entry,
+                              CAIRN_PACK(record_durable, .s = shard->index, .crc32c = mp->crc32c),
+                              none, err);
 }
 
 static enum cairn_code remember(struct cairn_up_send *send, struct cairn_up_sending *picked,
                                 struct cairn_error *err) {
-    struct notes *notes = calloc(1, sizeof(*notes));
-    if (!notes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for journal records");
+    struct cairn_up_notes notes = {0};
     enum cairn_code code = CAIRN_OK;
-    for (struct cairn_up_sending *at = picked; code == CAIRN_OK && at; at = at->next) {
-        if (notes->count + 2 > 4 * BATCH_MAX) {
-            code = cairn_up_journal_append(send->up->journal, notes->records, notes->count, err);
-            notes_release(notes);
-            notes->count = 0;
-        }
-        if (code == CAIRN_OK) code = note_action(notes, at, err);
-    }
-    if (code == CAIRN_OK && notes->count)
-        code = cairn_up_journal_append(send->up->journal, notes->records, notes->count, err);
-    if (code == CAIRN_OK && notes->count) CAIRN_CRASHPOINT("uploader.send.journaled");
-    notes_release(notes);
-    free(notes);
+    for (struct cairn_up_sending *at = picked; code == CAIRN_OK && at; at = at->next)
+        code = note_action(&notes, at, err);
+    if (code == CAIRN_OK && notes.count)
+        code = cairn_up_journal_append(send->up->journal, notes.records, notes.count, err);
+    if (code == CAIRN_OK && notes.count) CAIRN_CRASHPOINT("uploader.send.journaled");
+    cairn_up_notes_release(&notes);
     return code;
 }
 

@@ -20,6 +20,17 @@
 #include "uploader/server/calls.h"
 #include "uploader/server/outbox.h"
 
+#define CAIRN_UP_MISSED_MAX 256
+
+/* What the answer before has called open, and this node has not. */
+struct cairn_up_missed {
+    struct {
+        char version[CAIRN_VERSION_ID_BYTES];
+        uint32_t rank;
+    } at[CAIRN_UP_MISSED_MAX];
+    size_t count;
+};
+
 #define CAIRN_UP_HURRY_MS 100
 
 struct cairn_up_watcher {
@@ -62,8 +73,6 @@ struct cairn_up_watch {
         uint64_t pokes;
     } locked;
 };
-
-/* ---- watchers ---- */
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 
@@ -327,6 +336,85 @@ static enum cairn_code show_grant(struct cairn_up_watch *watch, const json_t *bo
                                 err);
 }
 
+/* ---- abandoned saves ---- */
+
+static bool is_of(const struct cairn_up_attempt *attempt, const struct cairn_msg_brief *open) {
+    const struct cairn_grant *grant = &attempt->grant;
+    struct cairn_version_origin origin = {
+        .name = grant->name, .attempt = grant->attempt, .step = open->step, .n = open->n};
+    struct cairn_version_id id;
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
+    cairn_version_id_make(&origin, &id);
+    return !strcmp(id.text, open->version);
+}
+
+static bool was_missed(const struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
+                       uint32_t rank) {
+    for (size_t i = 0; i < missed->count; i++)
+        if (missed->at[i].rank == rank && !strcmp(missed->at[i].version, open->version))
+            return true;
+    return false;
+}
+
+static void note(struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
+                 uint32_t rank) {
+    if (missed->count == CAIRN_COUNT(missed->at)) return;
+    if (!cairn_text_copy(missed->at[missed->count].version,
+                         sizeof(missed->at[missed->count].version), open->version))
+        return;
+    missed->at[missed->count++].rank = rank;
+}
+
+void cairn_up_abandoned_unreported(uint64_t step, uint32_t n, const struct cairn_error *why) {
+    cairn_log(WARN, "session.abandoned", "step=%" PRIu64 " n=%u cause=\"%s\"", step, n,
+              why->message);
+}
+
+static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
+                 const struct cairn_up_counted *counted, const struct cairn_msg_brief *open) {
+    const struct cairn_up_begin begin = {.attempt = attempt,
+                                         .rank = counted->rank,
+                                         .world_size = counted->world_size,
+                                         .step = open->step,
+                                         .n = open->n};
+    struct cairn_error why = {0}, error = {0};
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
+    cairn_log(WARN, "save.missed", "run=%s step=%" PRIu64 " n=%u rank=%u version=%s",
+              attempt->run_text, open->step, open->n, counted->rank, open->version);
+    if (cairn_up_save_abandoned_locked(up, &begin, &why, &error) != CAIRN_OK)
+        cairn_up_abandoned_unreported(open->step, open->n, &error);
+}
+
+static void look(struct cairn_up *up, const struct cairn_msg_brief *open,
+                 const struct cairn_up_missed *before, struct cairn_up_missed *now) {
+    struct cairn_up_attempt *attempt = up->locked.attempts;
+    while (attempt && (!attempt->counted || !is_of(attempt, open))) attempt = attempt->next;
+    if (!attempt || attempt->stale || attempt->foreign.code != CAIRN_OK) return;
+    for (const struct cairn_up_counted *at = attempt->counted; at; at = at->next) {
+        if (cairn_up_counted_of(at, open->step) < open->n) continue;
+        if (cairn_up_save_known_locked(up, open->version, at->rank)) continue;
+        if (was_missed(before, open, at->rank))
+            fail(up, attempt, at, open);
+        else
+            note(now, open, at->rank);
+    }
+}
+
+/* versions: of the answer; NULL is allowed. */
+static void abandoned_look(struct cairn_up *up, const json_t *versions,
+                           struct cairn_up_missed *missed) {
+    struct cairn_up_missed now = {.count = 0};
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; CAIRN_RULE(Q12) && i < json_array_size(versions); i++) {
+        struct cairn_msg_brief open = {0};
+        if (cairn_msg_brief_read(json_array_get(versions, i), "/versions", &open, NULL) ||
+            strcmp(open.state, "open") != 0 || !open.n)
+            continue;
+        look(up, &open, missed, &now);
+    }
+    *missed = now;
+}
+
 /* ---- the answer ---- */
 
 static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
@@ -516,7 +604,7 @@ static void beat(struct cairn_up_watch *watch, bool last) {
     apply_versions(up, told.versions);
     apply_finish(up, told.finish);
     apply_unknown(up, told.unknown, changed);
-    cairn_up_abandoned_look(up, told.versions, &watch->missed);
+    abandoned_look(up, told.versions, &watch->missed);
     note_beaten(up);
     cairn_up_wakeup_raise(&up->outbox_work);
 }
@@ -765,82 +853,4 @@ void cairn_up_watch_free(struct cairn_up_watch *watch) {
     cairn_condition_release(&watch->stop);
     cairn_lock_release(&watch->lock);
     free(watch);
-}
-
-/* ---- abandoned saves ---- */
-
-static bool is_of(const struct cairn_up_attempt *attempt, const struct cairn_msg_brief *open) {
-    const struct cairn_grant *grant = &attempt->grant;
-    struct cairn_version_origin origin = {
-        .name = grant->name, .attempt = grant->attempt, .step = open->step, .n = open->n};
-    struct cairn_version_id id;
-    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
-    cairn_version_id_make(&origin, &id);
-    return !strcmp(id.text, open->version);
-}
-
-static bool was_missed(const struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
-                       uint32_t rank) {
-    for (size_t i = 0; i < missed->count; i++)
-        if (missed->at[i].rank == rank && !strcmp(missed->at[i].version, open->version))
-            return true;
-    return false;
-}
-
-static void note(struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
-                 uint32_t rank) {
-    if (missed->count == CAIRN_COUNT(missed->at)) return;
-    if (!cairn_text_copy(missed->at[missed->count].version,
-                         sizeof(missed->at[missed->count].version), open->version))
-        return;
-    missed->at[missed->count++].rank = rank;
-}
-
-void cairn_up_abandoned_unreported(uint64_t step, uint32_t n, const struct cairn_error *why) {
-    cairn_log(WARN, "session.abandoned", "step=%" PRIu64 " n=%u cause=\"%s\"", step, n,
-              why->message);
-}
-
-static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
-                 const struct cairn_up_counted *counted, const struct cairn_msg_brief *open) {
-    const struct cairn_up_begin begin = {.attempt = attempt,
-                                         .rank = counted->rank,
-                                         .world_size = counted->world_size,
-                                         .step = open->step,
-                                         .n = open->n};
-    struct cairn_error why = {0}, error = {0};
-    (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
-    cairn_log(WARN, "save.missed", "run=%s step=%" PRIu64 " n=%u rank=%u version=%s",
-              attempt->run_text, open->step, open->n, counted->rank, open->version);
-    if (cairn_up_save_abandoned_locked(up, &begin, &why, &error) != CAIRN_OK)
-        cairn_up_abandoned_unreported(open->step, open->n, &error);
-}
-
-static void look(struct cairn_up *up, const struct cairn_msg_brief *open,
-                 const struct cairn_up_missed *before, struct cairn_up_missed *now) {
-    struct cairn_up_attempt *attempt = up->locked.attempts;
-    while (attempt && (!attempt->counted || !is_of(attempt, open))) attempt = attempt->next;
-    if (!attempt || attempt->stale || attempt->foreign.code != CAIRN_OK) return;
-    for (const struct cairn_up_counted *at = attempt->counted; at; at = at->next) {
-        if (cairn_up_counted_of(at, open->step) < open->n) continue;
-        if (cairn_up_save_known_locked(up, open->version, at->rank)) continue;
-        if (was_missed(before, open, at->rank))
-            fail(up, attempt, at, open);
-        else
-            note(now, open, at->rank);
-    }
-}
-
-void cairn_up_abandoned_look(struct cairn_up *up, const json_t *versions,
-                             struct cairn_up_missed *missed) {
-    struct cairn_up_missed now = {.count = 0};
-    CAIRN_HOLD(&up->lock);
-    for (size_t i = 0; CAIRN_RULE(Q12) && i < json_array_size(versions); i++) {
-        struct cairn_msg_brief open = {0};
-        if (cairn_msg_brief_read(json_array_get(versions, i), "/versions", &open, NULL) ||
-            strcmp(open.state, "open") != 0 || !open.n)
-            continue;
-        look(up, &open, missed, &now);
-    }
-    *missed = now;
 }

@@ -45,18 +45,5 @@ void cairn_up_watch_beat(struct cairn_up_watch *watch);
 /* Heartbeats come quickly while any attempt call of this node is under way. */
 void cairn_up_watch_hurry(struct cairn_up_watch *watch, bool begins);
 
-#define CAIRN_UP_MISSED_MAX 256
-
-/* What the answer before has called open, and this node has not. */
-struct cairn_up_missed {
-    struct {
-        char version[CAIRN_VERSION_ID_BYTES];
-        uint32_t rank;
-    } at[CAIRN_UP_MISSED_MAX];
-    size_t count;
-};
 /* The fail of a begin that a rank has abandoned could not be journaled. */
 void cairn_up_abandoned_unreported(uint64_t step, uint32_t n, const struct cairn_error *why);
-/* versions: of the answer; NULL is allowed. */
-void cairn_up_abandoned_look(struct cairn_up *up, const json_t *versions,
-                             struct cairn_up_missed *missed);

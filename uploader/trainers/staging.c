@@ -11,7 +11,7 @@
 
 #include "api/messages.h"
 #include "common/text.h"
-#include "uploader/journal/journal.h"
+#include "uploader/journal/format.h"
 #include "uploader/trainers/inside.h"
 
 #define FILES_HELD 128 /* of all trainers: those beyond, where they can be, are opened when read */
@@ -337,27 +337,10 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
 
 /* ---- seal ---- */
 
-struct seal_notes {
-    struct cairn_up_record *records;
-    struct cairn_buf *blobs;
-    json_t **messages;
-    size_t count, capacity;
-};
-
-static void seal_notes_release(struct seal_notes *notes) {
-    for (size_t i = 0; i < notes->count; i++) {
-        cairn_buf_release(&notes->blobs[i]);
-        json_decref(notes->messages[i]);
-    }
-    free(notes->records);
-    free(notes->blobs);
-    free(notes->messages);
-}
-
 /* The checksums of every staged block go into the journal with the seal: a restart must never make
  * new ones from the slab (Q15). */
 static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *save,
-                                   struct seal_notes *notes, struct cairn_error *err) {
+                                   struct cairn_up_notes *notes, struct cairn_error *err) {
     for (size_t i = 0; i < save->stage_count; i++) {
         const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         uint64_t ready = cairn_up_shard_ready_bytes(up->queue, shard);
@@ -369,40 +352,26 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
     }
     for (size_t i = 0; i < save->state.shard_count; i++) {
         bool needed = false;
-        struct cairn_buf *blob = &notes->blobs[notes->count];
-        CAIRN_TRY(cairn_up_shard_seal(up->queue, save->shards[i], blob, &needed, err));
-        if (!needed) continue;
-        json_t *message = CAIRN_PACK(record_blocks, .s = i);
-        notes->messages[notes->count] = message;
-        notes->records[notes->count++] = (struct cairn_up_record){
-            .entry = save->entry, .message = message, .blob = cairn_buf_view(blob)};
+        CAIRN_AUTO(buf) blocks = {0};
+        CAIRN_TRY(cairn_up_shard_seal(up->queue, save->shards[i], &blocks, &needed, err));
+        if (needed)
+            CAIRN_TRY(cairn_up_notes_add_buf(notes, save->entry, CAIRN_PACK(record_blocks, .s = i),
+                                             &blocks, err));
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save,
-                                 struct seal_notes *notes, struct cairn_error *err) {
-    notes->capacity = save->state.shard_count + 2;
-    notes->records = calloc(notes->capacity, sizeof(*notes->records));
-    notes->blobs = calloc(notes->capacity, sizeof(*notes->blobs));
-    notes->messages = calloc(notes->capacity, sizeof(*notes->messages));
-    if (!notes->records || !notes->blobs || !notes->messages)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
+                                 struct cairn_up_notes *notes, struct cairn_error *err) {
     struct cairn_up_table *table = save->table;
-    if (table && !table->written) {
-        json_t *message = cairn_up_table_record(table);
-        notes->messages[notes->count] = message;
-        notes->records[notes->count++] = (struct cairn_up_record){
-            .entry = table->entry, .message = message, .blob = cairn_buf_view(&table->bytes)};
-    }
+    if (table && !table->written)
+        CAIRN_TRY(cairn_up_notes_add(notes, table->entry, cairn_up_table_record(table),
+                                     cairn_buf_view(&table->bytes), err));
     CAIRN_TRY(note_blocks(up, save, notes, err));
     json_t *message =
         CAIRN_PACK(record_seal, .replicated = save->replicated, .table = table ? table->hex : NULL,
                    .labels = save->labels, .meta = save->meta);
-    notes->messages[notes->count] = message;
-    notes->records[notes->count++] =
-        (struct cairn_up_record){.entry = save->entry, .message = message};
-    return CAIRN_OK;
+    return cairn_up_notes_add(notes, save->entry, message, (struct cairn_view){0}, err);
 }
 
 /* The session's last table, where the seal names it; else the one that came. */
@@ -433,11 +402,11 @@ static enum cairn_code take_table(struct cairn_up *up, struct cairn_up_save *sav
 
 static enum cairn_code post_seal(struct cairn_up *up, struct cairn_up_save *save,
                                  struct cairn_error *err) {
-    struct seal_notes notes = {0};
+    struct cairn_up_notes notes = {0};
     enum cairn_code code = note_seal(up, save, &notes, err);
     if (code == CAIRN_OK)
         code = cairn_up_save_post_locked(up, save, notes.records, notes.count, err);
-    seal_notes_release(&notes);
+    cairn_up_notes_release(&notes);
     return code;
 }
 
