@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces that nodes of an attempt read for each other: whose a piece is, and answers to others. */
+/* Which node a piece is asked of, and what its answer is worth; the store is behind all of it: an
+ * ask that fails is read from there. And answers to other nodes: a connection's thread waits until
+ * readers have the blocks in a cell, and sends them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pieces that a read is cut into, and the cells that pieces wanted by several are read into. */
+/* The plan of a read: ranges are sorted, joined and cut; whole blocks go straight into the window,
+ * the ends are fragments that are gathered per block. And cells, which are searched from end to
+ * end: they are few, and each is 8 MiB of copying. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads that read pieces from the store, from other nodes, or out of this node's memory. */
+/* The reading threads: take pieces, find them in cells or get them from the store, from other
+ * nodes or out of a slab of this node, compare every block, hand them out. A want whose blocks are
+ * on their way waits at the cell, and is looked at again when one of its requests has ended. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -141,6 +143,8 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
 }
 
 /* ---- what a slab of this node still holds ---- */
+
+/* Its trainer may write there while it is read, so the copy is compared, never the source. */
 
 /* Block by block: what was copied is summed while it is in the cache. */
 static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, uint8_t *into) {

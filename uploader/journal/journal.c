@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening, rewriting and replaying the file; then the thread that writes and syncs the records that
- * have gathered, group by group. */
+/* Opening: a file of an earlier format, and one that is damaged, is written anew before anything is
+ * taken from it. Then group commit: whoever has records adds them to `pending` and waits; the one
+ * writing thread takes all that is pending, writes, syncs once and tells everybody. While it syncs,
+ * the next group gathers. */
 #include "uploader/journal/journal.h"
 
 #include <dirent.h>

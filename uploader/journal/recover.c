@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the records that are still live, then makes saves and rights of them. */
+/* Records are collected per entry first, since tokens and checksums come after the shards they are
+ * of; then saves and rights are made of them. */
 #include "uploader/journal/recover.h"
 
 #include <inttypes.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of another node's saves: descriptions, what comes by the port, and sending one for it. */
+/* What another node sends to be kept: first the description (saves/begin.h), read strictly, for
+ * which all memory is taken, then pieces of it in any order, each compared as it comes. A copy
+ * that is to be sent becomes a save of this node, as if its journal had had it: begin, seal and
+ * shards are told and sent by the same code as any other's, under the tokens of the node that it
+ * is of. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of this room, and the thread that gives saves to the partner, one at a time. */
+/* The life of this room, and its thread, which gives sealed saves to the partner, oldest first, and
+ * hands over those of which the bytes are gone here. Where none waits, what the store had sooner is
+ * given out of the slab that keeps it. */
 #include "uploader/partner/partner.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Begins and counts of saves, and what describes one to a partner. */
+/* Begins, begins that never came (Q8), and the description of a save: the same save has the same,
+ * to the byte, as long as this process lives. */
 #include "uploader/saves/begin.h"
 
 #include <inttypes.h>

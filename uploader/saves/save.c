@@ -610,6 +610,9 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
 
 /* ---- rank tables ---- */
 
+/* A list: a node has as many tables as ranks and open saves, and a seal looks for one by its name
+ * at the start of the process alone. */
+
 static void table_free(struct cairn_up_table *table) {
     cairn_buf_release(&table->bytes);
     free(table);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the next requests of the oldest shards, and says when none is to be chosen. */
+/* What to send next: the oldest shard first, as long as the store wants more, and the next one as
+ * soon as that shard has nothing to do. Then the journal (one append for all of them), then the
+ * store. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -388,6 +390,11 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
 }
 
 /* ---- leaving cores to ranks that copy ---- */
+
+/* A trainer stands still while it copies into its slab, and what is sent meanwhile only ends a
+ * little earlier. Where cores are scarce senders take them from the copy, so for a moment nothing
+ * new is sent. Where each rank has two and a sender one, what is staged goes out while the rest is
+ * copied. */
 
 #define CORES_A_RANK 2
 #define WORTH_BYTES (64 * CAIRN_MIB) /* less than that is copied before anybody could hold */

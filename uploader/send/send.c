@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The senders' threads, what they make of finished requests, and the check of the store. */
+/* The senders' threads; results of requests: first the journal (upload ids), then the state
+ * machine, then the save; and the check of the store. */
 #include "uploader/send/send.h"
 
 #include <inttypes.h>

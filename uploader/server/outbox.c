@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The outbox's thread, saves that are in trouble, and ends that wait for the name of a tensor. */
+/* A pass of the outbox looks at every attempt; for each: begins that are due in one request, then
+ * per version the fails, then seals and registrations in one request. Saves in trouble are told
+ * alone. The thread of lists asks the server for each save that waits, the longest one first; what
+ * is to be looked at goes to the trainer, and what the trainer says goes with the next request. */
 #include "uploader/server/outbox.h"
 
 #include <inttypes.h>

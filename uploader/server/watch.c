@@ -617,6 +617,9 @@ static void beat(struct cairn_up_watch *watch, bool last) {
 
 /* ---- the versions that wait ---- */
 
+/* Watchers share the list of versions that wait for their end; each takes the one that was polled
+ * the longest time ago. */
+
 static bool is_watched(const struct cairn_up_watch *watch, const char *version) {
     for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
         if (!strcmp(watch->watchers[i].version, version)) return true;

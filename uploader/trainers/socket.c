@@ -598,6 +598,8 @@ void cairn_up_socket_free(struct cairn_up_socket *box) {
 
 /* ---- frames that have not wholly arrived ---- */
 
+/* A list that is walked: large frames are few, and each is far dearer than the walk. */
+
 #define FRAME_BYTES_MAX (CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX + CAIRN_KIB)
 
 void cairn_up_makings_init(struct cairn_up_makings *makings, uint64_t budget_bytes) {
