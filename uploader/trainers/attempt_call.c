@@ -473,7 +473,8 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
 /* ---- offers ---- */
 
 /* A trainer comes back with its memory after the old uploader's end. A helper maps the slabs and
- * finds the right under which the trainer writes; the socket's thread then joins saves and slabs. */
+ * finds the right under which the trainer writes; the socket's thread then joins saves and
+ * slabs. */
 
 struct offering {
     struct cairn_up_attempt_call *call;
