@@ -305,13 +305,8 @@ static enum cairn_up_source_wait wait_of(const struct cairn_up_save *save,
 static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,
                                    const struct cairn_up_past_shard *past,
                                    enum cairn_up_source_wait wait, struct cairn_error *err) {
-    struct cairn_key key;
-    cairn_up_save_key(save, past->name, &key);
     struct cairn_up_shard_options options = {
-        .entry = save->entry,
-        .index = save->state.shard_count,
         .name = past->name,
-        .key = key.text,
         .tensors = past->tensors,
         .slab_offset = past->offset,
         .size_bytes = past->bytes,
@@ -319,9 +314,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .token = past->intent ? past->token : NULL,
         .part_bytes = past->part_bytes,
     };
-    struct cairn_up_shard *shard = NULL;
-    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
-    struct cairn_up_shard_past journaled = {
+    const struct cairn_up_shard_past journaled = {
         .intent = past->intent,
         .durable = past->durable,
         .upload_id = past->upload_id,
@@ -330,12 +323,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .parts = past->parts,
         .part_count = past->part_count,
     };
-    enum cairn_code code = cairn_up_shard_recover(up->queue, shard, &journaled, err);
-    if (code != CAIRN_OK) {
-        cairn_up_shard_free(up->queue, shard);
-        return code;
-    }
-    return cairn_up_save_shard_add_locked(up, save, shard, err);
+    return cairn_up_save_shard_new_locked(up, save, &options, &journaled, err);
 }
 
 static enum cairn_code build_seal(struct cairn_up *up, struct cairn_up_save *save,
@@ -509,9 +497,7 @@ static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_pa
     if (past->damaged) {
         /* Nothing says whose it was: nobody can do anything for it any more, also not after the
          * next restart. A trainer that lives offers what it has, and hears how that ended (UR4). */
-        CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, 0);
-        struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = over};
-        cairn_up_journal_note(up->journal, &record, 1);
+        cairn_up_journal_close(up->journal, past->entry, CAIRN_PACK(record_over, 0));
     }
     if (past->bad.code == CAIRN_OK)
         return cairn_fail(err, CAIRN_CORRUPT, "its first record is not there");

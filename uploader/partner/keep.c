@@ -680,31 +680,19 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
                                  const struct cairn_up_copy_shard *from, struct cairn_error *err) {
     size_t count = from->blocks_le.size / 4;
     CAIRN_AUTO_HEAP uint32_t *blocks = calloc(count + 1, sizeof(*blocks));
-    struct cairn_up_shard *shard = NULL;
-    struct cairn_key key;
     if (!blocks) return no_memory(err);
     for (size_t i = 0; i < count; i++)
         blocks[i] = cairn_load_u32le((const uint8_t *)from->blocks_le.data + 4 * i);
-    cairn_up_save_key(save, from->name, &key);
-    struct cairn_up_shard_options options = {.entry = save->entry,
-                                             .index = save->state.shard_count,
-                                             .name = from->name,
-                                             .key = key.text,
+    struct cairn_up_shard_options options = {.name = from->name,
                                              .tensors = from->tensors,
                                              .slab_offset = from->offset,
                                              .size_bytes = from->bytes,
                                              .take_fd = -1,
                                              .token = from->token,
                                              .part_bytes = from->part_bytes};
-    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
     const struct cairn_up_shard_past past = {
         .intent = true, .blocks = blocks, .source_wait = CAIRN_UP_SOURCE_FOREVER};
-    enum cairn_code code = cairn_up_shard_recover(up->queue, shard, &past, err);
-    if (code) {
-        cairn_up_shard_free(up->queue, shard);
-        return code;
-    }
-    return cairn_up_save_shard_add_locked(up, save, shard, err);
+    return cairn_up_save_shard_new_locked(up, save, &options, &past, err);
 }
 
 static enum cairn_code fill(struct cairn_up *up, const struct cairn_up_copy *copy,

@@ -159,23 +159,27 @@ void cairn_up_save_drop_locked(struct cairn_up *up, struct cairn_up_save *save) 
     save_free(up, save);
 }
 
-void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
-                       struct cairn_key *ret) {
-    cairn_key_shard(&save->place, cairn_view_of(shard_name), ret);
-}
-
-enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                               struct cairn_up_shard *take_shard,
+enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                               struct cairn_up_shard_options *options,
+                                               const struct cairn_up_shard_past *past,
                                                struct cairn_error *err) {
-    enum cairn_code code =
-        CAIRN_ARRAY_ROOM(save->shards, save->state.shard_count, save->shard_capacity,
-                         CAIRN_UP_SHARDS_MAX, "shards of a save", err);
+    struct cairn_up_shard *shard = NULL;
+    struct cairn_key key;
+    cairn_key_shard(&save->place, cairn_view_of(options->name), &key);
+    options->entry = save->entry;
+    options->index = save->state.shard_count;
+    options->key = key.text;
+    CAIRN_TRY(cairn_up_shard_new(up->queue, options, &shard, err));
+    enum cairn_code code = past ? cairn_up_shard_recover(up->queue, shard, past, err) : CAIRN_OK;
+    if (code == CAIRN_OK)
+        code = CAIRN_ARRAY_ROOM(save->shards, save->state.shard_count, save->shard_capacity,
+                                CAIRN_UP_SHARDS_MAX, "shards of a save", err);
     if (code != CAIRN_OK) {
-        cairn_up_shard_free(up->queue, take_shard);
+        cairn_up_shard_free(up->queue, shard);
         return code;
     }
-    save->shards[save->state.shard_count++] = take_shard;
-    save->total_bytes += take_shard->size_bytes;
+    save->shards[save->state.shard_count++] = shard;
+    save->total_bytes += shard->size_bytes;
     return CAIRN_OK;
 }
 

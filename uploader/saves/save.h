@@ -176,16 +176,17 @@ struct cairn_up_save *cairn_up_save_of_locked(struct cairn_up *up, uint64_t conn
 /* By version and rank: offers, and the journal's duplicates. */
 struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char *version,
                                                  uint32_t rank);
-enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                               struct cairn_up_shard *take_shard,
+/* Another shard of it; entry, index and key of the options are set here. past: what the journal holds
+ * of it, or NULL. */
+enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                               struct cairn_up_shard_options *options,
+                                               const struct cairn_up_shard_past *past,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
 /* That of who began it, else one by the version's id. */
 void cairn_up_save_trace(const struct cairn_up_save *save, struct cairn_trace *ret);
 json_t *cairn_up_save_begun(const struct cairn_up_save *save);        /* for the trainer */
 json_t *cairn_up_save_sealed(const struct cairn_up_save *save);       /* for the trainer */
-void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
-                       struct cairn_key *ret);
 
 /* It follows, is begun at the server, and its trainer may still stage it. */
 bool cairn_up_save_awaits_decision(const struct cairn_up_save *save);

@@ -46,19 +46,14 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
                                  const struct cairn_msg_stage_shard *wanted,
                                  const uint8_t *slab_data, int take_fd, char *take_path,
                                  struct cairn_error *err) {
-    struct cairn_key key;
     enum cairn_code code = cairn_shard_names_add(&save->names, cairn_view_of(wanted->name), err);
     if (code != CAIRN_OK) {
         if (take_fd >= 0) close(take_fd);
         free(take_path);
         return code;
     }
-    cairn_up_save_key(save, wanted->name, &key);
     struct cairn_up_shard_options options = {
-        .entry = save->entry,
-        .index = save->state.shard_count,
         .name = wanted->name,
-        .key = key.text,
         .tensors = !strcmp(wanted->kind, "tensors"),
         .slab_offset = wanted->offset,
         .size_bytes = wanted->bytes,
@@ -66,9 +61,7 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
         .take_fd = take_fd,
         .take_path = take_path,
     };
-    struct cairn_up_shard *shard = NULL;
-    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
-    return cairn_up_save_shard_add_locked(up, save, shard, err);
+    return cairn_up_save_shard_new_locked(up, save, &options, NULL, err);
 }
 
 /* Behind those that are staged already. */
