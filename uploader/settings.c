@@ -70,8 +70,9 @@ static enum cairn_code uid_list(const char *text, struct cairn_up_places *ret,
     return CAIRN_OK;
 }
 
-static enum cairn_code fill(char *to, size_t capacity, const char *what, struct cairn_error *err,
-                            const char *a, const char *b, const char *c) {
+static enum cairn_code fill_path(char *to, size_t capacity, const char *what,
+                                 struct cairn_error *err, const char *a, const char *b,
+                                 const char *c) {
     int size = snprintf(to, capacity, "%s%s%s", a, b, c);
     if (size < 0 || (size_t)size >= capacity)
         return cairn_fail(err, CAIRN_INVALID, "%s is longer than %zu bytes: %s%s%s", what,
@@ -109,16 +110,17 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     enum cairn_code code = cairn_servers_parse(settings->server, &servers, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "server");
     if (*settings->socket) {
-        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "socket", err,
-                       settings->socket, "", ""));
+        CAIRN_TRY(fill_path(places.socket_path, sizeof(places.socket_path), "socket", err,
+                            settings->socket, "", ""));
     } else {
-        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "the path of the socket",
-                       err, settings->run_dir, "/uploader.sock", ""));
+        CAIRN_TRY(fill_path(places.socket_path, sizeof(places.socket_path),
+                            "the path of the socket", err, settings->run_dir, "/uploader.sock",
+                            ""));
     }
     char file[80];
-    CAIRN_TRY(fill(file, sizeof(file), "node", err, "/", places.node, ".journal"));
-    CAIRN_TRY(fill(places.journal_path, sizeof(places.journal_path), "the path of the journal", err,
-                   settings->state_dir, file, ""));
+    CAIRN_TRY(fill_path(file, sizeof(file), "node", err, "/", places.node, ".journal"));
+    CAIRN_TRY(fill_path(places.journal_path, sizeof(places.journal_path), "the path of the journal",
+                        err, settings->state_dir, file, ""));
     CAIRN_TRY(choose_budget(settings, &places.budget_bytes, err));
     if (strcmp(settings->peer_restore, "on") != 0 && strcmp(settings->peer_restore, "off") != 0 &&
         strcmp(settings->peer_restore, "auto") != 0)

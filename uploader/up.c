@@ -32,7 +32,7 @@ enum cairn_code cairn_up_rest_new(struct cairn_up *up, uint32_t timeout_ms, stru
 
 #define SCOPE_DIGEST_BYTES 8
 
-static void drop(int *claim) {
+static void drop_claim(int *claim) {
     if (*claim) close(*claim - 1);
     *claim = 0;
 }
@@ -48,7 +48,7 @@ enum cairn_code cairn_up_claim(struct cairn_up *up, enum cairn_up_claim kind, co
     snprintf(name, sizeof(name), "cairn/%u/%s/%s", geteuid(), up->places.node, hex);
     enum cairn_code code = cairn_net_claim(name, &fd, &why);
     if (code == CAIRN_OK) {
-        drop(&up->claims.fds[kind]);
+        drop_claim(&up->claims.fds[kind]);
         up->claims.fds[kind] = fd + 1;
         return CAIRN_OK;
     }
@@ -67,7 +67,7 @@ void cairn_up_claims_tick(struct cairn_up *up) {
 }
 
 void cairn_up_claims_release(struct cairn_up *up) {
-    for (size_t i = 0; i < CAIRN_COUNT(up->claims.fds); i++) drop(&up->claims.fds[i]);
+    for (size_t i = 0; i < CAIRN_COUNT(up->claims.fds); i++) drop_claim(&up->claims.fds[i]);
 }
 
 /* ---- threads and what wakes them ---- */

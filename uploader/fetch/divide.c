@@ -397,9 +397,9 @@ static enum cairn_code await_version(struct cairn_up_call *call, struct cairn_up
 }
 
 /* Counted already. */
-static enum cairn_code load(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
-                            const struct wanted *wanted, struct cairn_up_version **ret,
-                            struct cairn_error *err) {
+static enum cairn_code load_for_peer(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                     const struct wanted *wanted, struct cairn_up_version **ret,
+                                     struct cairn_error *err) {
     struct loading *loading = calloc(1, sizeof(*loading));
     enum cairn_code code =
         loading ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
@@ -433,7 +433,7 @@ static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_f
     struct cairn_up_version *version = NULL;
     CAIRN_TRY(await_version(call, fetch, &wanted->place, &version, err));
     bool loaded = !version;
-    if (loaded) CAIRN_TRY(load(call, fetch, wanted, &version, err));
+    if (loaded) CAIRN_TRY(load_for_peer(call, fetch, wanted, &version, err));
     CAIRN_HOLD(&fetch->lock);
     if (loaded) version->holders--; /* no rank's; its use is the caller's */
     if (!version->peers_until_ms) version->users++;
@@ -444,9 +444,9 @@ static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_f
 
 /* ---- its blocks ---- */
 
-static enum cairn_code begin(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
-                             struct cairn_up_version *version, const struct wanted *wanted,
-                             struct cairn_up_serve **ret, struct cairn_error *err) {
+static enum cairn_code begin_serve(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                   struct cairn_up_version *version, const struct wanted *wanted,
+                                   struct cairn_up_serve **ret, struct cairn_error *err) {
     struct cairn_up_serve *serve = calloc(1, sizeof(*serve));
     struct cairn_up_want *want = calloc(1, sizeof(*want));
     enum cairn_code code = CAIRN_OK;
@@ -497,7 +497,7 @@ static void serve_blocks(struct cairn_up_call *call, struct cairn_up_fetch *fetc
     struct cairn_up_serve *serve = NULL;
     struct cairn_error why = {0};
     enum cairn_code code = cairn_up_fetch_run(fetch, &why);
-    if (!code) code = begin(call, fetch, version, wanted, &serve, &why);
+    if (!code) code = begin_serve(call, fetch, version, wanted, &serve, &why);
     if (code) {
         cairn_up_version_unuse(version);
         if (!call->broken) cairn_up_call_refuse(call, code);

@@ -352,8 +352,8 @@ static void version_free(struct cairn_up_version *version) {
 }
 
 /* The lock is held. */
-static struct cairn_up_version *find(struct cairn_up_fetch *fetch,
-                                     const struct cairn_version_place *place) {
+static struct cairn_up_version *find_version(struct cairn_up_fetch *fetch,
+                                             const struct cairn_version_place *place) {
     struct cairn_up_version *at = fetch->locked.versions;
     while (at && (strcmp(at->place.id.text, place->id.text) != 0 ||
                   memcmp(&at->place.name, &place->name, sizeof(place->name)) != 0))
@@ -364,7 +364,7 @@ static struct cairn_up_version *find(struct cairn_up_fetch *fetch,
 struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fetch,
                                                       const struct cairn_version_place *place,
                                                       bool *ret_loading) {
-    struct cairn_up_version *found = find(fetch, place);
+    struct cairn_up_version *found = find_version(fetch, place);
     *ret_loading = found && found->loading;
     if (!found || found->loading) return NULL;
     found->users++;
@@ -377,7 +377,7 @@ static struct cairn_up_version *join(struct cairn_up_fetch *fetch,
     struct cairn_up_version *found = NULL;
     {
         CAIRN_HOLD(&fetch->lock);
-        while ((found = find(fetch, &take_fresh->place)) && found->loading)
+        while ((found = find_version(fetch, &take_fresh->place)) && found->loading)
             (void)cairn_condition_wait(&fetch->changed, &fetch->lock, UINT64_MAX);
         if (!found) {
             take_fresh->next = fetch->locked.versions;
@@ -433,8 +433,9 @@ static void await_others(struct cairn_up *up, const struct cairn_up_version *ver
     cairn_up_members_await(&up->peers->members, &version->place.name, cairn_mono_ms() + OTHERS_MS);
 }
 
-static enum cairn_code load(struct cairn_up_helper *helper, struct cairn_up_version *version,
-                            bool asked, struct cairn_error *err) {
+static enum cairn_code load_version(struct cairn_up_helper *helper,
+                                    struct cairn_up_version *version, bool asked,
+                                    struct cairn_error *err) {
     struct cairn_up_fetch *fetch = version->fetch;
     enum cairn_code code =
         lease_begin(fetch, &version->place, asked ? helper->rest : NULL, &version->lease, err);
@@ -465,7 +466,7 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
     fresh->users = fresh->holders = 1;
     fresh->loading = true;
     struct cairn_up_version *version = join(fresh->fetch, fresh);
-    if (version == fresh) CAIRN_TRY(load(helper, version, asked, err));
+    if (version == fresh) CAIRN_TRY(load_version(helper, version, asked, err));
     *ret = version;
     return CAIRN_OK;
 }

@@ -28,8 +28,8 @@ static int by_block(const void *a, const void *b) {
     return 0;
 }
 
-static enum cairn_code check(const struct cairn_up_reading *reading,
-                             const struct cairn_up_range *range, struct cairn_error *err) {
+static enum cairn_code check_range(const struct cairn_up_reading *reading,
+                                   const struct cairn_up_range *range, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &reading->version->manifest;
     if (range->shard >= manifest->shard_count)
         return cairn_fail(err, CAIRN_INVALID, "shard %u of %zu", range->shard,
@@ -87,8 +87,9 @@ static void add_fragment(struct cairn_up_reading *reading, const struct cairn_up
     };
 }
 
-static enum cairn_code cut(struct cairn_up_reading *reading, const struct cairn_up_range *range,
-                           size_t *capacity, struct cairn_error *err) {
+static enum cairn_code cut_range(struct cairn_up_reading *reading,
+                                 const struct cairn_up_range *range, size_t *capacity,
+                                 struct cairn_error *err) {
     uint64_t size = reading->version->manifest.shards[range->shard].size_bytes;
     uint64_t end = range->offset + range->bytes;
     struct cairn_plan_range whole =
@@ -139,13 +140,13 @@ enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
     reading->fragments = calloc(2 * count + 1, sizeof(*reading->fragments));
     if (!sorted || !reading->fragments) return no_memory(err);
     for (size_t i = 0; i < count; i++) {
-        CAIRN_TRY(check(reading, &ranges[i], err));
+        CAIRN_TRY(check_range(reading, &ranges[i], err));
         sorted[i] = ranges[i];
     }
     qsort(sorted, count, sizeof(*sorted), by_place);
     count = join(sorted, count);
     size_t capacity = 0;
-    for (size_t i = 0; i < count; i++) CAIRN_TRY(cut(reading, &sorted[i], &capacity, err));
+    for (size_t i = 0; i < count; i++) CAIRN_TRY(cut_range(reading, &sorted[i], &capacity, err));
     return gather_fragments(reading, &capacity, err);
 }
 

@@ -236,7 +236,7 @@ static struct cairn_up_reading *choose(struct cairn_up_fetch *fetch, bool may_be
     return NULL;
 }
 
-static struct cairn_up_want *take(struct cairn_up_fetch *fetch, bool may_begin) {
+static struct cairn_up_want *take_want(struct cairn_up_fetch *fetch, bool may_begin) {
     struct cairn_up_want *want = fetch->locked.ready;
     if (want) {
         fetch->locked.ready = want->next;
@@ -260,7 +260,7 @@ static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
 }
 
 /* Until cells may be free: looked at again every HELD_LOOK_MS, while others go on. */
-static void hold(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+static void hold_want(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     want->next = fetch->locked.held;
     fetch->locked.held = want;
     fetch->locked.held_count++;
@@ -346,7 +346,7 @@ static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_wa
     if (!cell && !fetch->locked.cells.count) return place_direct(fetch, want); /* no memory */
     cairn_up_division_waits_locked(want->version, !cell);
     if (!cell) {
-        hold(fetch, want);
+        hold_want(fetch, want);
         return (struct step){.what = STEP_AGAIN};
     }
     uint8_t mask = cairn_up_cell_mask(piece->offset, piece->bytes);
@@ -379,7 +379,7 @@ static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
         (size_t)cairn_min_u64(CAIRN_UP_ASKING_MAX, fetch->locked.cells.capacity / 2);
     may_begin = may_begin && (!fetch->locked.asking || fetch->locked.asking < asking_max) &&
                 fetch->locked.held_count < HELD_MAX;
-    struct cairn_up_want *want = take(fetch, may_begin);
+    struct cairn_up_want *want = take_want(fetch, may_begin);
     if (!want) return nothing;
     cairn_up_division_look_locked(fetch, want->version);
     return shares(fetch, want->version, want->piece) ? place_shared(fetch, want)
@@ -558,7 +558,7 @@ static bool act(struct cairn_up_reader *reader) {
 
 /* ---- checking ---- */
 
-static enum cairn_code judge(struct cairn_up_get *get, struct cairn_error *err) {
+static enum cairn_code compare_blocks(struct cairn_up_get *get, struct cairn_error *err) {
     enum cairn_code code = cairn_store_range_judge(&get->range, err);
     if (code == CAIRN_OK) return CAIRN_OK;
     char text[900];
@@ -600,7 +600,7 @@ static bool ask_another(struct cairn_up_reader *reader, struct cairn_up_get *get
 
 static void finish(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     struct cairn_error error = {0};
-    enum cairn_code code = judge(get, &error);
+    enum cairn_code code = compare_blocks(get, &error);
     measure(reader->fetch, get, code);
     if (!get->unwanted && cairn_store_range_again(&get->range, code)) {
         cairn_up_fetch_tell_again(get->key.text, &error);

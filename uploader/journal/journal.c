@@ -536,8 +536,9 @@ static void group_release(struct cairn_up_group *group) {
     free(group->noted);
 }
 
-static enum cairn_code note(struct cairn_up_group *group, const struct cairn_up_record *record,
-                            uint64_t bytes, struct cairn_error *err) {
+static enum cairn_code note_record(struct cairn_up_group *group,
+                                   const struct cairn_up_record *record, uint64_t bytes,
+                                   struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(group->noted, group->noted_count, group->noted_capacity, NOTED_MAX,
                                "records in a group of the journal", err));
     group->noted[group->noted_count++] =
@@ -552,7 +553,7 @@ static enum cairn_code group_add(struct cairn_up_group *group,
     for (size_t i = 0; i < count; i++) {
         size_t from = group->bytes.size;
         enum cairn_code code = cairn_up_record_encode(&records[i], &group->bytes, err);
-        if (code == CAIRN_OK) code = note(group, &records[i], group->bytes.size - from, err);
+        if (code == CAIRN_OK) code = note_record(group, &records[i], group->bytes.size - from, err);
         if (code != CAIRN_OK) {
             group->bytes.size = bytes_before;
             group->noted_count = noted_before;
@@ -885,8 +886,8 @@ static void lose_group(struct cairn_up_journal *journal, const struct cairn_up_g
     }
 }
 
-static void tell(struct cairn_up_journal *journal, struct cairn_up_group *group,
-                 enum cairn_code code, const struct cairn_error *why) {
+static void tell_waiters(struct cairn_up_journal *journal, struct cairn_up_group *group,
+                         enum cairn_code code, const struct cairn_error *why) {
     struct cairn_up_waiter *late = NULL, **end = &late;
     cairn_lock_take(&journal->lock);
     for (struct cairn_up_waiter *waiter = group->first, *next; waiter; waiter = next) {
@@ -985,7 +986,7 @@ static void *journal_main(void *argument) {
         else if (failing && !broken && !stopping)
             look_for_room(journal);
         if (code != CAIRN_OK) lose_group(journal, &group, &error);
-        tell(journal, &group, code, &error);
+        tell_waiters(journal, &group, code, &error);
         group_release(&group);
         if (code == CAIRN_OK) rewrite_if_worth(journal, stopping);
     }

@@ -357,9 +357,9 @@ static enum cairn_code receive_head(struct cairn_up_call *call, const char *dige
     return cairn_json_parse((struct cairn_view){text, size}, limits, ret, err);
 }
 
-static enum cairn_code make(struct cairn_up_partner *partner, struct cairn_up_call *call,
-                            const struct asked *asked, struct cairn_up_copy **ret,
-                            struct cairn_error *err) {
+static enum cairn_code make_copy(struct cairn_up_partner *partner, struct cairn_up_call *call,
+                                 const struct asked *asked, struct cairn_up_copy **ret,
+                                 struct cairn_error *err) {
     json_t *head = NULL;
     CAIRN_TRY(receive_head(call, asked->parts[2], &head, err));
     CAIRN_HOLD(&partner->up->lock);
@@ -433,7 +433,7 @@ static bool is_had(struct cairn_up_partner *partner, struct cairn_up_copy **take
     return true;
 }
 
-static void drop(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
+static void drop_copy(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
     if (!copy) return;
     CAIRN_HOLD(&partner->up->lock);
     partner->free_bytes += copy->reserved_bytes;
@@ -441,8 +441,8 @@ static void drop(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
     copy_free(copy);
 }
 
-static enum cairn_code map(struct cairn_up_partner *partner, struct cairn_up_copy *copy,
-                           struct cairn_error *err) {
+static enum cairn_code map_copy(struct cairn_up_partner *partner, struct cairn_up_copy *copy,
+                                struct cairn_error *err) {
     uint64_t bytes = copy->data_bytes;
     copy->data_bytes = 0;
     CAIRN_TRY(reserve(partner, bytes, err));
@@ -471,7 +471,7 @@ static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_
         return cairn_fail(err, CAIRN_TOO_LARGE, "a description of more than %d bytes",
                           (int)CAIRN_UP_DESCRIPTION_BYTES_MAX);
     CAIRN_TRY(reserve(partner, bytes, err));
-    enum cairn_code code = make(partner, call, asked, &copy, err);
+    enum cairn_code code = make_copy(partner, call, asked, &copy, err);
     if (!copy) {
         give_back(partner, bytes);
         return code;
@@ -479,10 +479,10 @@ static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_
     copy->reserved_bytes = bytes;
     code = check_path(copy, asked, err);
     if (!code && !is_had(partner, &copy)) {
-        code = map(partner, copy, err);
+        code = map_copy(partner, copy, err);
         if (!code) code = insert(partner, &copy, err);
     }
-    drop(partner, copy);
+    drop_copy(partner, copy);
     return code;
 }
 
@@ -695,8 +695,8 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
     return cairn_up_save_shard_new_locked(up, save, &options, &past, err);
 }
 
-static enum cairn_code fill(struct cairn_up *up, const struct cairn_up_copy *copy,
-                            struct cairn_up_save *save, struct cairn_error *err) {
+static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_copy *copy,
+                                 struct cairn_up_save *save, struct cairn_error *err) {
     const struct cairn_up_save_past past = {.staged = true, .sealed = true, .sent = true};
     cairn_up_save_state_recover(save->entry, &past, &save->state);
     for (size_t i = 0; i < copy->shard_count; i++)
@@ -717,7 +717,7 @@ enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up
     CAIRN_TRY(copy_begin(copy, &begin, err));
     CAIRN_TRY(
         cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save, err));
-    enum cairn_code code = fill(up, copy, save, err);
+    enum cairn_code code = fill_save(up, copy, save, err);
     if (code) {
         cairn_up_save_drop_locked(up, save);
         return code;

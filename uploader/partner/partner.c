@@ -46,8 +46,9 @@ static void answered(struct cairn_up_ask *ask) {
 }
 
 /* Waits for the answer: a peer that gives none is passed by within seconds (ask.h#2). */
-static enum cairn_code put(struct cairn_up_partner *partner, const struct gift *gift,
-                           const char *tail, struct cairn_view body, struct cairn_error *err) {
+static enum cairn_code put_to_partner(struct cairn_up_partner *partner, const struct gift *gift,
+                                      const char *tail, struct cairn_view body,
+                                      struct cairn_error *err) {
     struct cairn_up_ask ask = {.to = gift->to,
                                .run = gift->run,
                                .attempt = gift->attempt,
@@ -285,7 +286,7 @@ static enum cairn_code give_head(struct cairn_up_partner *partner, const struct 
     CAIRN_TRY(describe_gift(partner->up, gift, &head, err));
     cairn_sha256_of(cairn_buf_view(&head), sum);
     cairn_hex_encode(sum, sizeof(sum), hex);
-    return put(partner, gift, hex, cairn_buf_view(&head), err);
+    return put_to_partner(partner, gift, hex, cairn_buf_view(&head), err);
 }
 
 static enum cairn_code give_bytes(struct cairn_up_partner *partner, const struct gift *gift,
@@ -297,7 +298,8 @@ static enum cairn_code give_bytes(struct cairn_up_partner *partner, const struct
             size_t size = 0;
             CAIRN_TRY(copy_piece(partner, gift, i, offset, &size, err));
             snprintf(tail, sizeof(tail), "%zu/%" PRIu64, i, offset);
-            CAIRN_TRY(put(partner, gift, tail, (struct cairn_view){partner->buffer, size}, err));
+            CAIRN_TRY(put_to_partner(partner, gift, tail,
+                                     (struct cairn_view){partner->buffer, size}, err));
         }
     }
     return CAIRN_OK;
@@ -341,7 +343,7 @@ static enum cairn_code remember_tokens(struct cairn_up_partner *partner, const s
     return CAIRN_OK;
 }
 
-static void tell(struct cairn_up_partner *partner, const struct gift *gift) {
+static void tell_partnered(struct cairn_up_partner *partner, const struct gift *gift) {
     struct cairn_up *up = partner->up;
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
@@ -378,13 +380,13 @@ static enum cairn_code give(struct cairn_up_partner *partner, const struct gift 
     if (gift->entry) CAIRN_TRY(remember_tokens(partner, gift, err));
     CAIRN_TRY(give_head(partner, gift, err));
     CAIRN_TRY(give_bytes(partner, gift, err));
-    CAIRN_TRY(put(partner, gift, "whole", (struct cairn_view){"", 0}, err));
+    CAIRN_TRY(put_to_partner(partner, gift, "whole", (struct cairn_view){"", 0}, err));
     forget_gift(partner, gift);
     if (!is_under_way(partner->up, gift)) return CAIRN_OK;
     CAIRN_CRASHPOINT("uploader.partner.whole");
     CAIRN_TRY(remember(partner, gift, gift->to.node, err));
     CAIRN_CRASHPOINT("uploader.partner.journaled");
-    tell(partner, gift);
+    tell_partnered(partner, gift);
     return CAIRN_OK;
 }
 
@@ -421,7 +423,7 @@ static void hand_over(struct cairn_up_partner *partner, const struct gift *gift)
     struct cairn_error why = {0};
     enum cairn_code code =
         gift->to.node[0]
-            ? put(partner, gift, "finish", (struct cairn_view){"", 0}, &why)
+            ? put_to_partner(partner, gift, "finish", (struct cairn_view){"", 0}, &why)
             : cairn_fail(&why, CAIRN_UNAVAILABLE, "it is no node of the attempt any more");
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);

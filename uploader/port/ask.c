@@ -147,7 +147,7 @@ static enum cairn_code refused(int status, struct cairn_error *err) {
     return cairn_fail(err, code, "it answers %d", status);
 }
 
-static enum cairn_code judge(struct cairn_up_ask *ask, struct cairn_error *err) {
+static enum cairn_code check_reply(struct cairn_up_ask *ask, struct cairn_error *err) {
     const struct cairn_http_request *request = &ask->request;
     bool gets = ask->into != NULL;
     if (ask->late) return cairn_fail(err, CAIRN_TIMEOUT, "it is slow");
@@ -169,7 +169,7 @@ static enum cairn_code judge(struct cairn_up_ask *ask, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-static void end(struct cairn_up_ask *ask) {
+static void end_ask(struct cairn_up_ask *ask) {
     struct cairn_up_asks *asks = ask->asks;
     struct cairn_up_ask **at = &asks->flying;
     while (*at && *at != ask) at = &(*at)->next;
@@ -208,11 +208,11 @@ static bool comes_again(struct cairn_up_ask *ask) {
 static void request_done(struct cairn_http_request *request) {
     struct cairn_up_ask *ask = request->owner;
     struct cairn_up_asks *asks = ask->asks;
-    ask->code = judge(ask, &ask->error);
+    ask->code = check_reply(ask, &ask->error);
     if (comes_again(ask)) return;
     if (!ask->code) note_success(asks, ask->to.node);
     if (ask->code && (ask->late || ask->code != CAIRN_CANCELLED)) pass_by(ask);
-    end(ask);
+    end_ask(ask);
 }
 
 static void describe(struct cairn_up_ask *ask) {
@@ -262,10 +262,10 @@ static void submit(struct cairn_up_asks *asks, struct cairn_up_ask *ask) {
     ask->code = cairn_http_submit(asks->engine, &ask->request, &ask->error);
     if (!ask->code) return;
     pass_by(ask);
-    end(ask);
+    end_ask(ask);
 }
 
-static void begin(struct cairn_up_asks *asks, struct cairn_up_ask *ask) {
+static void begin_request(struct cairn_up_asks *asks, struct cairn_up_ask *ask) {
     ask->next = asks->flying;
     asks->flying = ask;
     submit(asks, ask);
@@ -281,7 +281,7 @@ static void take_turn(struct cairn_up_asks *asks, struct cairn_up_ask *ask, uint
                       bool stopping) {
     if (stopping) {
         ask->code = cairn_fail(&ask->error, CAIRN_CANCELLED, "this node stops");
-        end(ask);
+        end_ask(ask);
     } else if (now_ms >= ask->turn_ms) {
         submit(asks, ask);
     }
@@ -302,7 +302,7 @@ static void look_at_flying(struct cairn_up_asks *asks, bool stopping) {
 
 /* ---- the thread ---- */
 
-static struct cairn_up_ask *take(struct cairn_up_asks *asks, bool *ret_stopping) {
+static struct cairn_up_ask *take_next(struct cairn_up_asks *asks, bool *ret_stopping) {
     CAIRN_HOLD(&asks->lock);
     *ret_stopping = asks->locked.stopping;
     struct cairn_up_ask *ask = asks->locked.first;
@@ -320,8 +320,8 @@ static void *asks_main(void *argument) {
         bool began = false;
         if (cairn_late_before(&asks->late, &asks->bell, cairn_mono_ms()))
             cairn_up_metrics_late(asks->metrics, CAIRN_UP_WAIT_PEERS);
-        for (struct cairn_up_ask *ask; (ask = take(asks, &stopping)); began = true)
-            begin(asks, ask);
+        for (struct cairn_up_ask *ask; (ask = take_next(asks, &stopping)); began = true)
+            begin_request(asks, ask);
         cairn_late_after(&asks->late, &asks->bell, began, cairn_mono_ms());
         uint32_t wait_ms = stopping ? 0 : asks->flying ? LOOK_MS : IDLE_MS;
         uint64_t from_ms = cairn_mono_ms();

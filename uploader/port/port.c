@@ -274,8 +274,8 @@ static void use_input(struct cairn_up_connection *connection, size_t size) {
     memmove(connection->input, connection->input + size, connection->size);
 }
 
-static enum cairn_code put(struct cairn_up_call *call, struct cairn_view bytes,
-                           struct cairn_error *err) {
+static enum cairn_code send_bytes(struct cairn_up_call *call, struct cairn_view bytes,
+                                  struct cairn_error *err) {
     const char *at = bytes.data;
     if (call->broken) return cairn_fail(err, CAIRN_UNAVAILABLE, "the peer's connection is broken");
     for (size_t left = bytes.size; left;) {
@@ -294,7 +294,7 @@ static enum cairn_code put(struct cairn_up_call *call, struct cairn_view bytes,
 
 enum cairn_code cairn_up_call_sign(struct cairn_up_call *call, struct cairn_error *err) {
     CAIRN_ASSERT(!call->answered);
-    return put(call, cairn_view_of("HTTP/1.1 102 Processing\r\n\r\n"), err);
+    return send_bytes(call, cairn_view_of("HTTP/1.1 102 Processing\r\n\r\n"), err);
 }
 
 /* The last quarter of the connections is kept by nobody between two requests: who comes next would
@@ -330,7 +330,7 @@ enum cairn_code cairn_up_call_answer(struct cairn_up_call *call, int status, con
                  call->head.closes ? "Connection: close\r\n" : "");
     CAIRN_ASSERT(size > 0);
     CAIRN_ASSERT((size_t)size < sizeof(text));
-    return put(call, (struct cairn_view){text, (size_t)size}, err);
+    return send_bytes(call, (struct cairn_view){text, (size_t)size}, err);
 }
 
 enum cairn_code cairn_up_call_send(struct cairn_up_call *call, struct cairn_view bytes,
@@ -338,7 +338,7 @@ enum cairn_code cairn_up_call_send(struct cairn_up_call *call, struct cairn_view
     CAIRN_ASSERT(call->answered);
     CAIRN_ASSERT(bytes.size <= call->owed_bytes);
     call->owed_bytes -= bytes.size;
-    return put(call, bytes, err);
+    return send_bytes(call, bytes, err);
 }
 
 static void refuse(struct cairn_up_call *call, int status, const char *slug) {

@@ -159,7 +159,7 @@ static void unlink_at(struct cairn_up *up, struct cairn_up_ended **at) {
     free(gone);
 }
 
-static void drop(struct cairn_up *up, struct cairn_up_ended **at) {
+static void drop_rank(struct cairn_up *up, struct cairn_up_ended **at) {
     close_entry(up, &(*at)->entry);
     unlink_at(up, at);
 }
@@ -172,7 +172,7 @@ static void make_room(struct cairn_up *up) {
         oldest = at;
         if ((*at)->taken) taken = at;
     }
-    if (count >= ENDED_MAX) drop(up, taken ? taken : oldest);
+    if (count >= ENDED_MAX) drop_rank(up, taken ? taken : oldest);
 }
 
 /* Nobody waits for the only rank of a world, and nobody else could join it. */
@@ -180,8 +180,8 @@ static bool matters(const struct cairn_up_rank *rank) {
     return rank->world_size > 1 && (rank->ended || rank->process >= 0);
 }
 
-static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
-                uint64_t hold_until_ms, bool awaited) {
+static void add_rank(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
+                     uint64_t hold_until_ms, bool awaited) {
     int process = take->process;
     uint64_t entry = take->entry;
     make_room(up);
@@ -215,19 +215,19 @@ void cairn_up_ended_add_locked(struct cairn_up *up, const struct cairn_up_rank *
         struct cairn_up_record record = {.entry = take->entry, .message = message};
         cairn_up_journal_note(up->journal, &record, 1);
     }
-    add(up, &rank, bye, bye ? 0 : cairn_mono_ms() + HOLD_MS, false);
+    add_rank(up, &rank, bye, bye ? 0 : cairn_mono_ms() + HOLD_MS, false);
 }
 
 void cairn_up_ended_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take,
                                    bool bye) {
-    add(up, take, bye, 0, !bye && !take->ended);
+    add_rank(up, take, bye, 0, !bye && !take->ended);
 }
 
 void cairn_up_ended_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
                                 uint32_t rank) {
     for (struct cairn_up_ended **at = &up->locked.ended; *at;) {
         if ((*at)->attempt == attempt && (*at)->rank == rank)
-            drop(up, at);
+            drop_rank(up, at);
         else
             at = &(*at)->next;
     }
@@ -248,7 +248,7 @@ bool cairn_up_ended_holds_locked(struct cairn_up *up, const struct cairn_up_atte
 /* ---- looking ---- */
 
 /* True when the process has ended since the last look. */
-static bool look(struct cairn_up_ended *gone) {
+static bool notice_end(struct cairn_up_ended *gone) {
     struct pollfd process = {.fd = gone->process, .events = POLLIN};
     if (gone->process < 0 || poll(&process, 1, 0) <= 0) return false;
     cairn_fd_close_at(&gone->process);
@@ -287,11 +287,11 @@ bool cairn_up_ended_tick(struct cairn_up *up) {
     for (struct cairn_up_ended **at = &up->locked.ended; *at;) {
         struct cairn_up_ended *gone = *at;
         if (is_over(up, gone)) {
-            drop(up, at);
+            drop_rank(up, at);
             continue;
         }
         at = &gone->next;
-        (void)look(gone);
+        (void)notice_end(gone);
         if (!gone->ended || gone->taken) continue;
         enum said say = is_settled(up, gone) ? SAID_SETTLED : SAID_ENDED;
         due |= say > gone->said;
@@ -306,7 +306,7 @@ bool cairn_up_ended_tick(struct cairn_up *up) {
 json_t *cairn_up_ended_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     json_t *ranks = json_array();
     for (struct cairn_up_ended *at = up->locked.ended; at; at = at->next) {
-        (void)look(at);
+        (void)notice_end(at);
         if (at->ended && !strcmp(at->attempt->run_text, attempt->run_text) &&
             at->attempt->grant.attempt == attempt->grant.attempt)
             json_array_append_new(ranks, json_integer((json_int_t)at->rank));
@@ -317,7 +317,7 @@ json_t *cairn_up_ended_ranks_locked(struct cairn_up *up, const struct cairn_up_a
 json_t *cairn_up_ended_report_locked(struct cairn_up *up) {
     json_t *report = json_array();
     for (struct cairn_up_ended *at = up->locked.ended; at && report; at = at->next) {
-        (void)look(at);
+        (void)notice_end(at);
         if (!at->ended || at->taken || at->attempt->stale) continue;
         json_t *item = CAIRN_PACK(node_ended, .grant = at->attempt->text, .rank = at->rank,
                                   .proc = at->proc, .settled = is_settled(up, at));
@@ -328,7 +328,7 @@ json_t *cairn_up_ended_report_locked(struct cairn_up *up) {
     return report;
 }
 
-static struct cairn_up_ended *find(struct cairn_up *up, const json_t *item) {
+static struct cairn_up_ended *find_reported(struct cairn_up *up, const json_t *item) {
     const char *grant = json_string_value(json_object_get(item, "grant"));
     json_int_t rank = json_integer_value(json_object_get(item, "rank"));
     struct cairn_up_ended *at = grant ? up->locked.ended : NULL;
@@ -342,7 +342,7 @@ void cairn_up_ended_taken(struct cairn_up *up, const json_t *report, const json_
     for (size_t i = 0; i < json_array_size(indexes); i++) {
         json_int_t index = json_integer_value(json_array_get(indexes, i));
         struct cairn_up_ended *gone =
-            find(up, index < 0 ? NULL : json_array_get(report, (size_t)index));
+            find_reported(up, index < 0 ? NULL : json_array_get(report, (size_t)index));
         if (!gone) continue;
         gone->taken = true;
         close_entry(up, &gone->entry);

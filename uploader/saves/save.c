@@ -661,7 +661,7 @@ struct cairn_up_table *cairn_up_table_use(struct cairn_up_table *table) {
     return table;
 }
 
-static void drop(struct cairn_up *up, struct cairn_up_table **place) {
+static void drop_table(struct cairn_up *up, struct cairn_up_table **place) {
     struct cairn_up_table *table = *place;
     CAIRN_ASSERT(!table->users);
     *place = table->next;
@@ -676,7 +676,7 @@ void cairn_up_table_leave_locked(struct cairn_up *up, struct cairn_up_table **in
     CAIRN_ASSERT(table->users > 0);
     if (--table->users) return;
     while (*place != table) place = &(*place)->next;
-    drop(up, place);
+    drop_table(up, place);
 }
 
 void cairn_up_tables_sweep_locked(struct cairn_up *up) {
@@ -684,7 +684,7 @@ void cairn_up_tables_sweep_locked(struct cairn_up *up) {
         if ((*place)->users)
             place = &(*place)->next;
         else
-            drop(up, place);
+            drop_table(up, place);
     }
 }
 

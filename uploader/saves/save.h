@@ -176,8 +176,8 @@ struct cairn_up_save *cairn_up_save_of_locked(struct cairn_up *up, uint64_t conn
 /* By version and rank: offers, and the journal's duplicates. */
 struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char *version,
                                                  uint32_t rank);
-/* Another shard of it; entry, index and key of the options are set here. past: what the journal holds
- * of it, or NULL. */
+/* Another shard of it; entry, index and key of the options are set here. past: what the journal
+ * holds of it, or NULL. */
 enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn_up_save *save,
                                                struct cairn_up_shard_options *options,
                                                const struct cairn_up_shard_past *past,

@@ -256,8 +256,9 @@ static int newest_first(const void *a, const void *b) {
     return one->rank < other->rank ? -1 : one->rank > other->rank;
 }
 
-static void note(const struct cairn_up *up, const char *run_text, const struct cairn_up_kept *kept,
-                 const struct cairn_up_kept **notes, size_t *count) {
+static void note_kept(const struct cairn_up *up, const char *run_text,
+                      const struct cairn_up_kept *kept, const struct cairn_up_kept **notes,
+                      size_t *count) {
     if (!kept || kept->gone || *count == TOLD_MAX || strcmp(kept->run_text, run_text) != 0 ||
         cairn_up_kept_is_outdated_locked(up, kept))
         return;
@@ -277,9 +278,9 @@ json_t *cairn_up_kept_json_locked(const struct cairn_up *up, const char *run_tex
     size_t count = 0;
     if (!notes) return NULL;
     for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
-        note(up, run_text, at->kept, notes, &count);
+        note_kept(up, run_text, at->kept, notes, &count);
     for (const struct cairn_up_kept *at = up->locked.kept_copies; at; at = at->next)
-        note(up, run_text, at, notes, &count);
+        note_kept(up, run_text, at, notes, &count);
     qsort(notes, count, sizeof(*notes), newest_first);
     json_t *array = count ? json_array() : NULL;
     for (size_t i = 0; i < count;) {
@@ -293,8 +294,9 @@ json_t *cairn_up_kept_json_locked(const struct cairn_up *up, const char *run_tex
 
 /* ---- reading ---- */
 
-static const struct cairn_up_kept_shard *find(const struct cairn_up_kept *kept, const char *version,
-                                              char *shard, uint64_t shard_bytes) {
+static const struct cairn_up_kept_shard *find_kept_shard(const struct cairn_up_kept *kept,
+                                                         const char *version, char *shard,
+                                                         uint64_t shard_bytes) {
     const struct cairn_up_kept_shard wanted = {.name = shard};
     if (!kept || kept->gone || strcmp(kept->version.text, version) != 0) return NULL;
     const struct cairn_up_kept_shard *found =
@@ -307,7 +309,7 @@ bool cairn_up_kept_pin(struct cairn_up *up, const char *version, const char *sha
     CAIRN_HOLD(&up->lock);
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         const struct cairn_up_kept_shard *found =
-            find(at->kept, version, (char *)shard, shard_bytes);
+            find_kept_shard(at->kept, version, (char *)shard, shard_bytes);
         if (!found) continue;
         at->pins++;
         *ret = (struct cairn_up_kept_bytes){
@@ -315,7 +317,8 @@ bool cairn_up_kept_pin(struct cairn_up *up, const char *version, const char *sha
         return true;
     }
     for (struct cairn_up_kept *at = up->locked.kept_copies; at; at = at->next) {
-        const struct cairn_up_kept_shard *found = find(at, version, (char *)shard, shard_bytes);
+        const struct cairn_up_kept_shard *found =
+            find_kept_shard(at, version, (char *)shard, shard_bytes);
         if (!found) continue;
         at->pins++;
         *ret = (struct cairn_up_kept_bytes){.copy = at, .data = at->data + found->offset};
@@ -385,7 +388,8 @@ static bool is_older(const struct cairn_up_attempt *at, const struct cairn_up_at
     return at->grant.attempt < than->grant.attempt && !strcmp(at->run_text, than->run_text);
 }
 
-static struct holdings look(const struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+static struct holdings sum_holdings(const struct cairn_up *up,
+                                    const struct cairn_up_attempt *attempt) {
     struct holdings found = {.own = attempt->reserving_bytes};
     for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         if (cairn_up_kept_is_spare(at) || at->evicted) {
@@ -504,7 +508,7 @@ static bool decide(struct cairn_up *up, struct cairn_up_slab_request *request,
                    uint64_t *kept_bytes) {
     bool late = cairn_mono_ms() >= request->deadline_ms || up->locked.draining;
     if (!late && is_behind(up, request)) return false;
-    struct holdings held = look(up, request->attempt);
+    struct holdings held = sum_holdings(up, request->attempt);
     uint64_t unused_bytes = cairn_budget_free_bytes(&up->budget);
     uint64_t free_bytes = unused_bytes + held.spare;
     uint32_t now = share(request, held.own, less(free_bytes, *kept_bytes));

@@ -148,8 +148,9 @@ static void mark_notes(struct cairn_up_sending *sending) {
 }
 
 /* Turn an action into a request; false: it was taken back. */
-static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
-                 const struct cairn_multipart_action *action, struct cairn_up_sending ***tail) {
+static bool make_sending(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                         const struct cairn_multipart_action *action,
+                         struct cairn_up_sending ***tail) {
     struct cairn_up_sending *sending = calloc(1, sizeof(*sending));
     if (!sending || (is_body(action->kind) && !take_buffer(sender, shard, action, sending)) ||
         !take_parts(shard, action, sending) || !take_read(sender, action, sending)) {
@@ -241,7 +242,7 @@ static void pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *sh
                 cairn_multipart_unsent(&shard->queue.mp, &action);
                 return;
             }
-            if (!take(sender, shard, &action, tail)) return;
+            if (!make_sending(sender, shard, &action, tail)) return;
             --*of_kind;
             room->all--;
         }
@@ -412,7 +413,7 @@ static void add_rank(struct copying *copying, uint64_t ready_bytes, uint64_t lef
 }
 
 /* The lock is held. A save's shards, which are one rank's, stand together. */
-static struct copying look(const struct cairn_up_queue *queue) {
+static struct copying ranks_that_copy(const struct cairn_up_queue *queue) {
     struct copying found = {0};
     uint64_t entry = 0, ready_bytes = 0, left_bytes = 0;
     for (const struct cairn_up_shard *shard = queue->locked.first; shard;
@@ -441,7 +442,7 @@ static bool should_begin(const struct cairn_up_send *send, const struct copying 
 bool cairn_up_send_holds(struct cairn_up_send *send, uint64_t now_ms, uint64_t *ret_again_ms) {
     uint64_t most_ms = send->up->settings.copy_first_ms;
     if (!most_ms) return false;
-    struct copying copying = look(send->queue);
+    struct copying copying = ranks_that_copy(send->queue);
     if (!send->hold.since_ms && !should_begin(send, &copying, now_ms)) return false;
     if (!send->hold.since_ms) send->hold.since_ms = now_ms;
     uint64_t over_ms = send->hold.since_ms + most_ms;

@@ -123,7 +123,7 @@ static bool end_one(struct cairn_up_shard *shard) {
     return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
 }
 
-static void end(struct cairn_up_reader *reader, bool keep_buffer) {
+static void end_fill(struct cairn_up_reader *reader, bool keep_buffer) {
     struct cairn_up_send *send = reader->send;
     struct cairn_up_fill done = reader->fill;
     if (done.path && done.fd >= 0) close(done.fd);
@@ -265,7 +265,7 @@ static bool step(struct cairn_up_reader *reader) {
     if (code == CAIRN_OK) code = deliver(reader, &error);
     if (code != CAIRN_OK && code != CAIRN_CANCELLED)
         cairn_up_shard_give_up(queue, fill->shard, &error);
-    end(reader, code == CAIRN_OK);
+    end_fill(reader, code == CAIRN_OK);
     return false;
 }
 
@@ -328,7 +328,7 @@ static void read_batch(struct cairn_up_reader *reader) {
         if (whole[i]) deliver_small(reader, fill->small[i], into, fill->crcs[i], CAIRN_OK, &why);
     }
     cairn_lock_give(&queue->lock);
-    end(reader, true); /* each of them has its part of the buffer, or has given it back */
+    end_fill(reader, true); /* each of them has its part of the buffer, or has given it back */
 }
 
 /* ---- the threads ---- */

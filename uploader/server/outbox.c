@@ -497,7 +497,7 @@ static bool is_open(const struct cairn_msg_lists_seen *seen) {
     return !seen->settled && seen->group && seen->from < seen->to && seen->to <= UINT32_MAX;
 }
 
-static void ask(struct cairn_up_lists *lists, const struct question *question) {
+static void ask_about_list(struct cairn_up_lists *lists, const struct question *question) {
     struct cairn_up *up = lists->up;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_lists_seen seen = {0};
@@ -521,7 +521,7 @@ static void *lists_main(void *argument) {
     struct cairn_up_lists *lists = argument;
     struct question question;
     while (await_question(lists->up, &question)) {
-        ask(lists, &question);
+        ask_about_list(lists, &question);
         json_decref(question.body);
     }
     return NULL;

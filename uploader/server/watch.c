@@ -284,14 +284,16 @@ static json_t *restores_of(struct cairn_up *up) {
     size_t count = cairn_up_restores_get(&up->restores, notes);
     json_t *array = count ? json_array() : NULL;
     for (size_t i = 0; i < count; i++) {
-        const struct cairn_up_restore_note *note = &notes[i];
+        const struct cairn_up_restore_note *note_missed = &notes[i];
         struct cairn_run_name name;
-        if (cairn_run_name_parse(note->run, &name, NULL)) continue;
+        if (cairn_run_name_parse(note_missed->run, &name, NULL)) continue;
         (void)json_array_append_new(
-            array, CAIRN_PACK(node_restore, .version = note->version.text, .project = name.project,
-                              .run = name.run, .choice = note->choice,
-                              .store_bytes = note->store_bytes, .shared_bytes = note->shared_bytes,
-                              .peer_bytes = note->peer_bytes, .memory_bytes = note->memory_bytes));
+            array,
+            CAIRN_PACK(
+                node_restore, .version = note_missed->version.text, .project = name.project,
+                .run = name.run, .choice = note_missed->choice,
+                .store_bytes = note_missed->store_bytes, .shared_bytes = note_missed->shared_bytes,
+                .peer_bytes = note_missed->peer_bytes, .memory_bytes = note_missed->memory_bytes));
     }
     return array;
 }
@@ -356,8 +358,8 @@ static bool was_missed(const struct cairn_up_missed *missed, const struct cairn_
     return false;
 }
 
-static void note(struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
-                 uint32_t rank) {
+static void note_missed(struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
+                        uint32_t rank) {
     if (missed->count == CAIRN_COUNT(missed->at)) return;
     if (!cairn_text_copy(missed->at[missed->count].version,
                          sizeof(missed->at[missed->count].version), open->version))
@@ -385,8 +387,8 @@ static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
         cairn_up_abandoned_unreported(open->step, open->n, &error);
 }
 
-static void look(struct cairn_up *up, const struct cairn_msg_brief *open,
-                 const struct cairn_up_missed *before, struct cairn_up_missed *now) {
+static void fail_abandoned(struct cairn_up *up, const struct cairn_msg_brief *open,
+                           const struct cairn_up_missed *before, struct cairn_up_missed *now) {
     struct cairn_up_attempt *attempt = up->locked.attempts;
     while (attempt && (!attempt->counted || !is_of(attempt, open))) attempt = attempt->next;
     if (!attempt || attempt->stale || attempt->foreign.code != CAIRN_OK) return;
@@ -396,7 +398,7 @@ static void look(struct cairn_up *up, const struct cairn_msg_brief *open,
         if (was_missed(before, open, at->rank))
             fail(up, attempt, at, open);
         else
-            note(now, open, at->rank);
+            note_missed(now, open, at->rank);
     }
 }
 
@@ -410,7 +412,7 @@ static void abandoned_look(struct cairn_up *up, const json_t *versions,
         if (cairn_msg_brief_read(json_array_get(versions, i), "/versions", &open, NULL) ||
             strcmp(open.state, "open") != 0 || !open.n)
             continue;
-        look(up, &open, missed, &now);
+        fail_abandoned(up, &open, missed, &now);
     }
     *missed = now;
 }

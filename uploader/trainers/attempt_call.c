@@ -644,8 +644,8 @@ static bool remember(struct cairn_up_session *session, const struct cairn_msg_of
     return true;
 }
 
-static const char *judge(struct cairn_up_session *session, const struct offering *offering,
-                         const struct cairn_msg_offer_save *told, bool *ret_sealed) {
+static const char *answer_offer(struct cairn_up_session *session, const struct offering *offering,
+                                const struct cairn_msg_offer_save *told, bool *ret_sealed) {
     if (told->save > session->save_last) session->save_last = told->save;
     struct cairn_up_save *save =
         cairn_up_save_known_locked(session->up, told->version, session->rank);
@@ -713,7 +713,7 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
     for (size_t i = 0; i < offering->parsed_count; i++) {
         const struct cairn_msg_offer_save *told = &offering->parsed[i];
         bool sealed = false;
-        const char *state = judge(session, offering, told, &sealed);
+        const char *state = answer_offer(session, offering, told, &sealed);
         json_array_append_new(answers, CAIRN_PACK(offered_save, .save = told->save, .state = state,
                                                   .sealed = sealed));
     }

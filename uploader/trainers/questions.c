@@ -457,8 +457,8 @@ static void say_shards(const struct cairn_msg_liveness_open *open, char *text, s
 }
 
 /* "": it is over, and its verdict is on the way. */
-static enum cairn_code say(const json_t *reply, char *text, size_t capacity,
-                           struct cairn_error *err) {
+static enum cairn_code clause_of(const json_t *reply, char *text, size_t capacity,
+                                 struct cairn_error *err) {
     struct cairn_msg_why told = {0};
     struct cairn_msg_liveness_open open = {0};
     text[0] = '\0';
@@ -480,8 +480,8 @@ static enum cairn_code say(const json_t *reply, char *text, size_t capacity,
 
 /* ---- the call ---- */
 
-static enum cairn_code ask(struct cairn_up_helper *helper, const struct question *question,
-                           json_t **ret, struct cairn_error *err) {
+static enum cairn_code ask_why(struct cairn_up_helper *helper, const struct question *question,
+                               json_t **ret, struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
@@ -497,9 +497,9 @@ static enum cairn_code ask(struct cairn_up_helper *helper, const struct question
 static void why_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     char text[TEXT_BYTES] = "";
-    question->code = ask(helper, question, &question->reply, &question->error);
+    question->code = ask_why(helper, question, &question->reply, &question->error);
     if (!question->code)
-        question->code = say(question->reply, text, sizeof(text), &question->error);
+        question->code = clause_of(question->reply, text, sizeof(text), &question->error);
     answer(question, CAIRN_PACK(save_waits, .reason = text));
 }
 

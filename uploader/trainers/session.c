@@ -174,8 +174,8 @@ static enum cairn_code on_drain(struct cairn_up_session *session,
 #define AWAY_MS 2000   /* what is there again within moments is not worth a word */
 
 /* save 0: about none in particular, but `about`. */
-static void say(struct cairn_up_session *session, uint32_t save, const char *about,
-                const struct cairn_error *why) {
+static void report_problem(struct cairn_up_session *session, uint32_t save, const char *about,
+                           const struct cairn_error *why) {
     cairn_up_mail_post(
         session->up->mail, session->conn,
         CAIRN_PACK(problem, .save = save, .about = about, CAIRN_PACK_WHY(why, message)));
@@ -187,7 +187,7 @@ static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *
     (void)cairn_within(&why, CAIRN_UNAVAILABLE,
                        "the server has failed %u times to take it, and is asked on",
                        save->trouble.tries);
-    say(session, save->number, NULL, &why);
+    report_problem(session, save->number, NULL, &why);
     save->trouble.reported = true;
 }
 
@@ -213,7 +213,7 @@ static void say_store(struct cairn_up_session *session) {
                           up->locked.store_fails ? "gets on with no save"
                                                  : "sends nothing, since its store is not there",
                           up->locked.store_waits);
-    say(session, 0, "store", &why);
+    report_problem(session, 0, "store", &why);
     session->store_wait_reported = waits;
 }
 
@@ -229,7 +229,7 @@ static void say_server(struct cairn_up_session *session) {
         (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s%s",
                           failed ? up->locked.server_away : up->settings.server,
                           failed ? "" : " has a request and does not answer");
-    say(session, 0, "server", &why);
+    report_problem(session, 0, "server", &why);
     session->server_away_reported = away;
 }
 

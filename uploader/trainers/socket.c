@@ -341,8 +341,8 @@ static void break_off(struct cairn_up_socket *box, struct conn *conn,
 }
 
 /* More of it, as far as there is room for such a frame. */
-static enum cairn_code fill(struct cairn_up_socket *box, struct conn *conn, bool *ret_closed,
-                            struct cairn_error *err) {
+static enum cairn_code fill_frame(struct cairn_up_socket *box, struct conn *conn, bool *ret_closed,
+                                  struct cairn_error *err) {
     size_t had = conn->reader.bytes.size;
     CAIRN_TRY(cairn_frame_fill(&conn->reader, conn->fd, ret_closed, err));
     if (conn->reader.bytes.size != had) conn->making.quiet_looks = 0;
@@ -386,7 +386,7 @@ static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
     struct cairn_error error = {0};
     cairn_up_mail_begin(box->up->mail); /* what the frames are answered is carried out below */
     for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
-        enum cairn_code code = fill(box, conn, &closed, &error);
+        enum cairn_code code = fill_frame(box, conn, &closed, &error);
         CAIRN_AUTO(frame) frame = {0};
         if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
         if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
@@ -631,7 +631,7 @@ static bool may_begin(const struct cairn_up_makings *makings,
     return bytes <= makings->bytes_max;
 }
 
-static bool take(const struct cairn_up_makings *makings, struct cairn_up_making *making) {
+static bool reserve_frame(const struct cairn_up_makings *makings, struct cairn_up_making *making) {
     if (!may_begin(makings, making)) return false;
     making->reserved_bytes = making->wanted_bytes;
     making->wanted_bytes = 0;
@@ -644,7 +644,7 @@ bool cairn_up_making_begin(struct cairn_up_makings *makings, struct cairn_up_mak
     if (frame_bytes <= CAIRN_UP_SMALL_FRAME_BYTES || making->reserved_bytes) return true;
     if (!making->wanted_bytes) making->turn = ++makings->turns;
     making->wanted_bytes = frame_bytes;
-    return take(makings, making);
+    return reserve_frame(makings, making);
 }
 
 void cairn_up_making_end(struct cairn_up_making *making) {
@@ -653,7 +653,7 @@ void cairn_up_making_end(struct cairn_up_making *making) {
 
 struct cairn_up_making *cairn_up_making_next(struct cairn_up_makings *makings) {
     for (struct cairn_up_making *at = makings->first; at; at = at->next)
-        if (at->wanted_bytes && take(makings, at)) return at;
+        if (at->wanted_bytes && reserve_frame(makings, at)) return at;
     return NULL;
 }
 
