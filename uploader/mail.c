@@ -93,7 +93,7 @@ static void deliver_later(struct cairn_up_mail *mail, struct cairn_up_mail_item 
     if (!quiet) ring(mail);
 }
 
-/* U04: the end of the connection says that much, and needs no memory. */
+/* U04: ends the connection instead of the message; that needs no memory. */
 static void leave_undelivered(struct cairn_up_mail *mail, uint64_t conn) {
     if (!conn) return;
     cairn_lock_take(&mail->lock);
@@ -181,7 +181,7 @@ void cairn_up_mail_begin(struct cairn_up_mail *mail) {
     mail->locked.quiet++;
 }
 
-/* Few messages, and nothing to run. The lock is held. */
+/* True for at most CAIRN_UP_SPOKEN_MAX messages and no function to run. The lock is held. */
 static bool is_little(const struct cairn_up_mail *mail) {
     size_t count = 0;
     const struct cairn_up_mail_item *item = mail->locked.first;

@@ -56,7 +56,7 @@ static enum cairn_plan_choice choose(const struct cairn_up_fetch *fetch,
     return cairn_plan_choose(&measured);
 }
 
-/* The lock is held. Before and after each change of `asking`. */
+/* Called with the lock held, before and after each change of `asking`. */
 static void count_asking(struct cairn_up_division *division) {
     uint64_t now_us = cairn_mono_us();
     if (division->asking) division->asked_us += now_us - division->asking_since_us;
@@ -291,7 +291,7 @@ static bool read_path(const struct cairn_up_call *call, struct wanted *ret) {
     return true;
 }
 
-/* Whole blocks within one cell. */
+/* The range consists of whole blocks within one cell. */
 static bool is_good(const struct cairn_up_version *version, const struct wanted *wanted) {
     if (wanted->shard >= version->manifest.shard_count) return false;
     uint64_t size = version->manifest.shards[wanted->shard].size_bytes;
@@ -396,7 +396,7 @@ static enum cairn_code await_version(struct cairn_up_call *call, struct cairn_up
     return CAIRN_OK;
 }
 
-/* Counted already. */
+/* Loads the version on a helper; the caller has counted this load in `loading`. */
 static enum cairn_code load_for_peer(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                      const struct wanted *wanted, struct cairn_up_version **ret,
                                      struct cairn_error *err) {
@@ -491,7 +491,7 @@ static void send_cell(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
     serve->version->division.shared += serve->shared;
 }
 
-/* Gives the version's use back. */
+/* Answers with the blocks, then gives back the caller's use of the version. */
 static void serve_blocks(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                          struct cairn_up_version *version, const struct wanted *wanted) {
     struct cairn_up_serve *serve = NULL;

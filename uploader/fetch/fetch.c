@@ -58,7 +58,7 @@ static void log_once(struct cairn_up_lease *lease, const struct cairn_error *why
     lease->logged = true;
 }
 
-/* What is over is asked for once: it ends by itself. */
+/* A lease that is over is given back once; if that fails it ends by itself. */
 static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bool over,
                   bool asks) {
     struct cairn_error why = {0};
@@ -398,7 +398,7 @@ static const char *choice_of(const struct cairn_up_version *version) {
     return cairn_plan_choice_text(version->division.choice);
 }
 
-/* What came since the last note. The lock is held. */
+/* Notes the bytes that were read since the last note. The lock is held. */
 static void note_restore(struct cairn_up_version *version) {
     struct cairn_up_restore_note note = {
         .version = version->place.id,
@@ -746,7 +746,7 @@ enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch, struct cairn_er
     return code;
 }
 
-/* Nobody reads any more, here or from other nodes. */
+/* Fails all queued wants and orders: no reader and no other node waits for them any more. */
 static void drop_wants(struct cairn_up_fetch *fetch) {
     struct cairn_error why = {0};
     cairn_fail(&why, CAIRN_CANCELLED, "the uploader is stopping");

@@ -47,7 +47,7 @@ static enum cairn_code check_range(const struct cairn_up_reading *reading,
     return CAIRN_OK;
 }
 
-/* Neighbours in the shard that are neighbours in the window become one. */
+/* Joins ranges that are adjacent both in the shard and in the window. */
 static size_t join(struct cairn_up_range *ranges, size_t count) {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
@@ -191,7 +191,7 @@ uint64_t cairn_up_cell_run_offset(const struct cairn_up_cell *cell, uint8_t run)
     return cell->offset + (uint64_t)__builtin_ctz(run) * CAIRN_BLOCK_BYTES;
 }
 
-/* The last block of a shard, of that size, may be a short one. */
+/* The last block of a shard of `size` bytes may be short. */
 uint64_t cairn_up_cell_run_bytes(const struct cairn_up_cell *cell, uint8_t run, uint64_t size) {
     uint64_t offset = cairn_up_cell_run_offset(cell, run);
     uint64_t bytes = (uint64_t)__builtin_popcount(run) * CAIRN_BLOCK_BYTES;

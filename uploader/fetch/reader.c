@@ -36,7 +36,7 @@ static void piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *re
 
 /* ---- answers to other nodes ---- */
 
-/* The answer may have been given up meanwhile. */
+/* The connection's thread may have abandoned the answer meanwhile. */
 static void serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                               struct cairn_up_cell *cell, enum cairn_code code) {
     struct cairn_up_serve *serve = want->serve;
@@ -85,7 +85,7 @@ void cairn_up_meter_begin(struct cairn_up_meter *meter) {
     if (!meter->flying++) meter->since_us = cairn_mono_us();
 }
 
-/* Older measures count half with each ten seconds. */
+/* Halves the weight of older measurements every ten seconds. */
 void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes) {
     uint64_t now_us = cairn_mono_us();
     CAIRN_ASSERT(meter->flying > 0);
@@ -179,7 +179,7 @@ static bool copy_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8
 #define HELD_LOOK_MS 20
 #define ACTS_MAX 8 /* between two looks at the store: each may be a copy of 8 MiB */
 
-/* What is to be done about a want, without the lock. */
+/* The next action for a want, carried out without the lock. */
 struct step {
     enum {
         STEP_NOTHING, /* there is none, or nothing can be done now */
@@ -252,7 +252,7 @@ static struct cairn_up_want *take_want(struct cairn_up_fetch *fetch, bool may_be
     return want;
 }
 
-/* It stands first again. */
+/* Puts the want back at the head of the ready list. */
 static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     want->next = fetch->locked.ready;
     if (!want->next) fetch->locked.ready_last = &want->next;
@@ -309,7 +309,7 @@ static struct step place_direct(struct cairn_up_fetch *fetch, struct cairn_up_wa
     return (struct step){.what = STEP_FETCH, .want = want, .get = get};
 }
 
-/* What of it is there or on its way already was read for somebody else. */
+/* Counts blocks of the want that another request has read, or is reading, into the cell. */
 static void count_found(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                         const struct cairn_up_cell *cell, uint8_t mask) {
     if (want->looked) return;
@@ -492,7 +492,7 @@ static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     cairn_store_submit(reader->stores[get->store], &get->range.request);
 }
 
-/* The want is in the cell, which it uses. */
+/* All bytes of the want are in the cell, of which the want holds one use. */
 static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                      struct cairn_up_cell *cell) {
     struct cairn_up_reading *reading = want->reading;
@@ -578,13 +578,13 @@ static void measure(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum
     if (!code) get->version->counts.store_bytes += get->bytes;
 }
 
-/* What every block would have to wait for anew. */
+/* Avoids a store for a while after a failure that every further request would wait for, too. */
 static void note_away(struct cairn_up *up, size_t store, enum cairn_code code) {
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_BUSY)
         atomic_store(&up->reads_away_ms[store], cairn_mono_ms() + SHUN_MS);
 }
 
-/* The next store, where there is one that was not asked for this request. */
+/* Sends the request to the next store that it was not sent to yet. */
 static bool ask_another(struct cairn_up_reader *reader, struct cairn_up_get *get,
                         enum cairn_code code, const struct cairn_error *why) {
     size_t count = reader->fetch->up->read_count;

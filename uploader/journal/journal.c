@@ -51,7 +51,7 @@ struct cairn_up_group {
     size_t noted_count, noted_capacity;
     struct cairn_up_waiter *first, **last;
 };
-/* Entries of which a record was not written. */
+/* Entries that lost a record. */
 struct cairn_up_broken {
     uint64_t *entries; /* owned */
     size_t count, capacity;
@@ -358,7 +358,7 @@ static enum cairn_code map_file(int fd, struct mapped *ret, struct cairn_error *
     return CAIRN_OK;
 }
 
-/* The damaged bytes stay beside the journal, for whoever looks into it. */
+/* Keeps a hard link to the damaged file beside the journal, for diagnosis. */
 static enum cairn_code write_anew(struct cairn_up_journal *journal, bool damaged,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) kept = {0};
@@ -467,7 +467,7 @@ void cairn_up_journal_tell_others(const char *folder, const struct cairn_up_jour
 
 /* ---- what a stopped uploader has not finished ---- */
 
-/* Grants are rights: they do not belong on a terminal. */
+/* Grants are credentials and must not be printed. */
 static enum cairn_code show_record(void *owner, const struct cairn_up_replayed *record,
                                    struct cairn_error *err) {
     (void)owner;
@@ -509,7 +509,7 @@ static bool broken_has(const struct cairn_up_broken *broken, uint64_t entry) {
     return broken->all;
 }
 
-/* False: it was there. */
+/* False: the entry was in the list already. */
 static bool broken_add(struct cairn_up_broken *broken, uint64_t entry) {
     if (broken_has(broken, entry)) return false;
     if (CAIRN_ARRAY_ROOM(broken->entries, broken->count, broken->capacity, BROKEN_MAX,
@@ -586,7 +586,7 @@ static void group_drop(struct cairn_up_group *group, const struct cairn_up_broke
     group->bytes.size = to;
 }
 
-/* Did the call lose a record? */
+/* True when a record of the waiter's call was dropped. */
 static bool group_lost(const struct cairn_up_group *group, const struct cairn_up_waiter *waiter) {
     for (size_t i = 0; i < waiter->count; i++) {
         if (group->noted[waiter->first + i].dropped) return true;

@@ -456,7 +456,7 @@ static enum cairn_code build_table(struct cairn_up *up, const struct cairn_up_pa
                : cairn_fail(err, CAIRN_CORRUPT, "table %s has another digest", past->table_hex);
 }
 
-/* Setting it aside would fail a save that the newer uploader finishes. */
+/* Refuses to start: setting the entry aside would fail a save that a newer uploader can finish. */
 static enum cairn_code newer(const struct cairn_up *up, const struct cairn_up_past *past,
                              const struct cairn_error *why, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_UNSUPPORTED,
@@ -532,7 +532,7 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
 
 /* ---- the end of the wait ---- */
 
-/* UR1: a process that was suspended has heard nobody meanwhile. */
+/* UR1: time in which this process was suspended does not count. */
 static bool count_down(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
     uint64_t passed_ms = cairn_min_u64(now_ms - up->locked.offers_ticked_ms, TICK_MS_MAX);

@@ -29,7 +29,7 @@ static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy");
 }
 
-/* Its attempt and memory are the caller's to give back. */
+/* The caller gives back the copy's attempt and its share of partner_memory. */
 static void copy_free(struct cairn_up_copy *copy) {
     if (!copy) return;
     for (size_t i = 0; i < copy->shard_count; i++) cairn_buf_release(&copy->shards[i].blocks_le);
@@ -57,7 +57,7 @@ static bool same_bytes(const struct cairn_up_copy *one, const struct cairn_up_co
     return true;
 }
 
-/* Of two of the same bytes. */
+/* Compares the tokens of two copies with the same bytes. */
 static bool same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
     CAIRN_ASSERT(one->shard_count == other->shard_count);
     for (size_t i = 0; i < one->shard_count; i++)
@@ -65,7 +65,7 @@ static bool same_tokens(const struct cairn_up_copy *one, const struct cairn_up_c
     return true;
 }
 
-/* What its begin says; borrowed from it. */
+/* Reads the begin of the description; *ret borrows from the copy. */
 static enum cairn_code copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
                                   struct cairn_error *err) {
     struct cairn_msg_begin_place place = {0};
@@ -217,7 +217,7 @@ struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner
     return at;
 }
 
-/* Of the node that asks alone. */
+/* Finds a copy that the calling node owns. */
 static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
                                              const struct cairn_up_call *call,
                                              const struct asked *asked) {
@@ -316,7 +316,7 @@ static void give_back(struct cairn_up_partner *partner, uint64_t bytes) {
     partner->free_bytes += bytes;
 }
 
-/* A body that is here already: its sender waits until it is taken. */
+/* Reads and discards the body of bytes that this node has already. */
 static enum cairn_code pass_over(struct cairn_up_call *call, struct cairn_error *err) {
     char ignored[16384];
     for (uint64_t left = call->head.body_bytes; left;) {
@@ -454,7 +454,7 @@ static enum cairn_code map_copy(struct cairn_up_partner *partner, struct cairn_u
     return CAIRN_OK;
 }
 
-/* The same description comes again after a request that was lost. */
+/* True when this very description was received before, and its answer was lost. */
 static bool is_there(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                      const struct asked *asked) {
     CAIRN_HOLD(&partner->up->lock);
@@ -596,7 +596,7 @@ static enum cairn_code serve(struct cairn_up_partner *partner, struct cairn_up_c
     return take_head(partner, call, &asked, err);
 }
 
-/* A node that is refused comes again twice a second. */
+/* Limited, since a refused node repeats its request twice a second. */
 static void log_refusal(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                         const struct cairn_error *why) {
     uint64_t unsaid = 0;

@@ -82,12 +82,12 @@ static bool is_to_give(const struct cairn_up_save *save) {
     return save->slab && !save->partner.node[0] && !save->file_count && !save->abort_on_disconnect;
 }
 
-/* Its trainer may think that it outlives this node. */
+/* A save with files is never partnered, although its trainer may expect that. */
 static bool is_only_here(const struct cairn_up_save *save) {
     return save->file_count && !save->abort_on_disconnect && !save->partner.complained;
 }
 
-/* Once of each save. */
+/* Warns once for each save that it has no partner. */
 static void complain_locked(struct cairn_up_save *save, const char *node, const char *cause) {
     if (save->partner.complained) return;
     save->partner.complained = true;
@@ -132,7 +132,7 @@ static struct cairn_up_slab *slab_of_locked(const struct cairn_up *up, const str
     return NULL;
 }
 
-/* What the store had before it was given. */
+/* Picks a kept generation that the store had before the partner got it. */
 static bool pick_kept_locked(struct cairn_up *up, struct gift *ret) {
     uint64_t now_ms = cairn_mono_ms();
     for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
@@ -173,7 +173,7 @@ static bool pick_save_locked(struct cairn_up *up, struct gift *ret, bool *ret_gi
     return false;
 }
 
-/* A save that waits first: it lies here alone. */
+/* Saves before kept generations: only this node has their bytes. */
 static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_gives) {
     CAIRN_HOLD(&partner->up->lock);
     if (pick_save_locked(partner->up, ret, ret_gives)) return true;
@@ -183,7 +183,7 @@ static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_g
 
 /* ---- one save ---- */
 
-/* A newer save lies here alone, and goes before what is kept. */
+/* True when a save waits for the partner; kept generations give way to it. */
 static bool is_awaited_locked(const struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < up->locked.save_count; i++)

@@ -51,7 +51,7 @@ static struct failure *find_failure(struct cairn_up_asks *asks, const char *node
     return NULL;
 }
 
-/* False: it is one of many asks that one failure has ended. */
+/* False: an earlier ask has counted this failure of the peer. */
 static bool note_failure(struct cairn_up_asks *asks, const char *node, bool busy) {
     CAIRN_HOLD(&asks->lock);
     struct failure *oldest = NULL, *found = find_failure(asks, node, &oldest);
@@ -137,7 +137,7 @@ static enum cairn_code on_reply(struct cairn_http_request *request, struct cairn
     return CAIRN_OK;
 }
 
-/* Who refuses a PUT is there: what it says is of that request alone. */
+/* A peer that refuses a PUT is reachable; the status concerns that request alone. */
 static enum cairn_code refused(int status, struct cairn_error *err) {
     enum cairn_code code = status == 404   ? CAIRN_NOT_FOUND
                            : status == 403 ? CAIRN_FORBIDDEN

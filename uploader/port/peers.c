@@ -247,7 +247,7 @@ static struct cairn_up_roster *newest(struct cairn_up_members *members,
     return found;
 }
 
-/* Those of one version stand together. */
+/* Finds the keepers of one version, which are adjacent in the sorted list. */
 static const struct cairn_up_keeper *keepers_of(const struct cairn_up_roster *roster,
                                                 const char *version, size_t *ret_count) {
     size_t first = 0, end = roster->keeper_count;

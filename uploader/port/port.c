@@ -223,7 +223,7 @@ struct cairn_up_port {
 
 /* ---- one connection's bytes ---- */
 
-/* False: nothing comes by then, or the uploader stops. */
+/* False: no bytes by the deadline, or the uploader stops. */
 static bool wait_for(const struct cairn_up_port *port, int fd, uint64_t deadline_ms) {
     struct pollfd waiting[] = {{.fd = fd, .events = POLLIN},
                                {.fd = port->listener.stop_fd, .events = POLLIN}};
@@ -236,7 +236,7 @@ static bool wait_for(const struct cairn_up_port *port, int fd, uint64_t deadline
     }
 }
 
-/* Some bytes, waited for; 0: the peer's end, or too late. */
+/* Waits for some bytes; 0: the peer has closed, or the deadline has passed. */
 static size_t take_bytes(struct cairn_up_connection *connection, void *into, size_t room,
                          uint64_t deadline_ms) {
     while (wait_for(connection->port, connection->fd, deadline_ms)) {
@@ -474,7 +474,7 @@ static void *connection_main(void *argument) {
 
 /* ---- who comes ---- */
 
-/* Those whose thread is over, or all; the lock is not held. */
+/* Joins threads that are over (all: every thread) and frees their connections. No lock is held. */
 static void join_connections(struct cairn_up_port *port, bool all) {
     struct cairn_up_connection *ended = NULL;
     cairn_lock_take(&port->lock);
@@ -679,7 +679,7 @@ static bool send_answer(struct caller *caller) {
     return caller->sent < caller->answer.size;
 }
 
-/* As far as it goes without waiting. */
+/* Reads or writes as much as is possible without blocking. */
 static void serve_caller(struct cairn_up_scrape *scrape, struct caller *caller) {
     bool open = true;
     if (!caller->answer.size) open = read_caller(scrape, caller);
@@ -709,7 +709,7 @@ static struct caller *make_place(struct cairn_up_scrape *scrape) {
     return caller;
 }
 
-/* Its request may have come already. */
+/* Accepts a caller and serves it at once, since its request may have arrived. */
 static void take_caller(struct cairn_up_scrape *scrape) {
     int fd = listener_accept(&scrape->listener);
     if (fd < 0) return;

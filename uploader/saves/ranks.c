@@ -164,7 +164,7 @@ static void drop_rank(struct cairn_up *up, struct cairn_up_ended **at) {
     unlink_at(up, at);
 }
 
-/* The oldest of which the server knows, else the oldest. */
+/* The rank to forget: the oldest that was reported to the server, else the oldest. */
 static void make_room(struct cairn_up *up) {
     struct cairn_up_ended **oldest = NULL, **taken = NULL;
     size_t count = 0;

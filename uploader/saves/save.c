@@ -234,7 +234,7 @@ static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool wi
     cairn_up_journal_hurry(up->journal); /* its trainer was told, and does not say it again */
 }
 
-/* Refused with why, or answered where that is NULL. */
+/* Answers a waiting request: with take_message where why is NULL, else with a refusal. */
 static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, json_t *take_message,
                    const struct cairn_error *why) {
     struct cairn_up_reply reply = *take_reply;
@@ -294,7 +294,7 @@ static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
         cairn_up_slabs_sweep_locked(up);
 }
 
-/* Q19: is it still there? A shard is durable again once HEAD has said so. */
+/* Q19: has every durable shard checked again; HEAD makes it durable once more. */
 static void look_again(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
         struct cairn_up_shard *shard = save->shards[i];
@@ -568,7 +568,7 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
 
 /* ---- what the senders say ---- */
 
-/* A tree of small files would be a frame for each of them. */
+/* Joins acknowledgements of files, so that a tree of small files does not send a frame for each. */
 static void say_of_files(struct cairn_up *up, struct cairn_up_save *save, uint64_t bytes) {
     uint64_t now_ms = cairn_mono_ms();
     save->unsaid_bytes += bytes;

@@ -57,7 +57,7 @@ static void describe_gift(struct cairn_up *up, const struct cairn_up_save *save,
         cairn_up_wakeup_raise(&up->partner_work);
 }
 
-/* NULL: there is no memory to remember it. */
+/* Records what the generation holds; NULL: no memory for the record. */
 static struct cairn_up_kept *kept_of(struct cairn_up *up, const struct cairn_up_save *save) {
     struct cairn_up_kept *kept = kept_new(save->attempt, save->stage_count);
     if (!kept) return NULL;
@@ -188,7 +188,7 @@ bool cairn_up_kept_is_spare(const struct cairn_up_slab *slab) {
     return slab->state.kept && !slab->conn && !slab->leaving;
 }
 
-/* The one that has been without a trainer for longest. */
+/* The spare slab that has been without a trainer for longest. */
 static struct cairn_up_slab *oldest(struct cairn_up *up) {
     struct cairn_up_slab *found = NULL;
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
@@ -421,7 +421,7 @@ static uint32_t share(const struct cairn_up_slab_request *request, uint64_t own,
     return (uint32_t)cairn_min_u64(CAIRN_UP_GENERATIONS_MAX, count);
 }
 
-/* At most so many; 0: nothing was taken. */
+/* Takes up to `count` generations from the budget; returns how many. */
 static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_request *request,
                             uint32_t count) {
     char what[320];
@@ -464,7 +464,7 @@ static enum cairn_code check_request(struct cairn_up *up,
 
 /* ---- waiting ---- */
 
-/* Ranks of a run share what it gets, in their order. */
+/* True when an earlier request of the same run waits: ranks of a run are served in order. */
 static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_request *request) {
     for (const struct cairn_up_slab_request *at = up->locked.slab_requests; at != request;
          at = at->next)

@@ -13,7 +13,7 @@
 
 #define BATCH_MAX 512 /* requests that share one fsync */
 
-/* How many requests more this worker is to have under way. */
+/* How many more requests this worker may start. */
 struct room {
     uint32_t large, small, all;
 };
@@ -147,7 +147,7 @@ static void mark_notes(struct cairn_up_sending *sending) {
     shard->queue.blocks_journaled |= settles;
 }
 
-/* Turn an action into a request; false: it was taken back. */
+/* Makes a request of an action; false: the action was returned to the shard. */
 static bool make_sending(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                          const struct cairn_multipart_action *action,
                          struct cairn_up_sending ***tail) {
@@ -215,7 +215,7 @@ bool cairn_up_send_is_small(const struct cairn_up_send *send, const struct cairn
            shard->size_bytes <= CAIRN_STORE_SMALL_BYTES;
 }
 
-/* Everything that this shard can do now. */
+/* Picks all requests that this shard can send now. */
 static void pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                        struct room *room, struct cairn_up_sending ***tail) {
     uint32_t *of_kind = cairn_up_send_is_small(sender->send, shard) ? &room->small : &room->large;
@@ -432,7 +432,7 @@ static struct copying ranks_that_copy(const struct cairn_up_queue *queue) {
     return found;
 }
 
-/* Who has copied nothing since the last hold is busy with something else. */
+/* A rank that has copied nothing since the last hold is not copying: no new hold for it. */
 static bool should_begin(const struct cairn_up_send *send, const struct copying *copying,
                          uint64_t now_ms) {
     return copying->bytes >= WORTH_BYTES && copying->bytes != send->hold.left_bytes &&

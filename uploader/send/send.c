@@ -146,7 +146,7 @@ static void measure(const struct cairn_up_sending *sending) {
         cairn_metrics_add(metrics, CAIRN_UP_METRIC(upload_bytes_total), sending->action.length);
 }
 
-/* What is in no network takes its time in the store. */
+/* Without a network all of the time is the store's. */
 static void tell_acked(const struct cairn_up_sending *sending, uint64_t entry, uint32_t index) {
     struct cairn_up *up = sending->sender->send->up;
     bool linked = cairn_store_profile(up->store)->over_network;
@@ -191,7 +191,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     if (giving_up) cairn_up_save_settle(send->up, entry);
 }
 
-/* Deal with all finished ones. */
+/* Finishes all requests whose results are in. */
 static void finish_all(struct cairn_up_sender *sender) {
     struct cairn_up_sending **at = &sender->flying;
     bool any = false;
@@ -212,7 +212,7 @@ static void finish_all(struct cairn_up_sender *sender) {
     if (any && sender->send->sender_count > 1) cairn_up_queue_wake(sender->send->queue);
 }
 
-/* Bodies of shards that are given up, also by themselves after a refusal. */
+/* Cancels requests that carry bytes of shards which are given up, or failed by a refusal. */
 static void cancel_given_up(struct cairn_up_sender *sender, bool all) {
     struct cairn_up_send *send = sender->send;
     for (struct cairn_up_sending *at = sender->flying; at; at = at->next) {

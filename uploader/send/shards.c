@@ -499,7 +499,7 @@ void cairn_up_queue_end_offers(struct cairn_up_queue *queue) {
     cairn_up_queue_wake(queue);
 }
 
-/* The list that a shard of this save stands in, or would. */
+/* The place of the save's list of unread files, or where it would be inserted. */
 static struct cairn_up_unread *unread_of(struct cairn_up_queue *queue, uint64_t entry) {
     for (size_t i = 0; i < queue->locked.unread_count; i++)
         if (queue->locked.unread[i].entry == entry) return &queue->locked.unread[i];
@@ -555,7 +555,7 @@ static void append(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     link_last(&queue->locked.first, &queue->locked.last, shard);
 }
 
-/* False: no memory for a save more, and then it stands among the others. */
+/* False: no memory for another list; the shard then joins the main queue. */
 static bool append_unread(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     struct cairn_up_unread *unread = unread_of(queue, shard->entry);
     if (!unread) {

@@ -98,7 +98,7 @@ static bool take_small(struct cairn_up_send *send, struct cairn_up_unread *unrea
     return true;
 }
 
-/* True: the first one is being read, and perhaps some after it. */
+/* True: a reader has taken the first file, and perhaps some behind it. */
 static bool take_first(struct cairn_up_send *send, struct cairn_up_unread *unread) {
     struct cairn_up_shard *shard = unread->first;
     if (cairn_up_send_is_small(send, shard)) return take_small(send, unread);
@@ -225,7 +225,7 @@ static enum cairn_code compare(const struct cairn_up_fill *fill, struct cairn_er
     return CAIRN_OK;
 }
 
-/* The part is whole: hand it to the shard. */
+/* Hands the buffer with the whole part to the shard. */
 static enum cairn_code deliver(struct cairn_up_reader *reader, struct cairn_error *err) {
     struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_shard *shard = fill->shard;
@@ -251,7 +251,7 @@ static bool is_unwanted(struct cairn_up_queue *queue, const struct cairn_up_shar
     return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING || queue->locked.stopping;
 }
 
-/* Some MiB; false: the part is read, or never will be. */
+/* Reads some MiB; false: the part is complete, or was given up. */
 static bool step(struct cairn_up_reader *reader) {
     struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_queue *queue = reader->send->queue;
@@ -271,7 +271,7 @@ static bool step(struct cairn_up_reader *reader) {
 
 /* ---- several small files ---- */
 
-/* One of them, into the buffer behind those before it. */
+/* Reads one small file into the buffer, behind the files before it. */
 static enum cairn_code read_small(struct cairn_up_shard *shard, uint8_t *into, uint32_t *ret_crc,
                                   struct cairn_error *err) {
     struct cairn_up_buffer part = {.data = into};
@@ -288,7 +288,7 @@ static enum cairn_code read_small(struct cairn_up_shard *shard, uint8_t *into, u
     return code;
 }
 
-/* Its bytes are whole, or never will be. The lock is held. */
+/* Hands a small file to its shard, or gives the shard up. The lock is held. */
 static void deliver_small(struct cairn_up_reader *reader, struct cairn_up_shard *shard,
                           const uint8_t *bytes, uint32_t crc, enum cairn_code code,
                           struct cairn_error *why) {

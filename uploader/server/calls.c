@@ -90,7 +90,7 @@ static bool is_ours(const struct cairn_up_save *save, const char *reason) {
     return !reason[0] || strstr(reason, start);
 }
 
-/* True when the save is over now. */
+/* Applies a version's state to one save; true: the save is over now. */
 static bool apply_outcome_locked(struct cairn_up *up, struct cairn_up_save *save,
                                  const struct cairn_up_version_status *found) {
     bool committed = !strcmp(found->state, "committed") && found->recorded;
@@ -140,7 +140,8 @@ void cairn_up_outcome_decided_locked(struct cairn_up *up, const char *version) {
     }
 }
 
-/* The journal goes by the node's name. */
+/* Fails a save that this journal does not know and that is not whole at the server; the journal is
+ * found by the name of the node. */
 static void fail_unknown(struct cairn_up *up, struct cairn_up_save *save) {
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
@@ -224,7 +225,7 @@ static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
 }
 
-/* Of several requests in a row that nobody answers the first one counts. */
+/* Keeps the time of the first of several unanswered requests in a row. */
 static void note_asked(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     if (!up->locked.server_asked_ms) up->locked.server_asked_ms = cairn_mono_ms();
@@ -312,7 +313,7 @@ static void fail_all(struct cairn_up_batch *batch, const struct cairn_error *why
     }
 }
 
-/* The version is over; the server says how. */
+/* Asks the server how the version ended. */
 static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) tail = {0};
@@ -334,7 +335,7 @@ static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* Each save of the batch alone, to find the one that is refused. */
+/* Sends each save of the batch alone, to find the one that the server refuses. */
 static enum cairn_code one_by_one(struct cairn_up_batch *batch,
                                   enum cairn_code (*tell)(struct cairn_up_batch *batch,
                                                           struct cairn_error *err),
@@ -699,7 +700,7 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
     }
 }
 
-/* The body of a call goes before it, and is an empty one then. */
+/* Uploads a body that is too large in parts first; the call then names its digest. */
 static enum cairn_code send_ahead(struct cairn_up_batch *batch, json_t **body,
                                   struct cairn_buf *tail, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = REGISTER_BYTES_MAX};

@@ -46,7 +46,7 @@ void cairn_up_server_answers(struct cairn_up *up) {
     up->locked.server_away_logged = false;
 }
 
-/* The save alone was answered so. */
+/* The server answered a request for this save alone with trouble. */
 static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why) {
     struct cairn_up_trouble *trouble = &save->trouble;
     uint64_t pause_ms = PAUSE_MS_MIN;
@@ -60,7 +60,7 @@ static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_er
               trouble->tries, why->message);
 }
 
-/* It was answered otherwise. */
+/* The server took a request for this save. */
 static void trouble_end_locked(struct cairn_up_save *save) {
     if (cairn_up_trouble_is_long_locked(save))
         cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
@@ -69,7 +69,7 @@ static void trouble_end_locked(struct cairn_up_save *save) {
     save->trouble = (struct cairn_up_trouble){0};
 }
 
-/* It is not its turn yet. */
+/* True while the save's pause after trouble lasts. */
 static bool trouble_pauses_locked(const struct cairn_up_save *save) {
     return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
 }
@@ -254,7 +254,7 @@ static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
 
 /* ---- the thread ---- */
 
-/* Something comes by time alone: the server failed at it. */
+/* True when a save in trouble is to be tried again by time alone. */
 static bool is_paused(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++)
@@ -271,7 +271,7 @@ static bool wait_for_work(struct cairn_up_outbox *outbox, uint64_t pause_ms) {
     return goes_on;
 }
 
-/* For the ranks that wait for a commit. Any answer says that it is there. */
+/* Tells ranks that wait for a commit whether the server answers; any answer counts. */
 static void note_away(struct cairn_up *up, enum cairn_code code, const struct cairn_error *why) {
     bool away = code != CAIRN_OK && why->http_status == 0;
     if (!away) cairn_up_server_answers(up);

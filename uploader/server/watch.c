@@ -22,7 +22,7 @@
 
 #define CAIRN_UP_MISSED_MAX 256
 
-/* What the answer before has called open, and this node has not. */
+/* Versions that the last answer called open and of which this node has no save. */
 struct cairn_up_missed {
     struct {
         char version[CAIRN_VERSION_ID_BYTES];
@@ -131,7 +131,7 @@ struct use {
     uint64_t slab_bytes, slab_held_bytes, queue_depth;
 };
 
-/* Slabs in quarters of all of them; the queue by half of what it was. */
+/* Reports slabs in steps of a quarter of all, the queue in steps of half its last value. */
 static struct use measure_use(struct cairn_up_watch *watch) {
     struct cairn_up *up = watch->up;
     struct use use = {0};
@@ -151,7 +151,7 @@ static struct use measure_use(struct cairn_up_watch *watch) {
     return use;
 }
 
-/* What a save of this node is answered again and again; NULL: nothing. */
+/* The message of a save that is in long trouble; NULL: there is none. */
 static const char *server_fails(const struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
         if (cairn_up_trouble_is_long_locked(up->locked.saves[i]))
@@ -212,7 +212,7 @@ static bool reported_before(struct cairn_up *up, size_t index) {
     return false;
 }
 
-/* The newest of all its ranks here; the others are in the uploader's log. */
+/* The newest store errors of all its ranks on this node; older ones are in the log. */
 static json_t *errors_of(struct cairn_up *up, const char *version) {
     const struct cairn_up_shard_error *newest[CAIRN_UP_ERRORS_MAX] = {NULL};
     uint32_t ranks[CAIRN_UP_ERRORS_MAX] = {0};
@@ -330,7 +330,7 @@ static json_t *report(struct cairn_up_watch *watch, bool last) {
     return CAIRN_TAKE(body);
 }
 
-/* A node that has an attempt is heard, also when its token has ended. */
+/* Shows a grant, so that the server accepts the report when the token has expired. */
 static enum cairn_code show_grant(struct cairn_up_watch *watch, const json_t *body,
                                   struct cairn_error *err) {
     const json_t *first = json_array_get(json_object_get(body, "attempts"), 0);
@@ -443,7 +443,7 @@ static void apply_versions(struct cairn_up *up, const json_t *versions) {
     }
 }
 
-/* Q57: told again with the next answer where it cannot be begun now. */
+/* Q57: the server repeats the order with its next answer where it fails now. */
 static void apply_finish(struct cairn_up *up, const json_t *finish) {
     for (size_t i = 0; i < json_array_size(finish); i++) {
         struct cairn_msg_node_finish told = {0};

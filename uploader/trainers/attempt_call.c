@@ -211,7 +211,7 @@ static enum cairn_code call_send(struct cairn_up_helper *helper, struct cairn_up
     return code;
 }
 
-/* Journal it, join the attempt, fence older ones. */
+/* Journals the grant, joins the attempt, fences older attempts. */
 static enum cairn_code call_settle(struct cairn_up_attempt_call *call, struct cairn_error *err) {
     struct cairn_up *up = call->up;
     struct cairn_grant grant;
@@ -257,7 +257,7 @@ static void call_count(const struct cairn_up_attempt_call *call, struct cairn_up
     }
 }
 
-/* The trainer went away meanwhile. */
+/* Gives up the right of a trainer that has disconnected meanwhile. */
 static void call_abandon(struct cairn_up_attempt_call *call) {
     struct cairn_up *up = call->up;
     const struct cairn_up_rank rank = {
@@ -900,7 +900,7 @@ static void slabs_drop(void *owner) { /* the process ends */
     free(reserving);
 }
 
-/* Page work is a helper's; a refusal is told at once. */
+/* Has a helper make the pages; answers a refusal at once. */
 static void slabs_decided(struct cairn_up_slab_request *memory) {
     struct reserving *reserving = (struct reserving *)memory;
     struct cairn_up *up = reserving->up;

@@ -123,7 +123,7 @@ static enum cairn_code ask_page(struct cairn_rest *rest, struct question *questi
                            : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
 }
 
-/* One version, as a list that has it alone. */
+/* Answers one version as a list of one. */
 static enum cairn_code ask_one(struct cairn_rest *rest, struct question *question,
                                struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
@@ -295,7 +295,7 @@ enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
 
 #define PROBE_BYTES 4096
 
-/* What nothing is sent for now fails the probe as it holds up every save. */
+/* Fails the probe while the senders wait for the store, as every save then waits. */
 static enum cairn_code store_is_there(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
     if (!up->locked.store_waits[0]) return CAIRN_OK;

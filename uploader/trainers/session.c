@@ -145,7 +145,7 @@ static enum cairn_code on_status(struct cairn_up_session *session,
     return answer(session, request, err);
 }
 
-/* A trainer may save here, and not keep others from it. */
+/* An operator must be root or run as the uploader: drain stops the saves of all trainers. */
 static enum cairn_code on_drain(struct cairn_up_session *session,
                                 const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_up *up = session->up;
@@ -265,7 +265,7 @@ static enum cairn_code check_hello(const struct cairn_up_session *session, uint6
     return CAIRN_OK;
 }
 
-/* Who only reads is not waited for by any rank. */
+/* No rank waits for a read-only session, so its process is not watched. */
 static void watch_process(struct cairn_up_session *session, struct cairn_frame *frame) {
     struct cairn_up_process_names names = {session->process, session->pid, -1};
     session->process = -1;
@@ -492,7 +492,7 @@ static cairn_up_handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_save_why] = cairn_up_on_why,
 };
 
-/* An operator has no rank and no run to say hello with. */
+/* An operator's requests come without a hello, which names rank and run. */
 static bool needs_hello(enum cairn_message message) {
     return message != CAIRN_MESSAGE_hello && message != CAIRN_MESSAGE_status &&
            message != CAIRN_MESSAGE_drain;

@@ -142,7 +142,7 @@ static enum cairn_code encode_refusal(const json_t *message, struct out *out,
     return code;
 }
 
-/* The frame goes out; its descriptors are closed behind it. */
+/* Queues the frame; its descriptors are closed once it was sent. */
 static void queue(struct cairn_up_socket *box, struct conn *conn,
                   struct cairn_up_message *message) {
     struct out *out = calloc(1, sizeof(*out));
@@ -317,7 +317,7 @@ static void read_mail(struct cairn_up_socket *box) {
     end_undelivered(box);
 }
 
-/* On a thread that has the connections while this one sleeps (U11). */
+/* Runs on another thread while the socket's thread sleeps (U11). */
 static bool speak(void *owner) {
     struct cairn_up_socket *box = owner;
     struct cairn_up_mail_item *item = cairn_up_mail_take_spoken(box->up->mail);
@@ -340,7 +340,7 @@ static void break_off(struct cairn_up_socket *box, struct conn *conn,
                   conn->number, why->message, unsaid);
 }
 
-/* More of it, as far as there is room for such a frame. */
+/* Reads more of a frame, as far as memory for large frames allows. */
 static enum cairn_code fill_frame(struct cairn_up_socket *box, struct conn *conn, bool *ret_closed,
                                   struct cairn_error *err) {
     size_t had = conn->reader.bytes.size;

@@ -64,7 +64,7 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
     return cairn_up_save_shard_new_locked(up, save, &options, NULL, err);
 }
 
-/* Behind those that are staged already. */
+/* Adds shards behind those that are staged. */
 static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *save,
                                   const struct cairn_up_slab *slab, const json_t *shards,
                                   struct cairn_error *err) {
@@ -403,7 +403,7 @@ static enum cairn_code post_seal(struct cairn_up *up, struct cairn_up_save *save
     return code;
 }
 
-/* The seal came before: answered at once, or with the first one. */
+/* True: the save was sealed before, and the repeated seal is answered. */
 static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
                        struct cairn_up_reply reply) {
     enum cairn_up_phase phase = save->state.phase;
