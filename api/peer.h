@@ -16,7 +16,7 @@
  *              of the grant can say "200", to this request and not again to a later one.
  * Limits:  CAIRN_PEER_RIGHT_BYTES_MAX; bytes are not hidden from who reads the wire.
  * Threads: stateless.
- * Next:    uploader/peers/; docs/peers.md.
+ * Next:    uploader/port/; docs/peers.md.
  */
 #pragma once
 

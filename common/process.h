@@ -26,7 +26,7 @@
  *          a struct cairn_late its waiting thread's. A budget is locked by memory_budget.
  *          cairn_parent_follow: the main thread, before others start. cairn_manager_alive: one
  *          owner.
- * Next:    server/health.c, uploader/metrics.h, packaging/cairn-server.service.
+ * Next:    server/health.c, uploader/up.h, packaging/cairn-server.service.
  */
 #pragma once
 

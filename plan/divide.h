@@ -37,7 +37,7 @@ size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t plac
 
 #define CAIRN_PLAN_DIVIDE_MEASURED_BYTES (64 * CAIRN_MIB) /* before a rate counts */
 #define CAIRN_PLAN_DIVIDE_ANSWERS_MIN 24                  /* before what is in common counts */
-/* Half of what a cell is kept for others (uploader/fetch/cells.h): nodes of one attempt begin to
+/* Half of what a cell is kept for others (uploader/fetch/inside.h): nodes of one attempt begin to
  * restore within less. */
 #define CAIRN_PLAN_DIVIDE_WAITED_MS 1000
 

@@ -27,7 +27,7 @@
  *          byte can be cut at byte borders only (else CAIRN_UNSUPPORTED). Of a range: end >= begin,
  *          and no end within a block of UINT64_MAX.
  * Threads: stateless.
- * Next:    client/restore/restore.h, uploader/fetch/plan.c, server/reads/plans.c; plan/cover.h;
+ * Next:    client/restore/restore.h, uploader/fetch/fetch.c, server/reads/plans.c; plan/cover.h;
  *          tests/plan/test_reads.c, tests/plan/test_near.c, tests/plan/test_ranges.c.
  */
 #pragma once

@@ -10,32 +10,16 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "common/log.h"
 #include "common/process.h"
 #include "common/text.h"
 #include "store/s3/start.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/fetch/serve.h"
-#include "uploader/journal/journal.h"
-#include "uploader/journal/others.h"
-#include "uploader/mail.h"
-#include "uploader/metrics.h"
+#include "uploader/journal/recover.h"
 #include "uploader/partner/partner.h"
-#include "uploader/peers/peers.h"
-#include "uploader/recover/build.h"
-#include "uploader/recover/recover.h"
-#include "uploader/saves/attempt.h"
-#include "uploader/saves/ended.h"
-#include "uploader/saves/kept.h"
-#include "uploader/saves/save.h"
-#include "uploader/saves/slabs.h"
-#include "uploader/scrape.h"
+#include "uploader/port/port.h"
 #include "uploader/send/send.h"
-#include "uploader/send/store_check.h"
-#include "uploader/server/lists.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
-#include "uploader/tasks.h"
 #include "uploader/trainers/attempt_call.h"
 #include "uploader/trainers/socket.h"
 
@@ -57,9 +41,11 @@ static enum cairn_code start_store(struct cairn_up *up, const char *url, struct 
 #include "store/s3/settings.def"
 #undef CONFIG
     };
-    struct cairn_store_start start = {
-        .url = url, .s3 = &settings, .file_mode = up->settings.file_mode,
-        .by = "uploader", .probe_ms = PROBE_MS};
+    struct cairn_store_start start = {.url = url,
+                                      .s3 = &settings,
+                                      .file_mode = up->settings.file_mode,
+                                      .by = "uploader",
+                                      .probe_ms = PROBE_MS};
     return cairn_store_start(&start, ret, err);
 }
 
@@ -139,6 +125,53 @@ static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) 
     return cairn_up_watch_new(up, &up->watch, err);
 }
 
+/* ---- metrics: what is counted now ---- */
+
+static enum cairn_up_slab_use use_of(const struct cairn_up_slab *slab) {
+    if (slab->state.owner) return CAIRN_UP_SLAB_HELD;
+    return cairn_up_kept_is_spare(slab) ? CAIRN_UP_SLAB_KEPT : CAIRN_UP_SLAB_FREE;
+}
+
+static void measure_slabs(struct cairn_up *up) {
+    int64_t bytes[CAIRN_UP_SLAB_USES] = {0}, kept = 0;
+    {
+        CAIRN_HOLD(&up->lock);
+        for (const struct cairn_up_slab *slab = up->locked.slabs; slab; slab = slab->next)
+            bytes[use_of(slab)] += (int64_t)slab->bytes;
+        kept = (int64_t)cairn_up_kept_bytes_locked(up);
+    }
+    cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(kept_bytes), kept);
+    for (size_t use = 0; use < CAIRN_UP_SLAB_USES; use++)
+        cairn_metrics_set(up->metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_slab_bytes, use, 0},
+                          bytes[use]);
+}
+
+static void measure_queue(struct cairn_up *up) {
+    int64_t count = 0;
+    {
+        CAIRN_HOLD(&up->queue->lock);
+        count = (int64_t)up->queue->locked.depth;
+    }
+    cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(queue_depth), count);
+}
+
+static enum cairn_code write_metrics(void *owner, struct cairn_buf *ret, struct cairn_error *err) {
+    struct cairn_up *up = owner;
+    measure_slabs(up);
+    measure_queue(up);
+    cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(saves_unfinished),
+                      (int64_t)cairn_up_save_unfinished(up, NULL));
+    cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(memory_budget_bytes),
+                      (int64_t)up->budget.total_bytes);
+    int64_t keys_until_ms = cairn_store_keys_until_ms(up->store);
+    if (keys_until_ms)
+        cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(credential_expiry_timestamp_seconds),
+                          keys_until_ms / 1000);
+    return cairn_metrics_write(up->metrics, ret, err);
+}
+
+/* ---- start ---- */
+
 enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     cairn_lock_init(&up->lock, CAIRN_LOCK_uploader_state);
     cairn_condition_init(&up->changed);
@@ -151,13 +184,13 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_TRY(make_parts(up, err));
     CAIRN_TRY(cairn_up_send_start(up->send, err));
     CAIRN_TRY(cairn_up_outbox_start(up->outbox, err));
-    cairn_up_serve_route(up);
     CAIRN_TRY(cairn_up_peers_start(up->peers, err));
     CAIRN_TRY(cairn_up_partner_start(up->partner, err));
     CAIRN_TRY(cairn_up_lists_start(up->lists, err));
     CAIRN_TRY(cairn_up_watch_start(up->watch, err));
     CAIRN_TRY(cairn_up_socket_start(up->socket, err));
-    CAIRN_TRY(cairn_up_scrape_start(up, &up->scrape, err));
+    CAIRN_TRY(
+        cairn_up_scrape_start(up->settings.metrics_listen, write_metrics, up, &up->scrape, err));
     char budget[24];
     cairn_size_text(up->budget.total_bytes, budget);
     cairn_log(INFO, "uploader.ready", "node=%s socket=%s store=%s server=%s budget=\"%s\"",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mail: what other threads have for the connections of trainers.
+ * mail: how rooms reach each other's threads: mail to the socket's thread, tasks for helpers.
  *
- * Why:     the socket's thread speaks to trainers; the journal, senders, helpers and whoever talks
- *          to the server leave here what is to be said, and call nobody.
+ * Why:     the socket's thread alone speaks to trainers and never waits: other threads leave here
+ *          what is to be said, and helpers do what may take long and is not on the way of a save.
  * Promise: U08  mail is taken in the order in which it was posted, so an answer that is posted
  *               before an event arrives before it.
  *          U04  a message for which there is no memory ends its connection: nobody may wait for an
@@ -14,17 +14,23 @@
  *               the socket's thread sleeps, in its place and in the mail's order: a trainer that
  *               waits for its seal need not wait for that thread to wake up. Where it cannot, it
  *               wakes it.
+ *          1    each task runs once, on some thread, in the order of submission when one is idle;
+ *               free waits for the running ones and calls `drop` of the waiting ones.
  * Limits:  CAIRN_UP_UNDELIVERED_MAX connections of U04 by number; with more of them, all end.
+ *          CAIRN_UP_TASK_THREADS_MAX helpers, made when needed; 65,536 waiting tasks.
  * Threads: post, call, answer, refuse, hang_up, begin, end: any, locked by uploader_mail. take,
  *          undelivered, sleeps, is_awake: the socket's. One thread at a time has the connections:
- *          the socket's while it is awake, or one in cairn_up_mail_end.
+ *          the socket's while it is awake, or one in cairn_up_mail_end. Tasks are added by any
+ *          thread, locked by uploader_tasks.
  * Next:    uploader/trainers/socket.c carries it out.
  */
 #pragma once
 
+#include "api/rest.h"
 #include "common/error.h"
 #include "common/json.h"
 #include "common/net.h"
+#include "uploader/up.h"
 
 #define CAIRN_UP_UNDELIVERED_MAX 64
 #define CAIRN_UP_SPOKEN_MAX 4 /* the thread of the journal has more to do than to speak */
@@ -104,3 +110,39 @@ struct cairn_up_undelivered {
     bool all; /* more than fit */
 };
 void cairn_up_mail_undelivered(struct cairn_up_mail *mail, struct cairn_up_undelivered *ret);
+
+/* ---- tasks ---- */
+
+#define CAIRN_UP_TASK_THREADS_MAX 48
+
+/* What a helper thread owns, made when first asked for. */
+struct cairn_up_helper {
+    struct cairn_up *up;
+    struct cairn_rest *rest;
+    struct cairn_store_worker *store;
+};
+enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cairn_rest **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* When a trainer that waits for timeout_ms more must have its answer, so that it hears what did not
+ * come; 0: it has not said how long it waits. */
+uint64_t cairn_up_answer_by_ms(uint64_t timeout_ms);
+/* What is left of it for a call to the server that may usually take usual_ms (0: api/rest.h's). */
+uint32_t cairn_up_call_ms(uint64_t answer_by_ms, uint32_t usual_ms);
+/* The server was not there (it restarts), and whoever is answered by then waits longer: after a
+ * pause the call is made again. False: `code` is the answer. */
+bool cairn_up_helper_again(struct cairn_up_helper *helper, enum cairn_code code,
+                           uint64_t answer_by_ms);
+enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper,
+                                      struct cairn_store_worker **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+enum cairn_code cairn_up_tasks_new(struct cairn_up *up, struct cairn_up_tasks **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* No new task is taken. False when some still run after that time: then the struct must stay. */
+bool cairn_up_tasks_stop(struct cairn_up_tasks *tasks, uint64_t wait_ms);
+void cairn_up_tasks_free(struct cairn_up_tasks *tasks);
+/* owner is handed to run or to drop, and is theirs. */
+enum cairn_code cairn_up_tasks_add(struct cairn_up_tasks *tasks,
+                                   void (*run)(struct cairn_up_helper *helper, void *owner),
+                                   void (*drop)(void *owner), void *owner,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

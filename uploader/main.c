@@ -10,11 +10,9 @@
 
 #include "common/config.h"
 #include "common/file.h"
-#include "common/json.h"
 #include "common/process.h"
-#include "uploader/cores.h"
 #include "uploader/daemon.h"
-#include "uploader/journal/show.h"
+#include "uploader/journal/journal.h"
 
 #define DESCRIPTORS_MAX 1048576
 

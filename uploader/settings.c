@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of settings, and the relations between them that one row cannot state. */
+/* The table of settings, the relations between them that one row cannot state, and the
+ * list of cores. */
 #include "uploader/settings.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "api/keys.h"
@@ -68,8 +70,9 @@ static enum cairn_code uid_list(const char *text, struct cairn_up_places *ret,
     return CAIRN_OK;
 }
 
-static enum cairn_code fill(char *to, size_t capacity, const char *what, struct cairn_error *err,
-                            const char *a, const char *b, const char *c) {
+static enum cairn_code fill_path(char *to, size_t capacity, const char *what,
+                                 struct cairn_error *err, const char *a, const char *b,
+                                 const char *c) {
     int size = snprintf(to, capacity, "%s%s%s", a, b, c);
     if (size < 0 || (size_t)size >= capacity)
         return cairn_fail(err, CAIRN_INVALID, "%s is longer than %zu bytes: %s%s%s", what,
@@ -107,16 +110,17 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     enum cairn_code code = cairn_servers_parse(settings->server, &servers, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "server");
     if (*settings->socket) {
-        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "socket", err,
-                       settings->socket, "", ""));
+        CAIRN_TRY(fill_path(places.socket_path, sizeof(places.socket_path), "socket", err,
+                            settings->socket, "", ""));
     } else {
-        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "the path of the socket",
-                       err, settings->run_dir, "/uploader.sock", ""));
+        CAIRN_TRY(fill_path(places.socket_path, sizeof(places.socket_path),
+                            "the path of the socket", err, settings->run_dir, "/uploader.sock",
+                            ""));
     }
     char file[80];
-    CAIRN_TRY(fill(file, sizeof(file), "node", err, "/", places.node, ".journal"));
-    CAIRN_TRY(fill(places.journal_path, sizeof(places.journal_path), "the path of the journal", err,
-                   settings->state_dir, file, ""));
+    CAIRN_TRY(fill_path(file, sizeof(file), "node", err, "/", places.node, ".journal"));
+    CAIRN_TRY(fill_path(places.journal_path, sizeof(places.journal_path), "the path of the journal",
+                        err, settings->state_dir, file, ""));
     CAIRN_TRY(choose_budget(settings, &places.budget_bytes, err));
     if (strcmp(settings->peer_restore, "on") != 0 && strcmp(settings->peer_restore, "off") != 0 &&
         strcmp(settings->peer_restore, "auto") != 0)
@@ -136,4 +140,60 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     CAIRN_TRY(uid_list(settings->allow_uids, &places, err));
     *ret = places;
     return CAIRN_OK;
+}
+
+/* ---- cores ---- */
+
+static enum cairn_code bad_list(const char *text, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_INVALID,
+                      "cpu_list is \"%s\"; it holds core numbers and ranges, such as 0-3,8", text);
+}
+
+/* "3" or "3-5"; true when it is one of both and every core of it has a bit. */
+static bool add_range(const char *from, size_t size, cpu_set_t *set) {
+    const char *dash = memchr(from, '-', size);
+    size_t first_size = dash ? (size_t)(dash - from) : size;
+    uint64_t first, last;
+    if (cairn_parse_u64((struct cairn_view){from, first_size}, &first, NULL) != CAIRN_OK)
+        return false;
+    last = first;
+    if (dash && cairn_parse_u64((struct cairn_view){dash + 1, size - first_size - 1}, &last,
+                                NULL) != CAIRN_OK)
+        return false;
+    if (last < first || last >= CPU_SETSIZE) return false;
+    for (uint64_t core = first; core <= last; core++) CPU_SET((size_t)core, set);
+    return true;
+}
+
+enum cairn_code cairn_up_cores_parse(const char *text, cpu_set_t *ret, struct cairn_error *err) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const char *at = text;; at++) {
+        size_t size = strcspn(at, ",");
+        if (!add_range(at, size, &set)) return bad_list(text, err);
+        at += size;
+        if (!*at) break;
+    }
+    *ret = set;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_cores_apply(const struct cairn_up_settings *settings,
+                                     struct cairn_error *err) {
+    cpu_set_t set;
+    if (*settings->cpu_list) {
+        CAIRN_TRY(cairn_up_cores_parse(settings->cpu_list, &set, err));
+        if (sched_setaffinity(0, sizeof set, &set))
+            return cairn_fail_errno(err, "cpu_list %s", settings->cpu_list);
+    }
+    if (settings->nice && setpriority(PRIO_PROCESS, 0, (int)settings->nice))
+        return cairn_fail_errno(err, "nice %d", (int)settings->nice);
+    return CAIRN_OK;
+}
+
+uint32_t cairn_up_cores_shared(const struct cairn_up_settings *settings) {
+    cpu_set_t set;
+    bool parted = settings->cpu_list && *settings->cpu_list;
+    if (parted || sched_getaffinity(0, sizeof set, &set)) return UINT32_MAX;
+    return (uint32_t)CPU_COUNT(&set);
 }

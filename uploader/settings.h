@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings: what an operator may choose for one uploader.
+ * settings: what an operator may choose for one uploader, and what follows from it.
  *
  * Why:     uploader/settings.def is the only place where a setting stands; here are its struct and
  *          what follows from several settings together.
- * Promise: 1   a value that cannot work (no store, a name that is no file name) is refused at
- *              start with its name, its value and where it came from.
- * Limits:  as in uploader/settings.def.
- * Threads: immutable after load.
+ * Promise: 1   a value that cannot work (no store, a name that is no file name, a core that this
+ *              machine does not have) is refused at start with its name and its value.
+ * Limits:  as in uploader/settings.def; cores 0 to CPU_SETSIZE - 1.
+ * Threads: immutable after load; cores_apply runs before there are threads, which inherit it.
  * Next:    common/config.h; docs/config.md is made from the table.
  */
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include "common/config.h"
@@ -43,3 +44,13 @@ extern const size_t cairn_up_settings_row_count;
 enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *settings,
                                          struct cairn_up_places *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- cores ---- */
+
+/* "0-3,8" */
+enum cairn_code cairn_up_cores_parse(const char *text, cpu_set_t *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Cores that are also the trainers'; UINT32_MAX where cpu_list parts them. */
+uint32_t cairn_up_cores_shared(const struct cairn_up_settings *settings);
+enum cairn_code cairn_up_cores_apply(const struct cairn_up_settings *settings,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

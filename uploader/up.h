@@ -2,15 +2,26 @@
 /*
  * up: one uploader: its parts, and what they share under one lock.
  *
- * Why:     sessions, saves and slabs are looked at by the socket, the senders and whoever talks to
- *          the server; they stand in one place under one lock.
- * Promise: 1   every part is reached from here, and knows those alone whose room is below its own
- *              (tests/tidy/rules.c).
- * Limits:  see uploader/settings.def.
+ * Why:     sessions, saves and slabs are used by the socket, the senders and the threads that talk
+ *          to the server; they stand in one place under one lock.
+ * Promise: 1    every part is reached from here, and knows those alone whose room is below its own
+ *               (tests/tidy/rules.c).
+ *          Q15  this process is the only uploader of its node on this machine. A node is a name of
+ *               one server and of the one store that it writes to: claimed under the server's
+ *               address before anything is opened (the journal's lock sees those alone that share
+ *               state_dir), and under the store's uuid once that was read, since a server has
+ *               several addresses. The claims end with the process; a process of another program
+ *               that holds the name is logged and stops nobody.
+ *          2    a raise of a wakeup is never lost: the next wait returns at once.
+ *          3    no label of a metric holds the name of a run, a step, a version or a shard.
+ *          4    restores: one item a version, which adds up; of CAIRN_UP_RESTORES_TOLD the one that
+ *               was noted the longest time ago makes room.
+ * Limits:  claims: one user's processes, or root's, in one network namespace. A wakeup has one
+ *          waiting thread. See uploader/settings.def.
  * Threads: settings, places and the pointers are immutable after start; `locked` is locked by
- *          uploader_state. Nothing under that lock waits for a disk or a network.
- * Next:    uploader/README.md; uploader/saves/ for what is under the lock; uploader/daemon.h starts
- *          and stops the parts.
+ *          uploader_state, under which nothing waits for a disk or a network. Claims: the main
+ *          thread. Wakeups are locked by uploader_outbox, restores by uploader_restores.
+ * Next:    uploader/README.md; uploader/daemon.h starts and stops the parts.
  */
 #pragma once
 
@@ -18,17 +29,135 @@
 
 #include <cairn/cairn.h>
 
+#include "api/keys.h"
 #include "api/rest.h"
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/lock.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "common/process.h"
 #include "store/open.h"
 #include "store/store.h"
-#include "uploader/alone.h"
-#include "uploader/restores.h"
 #include "uploader/settings.h"
-#include "uploader/wakeup.h"
+
+/* ---- metrics: what this uploader counts, by the names of uploader/metrics.def ---- */
+
+enum cairn_up_metric {
+#define METRIC(kind, name, labels, first, second, help) CAIRN_UP_METRIC_##name,
+#include "uploader/metrics.def"
+#undef METRIC
+};
+#define CAIRN_UP_METRIC(name) ((struct cairn_metric_at){.family = CAIRN_UP_METRIC_##name})
+
+/* Of slab_bytes. */
+enum cairn_up_slab_use {
+    CAIRN_UP_SLAB_FREE,
+    CAIRN_UP_SLAB_HELD,
+    CAIRN_UP_SLAB_KEPT,
+    CAIRN_UP_SLAB_USES
+};
+
+/* Of late_waits_total: threads that are woken when they have work, and look now and then anyway. */
+enum cairn_up_wait {
+    CAIRN_UP_WAIT_SENDERS,
+    CAIRN_UP_WAIT_OUTBOX,
+    CAIRN_UP_WAIT_WATCHERS,
+    CAIRN_UP_WAIT_READERS,
+    CAIRN_UP_WAIT_PEERS,
+    CAIRN_UP_WAIT_PARTNERS,
+    CAIRN_UP_WAITS
+};
+
+/* Of restore_duration_seconds. */
+enum cairn_up_restore_end {
+    CAIRN_UP_RESTORE_RELEASED,
+    CAIRN_UP_RESTORE_LEFT,
+    CAIRN_UP_RESTORE_ENDS
+};
+
+/* Of one that has ended: its repeated tries, and the failure where it is one. */
+static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,
+                                         const struct cairn_store_request *request) {
+    for (size_t i = 0; i < CAIRN_RETRY_OUTCOMES; i++) {
+        if (!request->retried[i]) continue;
+        cairn_metrics_add(metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_retries_total, i, 0},
+                          request->retried[i]);
+    }
+    if (request->code && request->code != CAIRN_NOT_FOUND && request->code != CAIRN_CANCELLED)
+        cairn_metrics_add(metrics,
+                          (struct cairn_metric_at){CAIRN_UP_METRIC_store_errors_total, request->op,
+                                                   request->code},
+                          1);
+}
+
+/* Counted, and in the log, since each is a fault (common/process.h). metrics may be NULL. */
+void cairn_up_metrics_late(struct cairn_metrics *metrics, enum cairn_up_wait wait);
+enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+enum cairn_up_claim { CAIRN_UP_CLAIM_SERVER, CAIRN_UP_CLAIM_STORE };
+struct cairn_up_claims {
+    int fds[2]; /* by enum cairn_up_claim, each + 1; 0: none */
+};
+struct cairn_up;
+/* In place of the one before of that kind. CAIRN_CONFLICT: another uploader of the node runs. */
+enum cairn_code cairn_up_claim(struct cairn_up *up, enum cairn_up_claim kind, const char *scope,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_claims_tick(struct cairn_up *up);
+void cairn_up_claims_release(struct cairn_up *up);
+
+/* A thread that is joined once it was started. */
+struct cairn_up_thread {
+    pthread_t id;
+    bool started;
+};
+/* whose: "the outbox", for the error. */
+enum cairn_code cairn_up_thread_start(struct cairn_up_thread *thread, void *(*run)(void *owner),
+                                      void *owner, const char *whose,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_thread_join(struct cairn_up_thread *thread);
+
+struct cairn_up_wakeup {
+    struct cairn_lock lock; /* uploader_outbox */
+    struct cairn_condition work;
+    struct cairn_late_bell bell;
+    struct {
+        bool raised, stopping;
+    } locked;
+};
+void cairn_up_wakeup_init(struct cairn_up_wakeup *wakeup);
+void cairn_up_wakeup_release(struct cairn_up_wakeup *wakeup);
+void cairn_up_wakeup_raise(struct cairn_up_wakeup *wakeup);
+/* Every wait ends at once from here on. */
+void cairn_up_wakeup_stop(struct cairn_up_wakeup *wakeup);
+/* Until it is raised, or until then; backing_off: until then in any case. False: stop. */
+bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, bool backing_off);
+
+#define CAIRN_UP_RESTORES_TOLD 16
+
+struct cairn_up_restore_note {
+    struct cairn_version_id version;
+    char run[2 * CAIRN_NAME_BYTES_MAX + 2];
+    const char *choice; /* static: how it is read, and why */
+    /* since the note before */
+    uint64_t store_bytes, shared_bytes, peer_bytes, memory_bytes;
+    uint64_t noted; /* a number that rises; 0: a free place */
+};
+struct cairn_up_restores {
+    struct cairn_lock lock; /* uploader_restores */
+    struct {
+        struct cairn_up_restore_note items[CAIRN_UP_RESTORES_TOLD];
+        uint64_t noted;
+    } locked;
+};
+void cairn_up_restores_init(struct cairn_up_restores *restores);
+void cairn_up_restores_release(struct cairn_up_restores *restores);
+void cairn_up_restores_note(struct cairn_up_restores *restores,
+                            const struct cairn_up_restore_note *note);
+/* Copies; how many there are. */
+size_t cairn_up_restores_get(struct cairn_up_restores *restores,
+                             struct cairn_up_restore_note ret[CAIRN_UP_RESTORES_TOLD]);
 
 #define CAIRN_UP_VERSION CAIRN_VERSION
 
@@ -119,5 +248,8 @@ struct cairn_up {
     } locked;
 };
 
+/* A connection to the server; timeout_ms 0: that of api/rest.h. */
+enum cairn_code cairn_up_rest_new(struct cairn_up *up, uint32_t timeout_ms, struct cairn_rest **ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_UNAVAILABLE while draining. */
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;

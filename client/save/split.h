@@ -21,7 +21,7 @@
  * Threads: one thread's until a begin plans it; fixed from then on, so that the session's thread
  *          may look at it with the session's lock. It stays until the saves begun with it are
  *          staged.
- * Next:    plan/split.h; client/save/pieces.c asks for shares, uploader/server/lists.h for looks.
+ * Next:    plan/split.h; client/save/pieces.c asks for shares, uploader/server/outbox.h for looks.
  */
 #pragma once
 

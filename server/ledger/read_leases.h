@@ -12,7 +12,7 @@
  *          3    it ends in catalog time (Q34): an hour in which no server runs does not end it.
  * Limits:  CAIRN_SRV_READ_LEASES_MAX of a version; jobs of CAIRN_JOB_BYTES_MAX.
  * Threads: inside a transaction.
- * Next:    server/reads/plans.c; uploader/fetch/leases.h and cli/bucket/bucket.h take them.
+ * Next:    server/reads/plans.c; uploader/fetch/inside.h and cli/bucket/bucket.h take them.
  */
 #pragma once
 

@@ -14,7 +14,7 @@ import sqlite3
 import struct
 import tempfile
 
-# The first group has a head of its own, see uploader/journal/head.h.
+# The first group has a head of its own, see uploader/journal/format.h.
 FIRST, GROUP, TOUCHED = struct.Struct("<IIQQII"), struct.Struct("<IIIIQQQQII"), 12
 RECORD = struct.Struct("<IIIQII")
 FIRST_MAGIC, GROUP_MAGIC, RECORD_MAGIC = 0x32475243, 0x33475243, 0x314A5243

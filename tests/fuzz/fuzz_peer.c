@@ -7,11 +7,11 @@
 #include "api/peer.h"
 #include "common/text.h"
 #include "tests/fuzz/fuzz.h"
-#include "uploader/peers/head.h"
+#include "uploader/port/port.h"
 
 static const uint8_t key[CAIRN_PEER_KEY_BYTES] = {1, 2, 3};
 
-static void is_what_the_port_may_act_on(const struct cairn_up_head *head) {
+static void is_what_the_port_may_act_on(const struct cairn_up_request_head *head) {
     bool is_put = !strcmp(head->method, "PUT");
     FUZZ_HOLDS(is_put || !strcmp(head->method, "GET"));
     FUZZ_HOLDS(head->path[0] == '/');
@@ -22,8 +22,8 @@ static void is_what_the_port_may_act_on(const struct cairn_up_head *head) {
     FUZZ_HOLDS(!strpbrk(head->right, "\r\n"));
 }
 
-static void is_read_again(const struct cairn_up_head *head) {
-    struct cairn_up_head again;
+static void is_read_again(const struct cairn_up_request_head *head) {
+    struct cairn_up_request_head again;
     CAIRN_AUTO(buf) text = {0};
     FUZZ_HOLDS(
         !cairn_buf_printf(&text, NULL, "%s %s HTTP/1.1\r\nhost: x\r\n", head->method, head->path));
@@ -45,7 +45,7 @@ static void is_read_again(const struct cairn_up_head *head) {
     FUZZ_HOLDS(cairn_up_head_read(cairn_buf_view(&text), &again) != 0);
 }
 
-static void is_good_for_one_request(const struct cairn_up_head *head) {
+static void is_good_for_one_request(const struct cairn_up_request_head *head) {
     struct cairn_peer_right right, signed_again;
     struct cairn_error err = {0};
     char text[CAIRN_PEER_RIGHT_BYTES_MAX];
@@ -70,7 +70,7 @@ static void is_good_for_one_request(const struct cairn_up_head *head) {
 
 void cairn_fuzz_peer(struct cairn_view input) {
     static const int refusals[] = {400, 405, 411, 417, 501, 505};
-    struct cairn_up_head head;
+    struct cairn_up_request_head head;
     bool known = false;
     int status = cairn_up_head_read(input, &head);
     for (size_t i = 0; i < CAIRN_COUNT(refusals); i++) known |= status == refusals[i];

@@ -22,12 +22,11 @@
 #include "uploader/fetch/fetch.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/saves/attempt.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/send/send.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
-#include "uploader/tasks.h"
 #include "uploader/trainers/session.h"
 
 #define CONN 1

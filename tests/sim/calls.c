@@ -23,7 +23,7 @@
 #include "common/net.h"
 #include "common/trace.h"
 #include "tests/sim/kernel.h"
-#include "uploader/saves/process.h"
+#include "uploader/saves/ranks.h"
 
 #define PID_BASE 1000
 #define CONNECTS_MAX 256

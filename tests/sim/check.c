@@ -15,7 +15,6 @@
 #include "tests/sim/stories.h"
 #include "tests/sim/world.h"
 #include "uploader/up.h"
-#include "uploader/metrics.h"
 
 #define VERSIONS_MAX 256
 

@@ -5,10 +5,9 @@
 #include "client/save/save.h"
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
-#include "uploader/saves/attempt.h"
-#include "uploader/saves/ended.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
-#include "uploader/shards/queue.h"
+#include "uploader/send/shards.h"
 #include "uploader/up.h"
 
 static const char *grant_held(struct cairn_up *up) {

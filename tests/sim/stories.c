@@ -15,7 +15,7 @@
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
 #include "uploader/saves/save.h"
-#include "uploader/shards/shard.h"
+#include "uploader/send/shards.h"
 
 #define STORIES_MAX 8
 #define SECOND_US UINT64_C(1000000)

@@ -116,7 +116,7 @@ static enum cairn_code queue(struct cairn_up *up, struct cairn_s3run *run, const
     return CAIRN_OK;
 }
 
-/* A failure ends the admission, and the store is checked again (uploader/send/store_check.c);
+/* A failure ends the admission, and the store is checked again (uploader/send/send.c);
  * here it is the same one each time. */
 static bool wait_told(struct cairn_up *up) {
     uint64_t until_ms = cairn_mono_ms() + cairn_test_hang_ms();

@@ -186,18 +186,17 @@ static const struct {
     {"uploader/state/", 1},
     {"uploader/", 2},
     {"uploader/journal/", 3},
-    {"uploader/shards/", 3},
-    {"uploader/peers/", 3},
     {"uploader/saves/", 4},
     {"uploader/send/", 5},
     {"uploader/fetch/", 5},
     {"uploader/partner/", 5},
-    {"uploader/recover/", 5},
     {"uploader/server/", 6},
     {"uploader/trainers/", 7},
-    {"uploader/scrape", 7},
     {"uploader/daemon", 8},
     {"uploader/main", 9},
+    {"uploader/port/", 3},
+    {"uploader/send/shards", 3},
+    {"uploader/journal/recover", 5},
 
     {"server/db/", 1},
     {"server/settings", 2},
@@ -229,6 +228,7 @@ static const struct {
     {"server/intake/intake.h", 8}, /* versions: into the trash, one by one */
     {"server/retention/remove_run.h", 8}, /* versions, operations: a whole run goes */
 };
+
 
 
 

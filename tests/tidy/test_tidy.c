@@ -155,7 +155,7 @@ TEST(a_wrong_include_between_rooms_is_found) {
             {"uploader/a.c", "#include \"store/s3/b.h\"\n", 0},
             {"uploader/a.c", "#include \"uploader/state/b.h\"\n", 0},
             {"uploader/a.c", "#include \"uploader/saves/b.h\"\n", 1},
-            {"uploader/saves/a.c", "#include \"uploader/shards/b.h\"\n", 0},
+            {"uploader/saves/a.c", "#include \"uploader/send/shards.h\"\n", 0},
             {"uploader/saves/a.c", "#include \"uploader/send/b.h\"\n", 1},
             {"uploader/send/a.c", "#include \"uploader/server/b.h\"\n", 1},
             {"uploader/trainers/a.c", "#include \"uploader/server/b.h\"\n", 0},

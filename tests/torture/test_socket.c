@@ -9,7 +9,7 @@
 #include "tests/harness.h"
 #include "tests/torture/torture.h"
 #include "uploader/mail.h"
-#include "uploader/shards/queue.h"
+#include "uploader/send/shards.h"
 #include "uploader/trainers/socket.h"
 
 #define WAIT_MS 5000

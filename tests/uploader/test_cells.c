@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which cell is taken for what, and which is kept. */
-#include "uploader/fetch/cells.h"
+#include "uploader/fetch/inside.h"
 
 #include "tests/harness.h"
 

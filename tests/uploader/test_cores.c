@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cores: lists of cores are read by the letter, and the process keeps to them. */
-#include "uploader/cores.h"
+#include "uploader/settings.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

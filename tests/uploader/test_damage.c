@@ -8,7 +8,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"
-#include "uploader/journal/before.h"
+#include "uploader/journal/format.h"
 
 #define ENTRIES 24
 #define RECORDS_MAX 400 /* of one entry */

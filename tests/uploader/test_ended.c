@@ -10,7 +10,7 @@
 
 #include "tests/uploader/other.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/saves/process.h"
+#include "uploader/saves/ranks.h"
 
 static const struct trainer_options *opened(struct cairn_up_world *world, uint32_t rank) {
     static struct trainer_options options;

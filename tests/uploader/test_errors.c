@@ -3,7 +3,7 @@
 /* What the store says about one shard reaches the rank, the other ranks and the version, whole. */
 #include "common/text.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/server/outcome.h"
+#include "uploader/server/calls.h"
 
 #define CJK20 "検査点重量行列層番号破片順位一二三四五六"
 #define NAME CJK20 CJK20 CJK20 /* 60 characters, 180 bytes */

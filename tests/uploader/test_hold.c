@@ -4,8 +4,8 @@
 #include <sched.h>
 
 #include "tests/uploader/trainer.h"
-#include "uploader/cores.h"
 #include "uploader/send/inside.h"
+#include "uploader/settings.h"
 
 #define SHARDS 4
 #define MOST_MS 200

@@ -14,8 +14,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"
-#include "uploader/journal/before.h"
-#include "uploader/journal/file.h"
+#include "uploader/journal/format.h"
 
 struct seen {
     char text[4096];
@@ -330,7 +329,7 @@ static bool append_group(const struct cairn_buf *file, uint32_t file_more, uint3
            !cairn_file_replace(journal_path(), cairn_buf_view(&all), 0600, err);
 }
 
-TEST(a_group_of_another_file_or_node_is_no_group_of_the_journal) /* head.h#3, Q15 */
+TEST(a_group_of_another_file_or_node_is_no_group_of_the_journal) /* format.h#6, Q15 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};

@@ -5,8 +5,8 @@
 
 #include "tests/uploader/other.h"
 #include "tests/uploader/restored.h"
-#include "uploader/saves/kept.h"
 #include "uploader/saves/save.h"
+#include "uploader/saves/slabs.h"
 
 #define KEPT_MS 5000
 static const struct range both[] = {{0, 0, SHARD_BYTES, 0}, {1, 0, SHARD_BYTES, 4 * CAIRN_MIB}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A save that has ended since two ranks' lists differ, and whose trainer goes away while the server
- * is asked in which tensor (Q10, uploader/server/lists.h). Rank 1 is of another node. */
+ * is asked in which tensor (Q10, uploader/server/outbox.h). Rank 1 is of another node. */
 #include "tests/support/passing.h"
 #include "tests/uploader/other.h"
 #include "tests/uploader/trainer.h"

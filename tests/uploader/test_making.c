@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much of unfinished frames is read, and when one is given up. */
-#include "uploader/trainers/making.h"
+#include "uploader/trainers/socket.h"
 
 #include "tests/harness.h"
 
 #define LARGE (60 * CAIRN_MIB)
 
-TEST(large_frames_of_one_user_are_read_in_their_order_as_far_as_they_fit) /* making.h#1 #2 */
+TEST(large_frames_of_one_user_are_read_in_their_order_as_far_as_they_fit) /* socket.h#3 #4 */
 {
     struct cairn_up_makings makings;
     struct cairn_up_making one, two, three, other;

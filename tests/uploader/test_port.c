@@ -11,15 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/buf.h"
+#include "common/clock.h"
 #include "common/net.h"
 #include "tests/harness.h"
-#include "uploader/peers/address.h"
-#include "uploader/peers/ask.h"
-#include "uploader/peers/peers.h"
-#include "uploader/peers/port.h"
-#include "uploader/saves/attempt.h"
+#include "uploader/port/ask.h"
+#include "uploader/port/peers.h"
+#include "uploader/port/port.h"
+#include "uploader/saves/ranks.h"
 
 static struct cairn_error err; /* of the last call */
 
@@ -29,12 +28,12 @@ static const uint8_t server_key[CAIRN_GRANT_KEY_BYTES] = "a key of exactly thirt
 
 /* ---- heads ---- */
 
-static int head(const char *text, struct cairn_up_head *ret) {
+static int head(const char *text, struct cairn_up_request_head *ret) {
     return cairn_up_head_read(cairn_view_of(text), ret);
 }
 
 TEST(a_plain_head_is_read_field_by_field) {
-    struct cairn_up_head got;
+    struct cairn_up_request_head got;
     REQUIRE(!head("GET /v1/a~b/c_d HTTP/1.1\r\nhost: x:1\r\nRange:  bytes=5-9 \r\n"
                   "Authorization: Cairn-Peer x\r\nConnection: close\r\n\r\n",
                   &got));
@@ -87,7 +86,7 @@ TEST(what_could_be_read_in_two_ways_is_refused) {
         {"GET /x HTTP/1.1\r\nHost: a", 400},
         {"", 400}};
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        struct cairn_up_head got;
+        struct cairn_up_request_head got;
         int status = head(cases[i].text, &got);
         cairn_test_check(status == cases[i].status, __FILE__, __LINE__, "case %zu: %d, wanted %d",
                          i, status, cases[i].status);
@@ -95,7 +94,7 @@ TEST(what_could_be_read_in_two_ways_is_refused) {
 }
 
 TEST(a_head_of_too_many_lines_is_refused) {
-    struct cairn_up_head got;
+    struct cairn_up_request_head got;
     for (int extra = 0; extra < 2; extra++) {
         CAIRN_AUTO(buf) text = {0};
         REQUIRE_OK(cairn_buf_append_text(&text, "GET /x HTTP/1.1\r\nHost: a\r\n", &err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When senders are woken: a worker of a real store is one of them, and its wait says whether it
  * was. */
-#include "uploader/shards/queue.h"
+#include "uploader/send/shards.h"
 
 #include <stdlib.h>
 
@@ -9,7 +9,6 @@
 #include "common/text.h"
 #include "store/open.h"
 #include "tests/harness.h"
-#include "uploader/shards/shard.h"
 
 #define ASLEEP_MS 50
 #define AWAKE_MS 20000 /* no machine is that busy */
@@ -66,7 +65,7 @@ static bool is_woken(struct scene *scene, uint32_t wait_ms) {
     return cairn_mono_ms() < since_ms + wait_ms;
 }
 
-TEST(what_frames_make_ready_wakes_the_senders_once_behind_the_last_of_them) /* queue.h#2 */
+TEST(what_frames_make_ready_wakes_the_senders_once_behind_the_last_of_them) /* shards.h#4 */
 {
     SCENE(scene);
     REQUIRE(scene != NULL);

@@ -9,8 +9,7 @@
 #include "common/crc.h"
 #include "common/file.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/journal/file.h"
-#include "uploader/journal/scan.h"
+#include "uploader/journal/format.h"
 
 #define HOUR_MS UINT64_C(3600000)
 

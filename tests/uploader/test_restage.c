@@ -4,7 +4,8 @@
  * had staged, and the save goes on; whatever differs is refused. */
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/journal/show.h"
+#include "uploader/journal/journal.h"
+#include "uploader/settings.h"
 
 static const struct trainer_options *opened(struct cairn_up_world *world) {
     static struct trainer_options options;

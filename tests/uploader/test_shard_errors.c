@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is kept of the store's refusals. */
-#include "uploader/saves/shard_errors.h"
+#include "uploader/saves/save.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/harness.h"
 
-TEST(of_each_shard_and_part_the_last_error_is_kept_and_counted) { /* shard_errors.h#1 */
+TEST(of_each_shard_and_part_the_last_error_is_kept_and_counted) { /* save.h#6 */
     struct cairn_up_errors errors = {0};
     cairn_up_errors_add(&errors, "a", 1, "503", 10);
     cairn_up_errors_add(&errors, "a", 2, "500", 20);
@@ -25,7 +25,7 @@ TEST(of_each_shard_and_part_the_last_error_is_kept_and_counted) { /* shard_error
     EXPECT_EQ_U64(errors.items[2].tries, 1);
 }
 
-TEST(the_error_that_is_longest_ago_makes_room) { /* shard_errors.h#2 */
+TEST(the_error_that_is_longest_ago_makes_room) { /* save.h#6 */
     struct cairn_up_errors errors = {0};
     for (uint32_t part = 1; part <= 9; part++) {
         cairn_up_errors_add(&errors, "a", part, "503", part);

@@ -378,7 +378,7 @@ static bool is_pushed(void *owner) {
     return push(pushing->trainer, &pushing->sent, pushing->end) == pushing->end;
 }
 
-TEST(large_frames_of_one_user_take_turns) /* making.h#2 */
+TEST(large_frames_of_one_user_take_turns) /* socket.h#4 */
 {
     CAIRN_AUTO(up_world) world = {0};
     struct cairn_trainer greedy[GREEDY] = {{0}};
@@ -406,7 +406,7 @@ TEST(large_frames_of_one_user_take_turns) /* making.h#2 */
     expect_alive(&world, "job-2");
 }
 
-TEST(before_hello_a_frame_is_small) /* making.h#1 */
+TEST(before_hello_a_frame_is_small) /* socket.h#3 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) raw = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's table is sent and journaled once, and every save that names it has it, whatever dies
- * (uploader/saves/tables.h). */
+ * (uploader/saves/save.h). */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ static void expect_clean(struct cairn_up_world *world, struct cairn_trainer *tra
     EXPECT_EQ_U64(world_open_entries(world), 0);
 }
 
-TEST(a_table_that_a_later_seal_names_is_committed_and_is_journaled_once) /* tables.h#1 */
+TEST(a_table_that_a_later_seal_names_is_committed_and_is_journaled_once) /* save.h#5 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -157,7 +157,7 @@ static bool rewrite(struct cairn_up_world *world) {
     return done && journal_bytes(world) < sizeof(dead);
 }
 
-TEST(a_named_table_outlives_the_save_that_brought_it_a_kill_and_a_rewrite) /* tables.h#1, Q16 */
+TEST(a_named_table_outlives_the_save_that_brought_it_a_kill_and_a_rewrite) /* save.h#5, Q16 */
 {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which node a piece is asked of, and what its answer is worth. The store is behind all of it: an
- * ask that fails is read from there. */
+/* Which node a piece is asked of, and what its answer is worth; the store is behind all of it: an
+ * ask that fails is read from there. And answers to other nodes: a connection's thread waits until
+ * readers have the blocks in a cell, and sends them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/log.h"
 #include "common/text.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/metrics.h"
 
 #define LOOK_MS 500
 
@@ -57,7 +56,7 @@ static enum cairn_plan_choice choose(const struct cairn_up_fetch *fetch,
     return cairn_plan_choose(&measured);
 }
 
-/* The lock is held. Before and after each change of `asking`. */
+/* Called with the lock held, before and after each change of `asking`. */
 static void count_asking(struct cairn_up_division *division) {
     uint64_t now_us = cairn_mono_us();
     if (division->asking) division->asked_us += now_us - division->asking_since_us;
@@ -157,8 +156,7 @@ bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_u
     const struct cairn_up_division *division = &version->division;
     uint64_t place = cairn_plan_place_hash(version->place.id.text, get->shard,
                                            get->cell->offset / CAIRN_UP_CELL_BYTES);
-    const struct cairn_up_member *member =
-        get->keeper_failed ? NULL : keeper_of(fetch, get, place);
+    const struct cairn_up_member *member = get->keeper_failed ? NULL : keeper_of(fetch, get, place);
     get->of_keeper = member != NULL;
     if (!member) member = owner_of(fetch, get, place);
     if (!member) return false;
@@ -222,8 +220,7 @@ static void ask_done(struct cairn_up_ask *ask) {
                           get->bytes);
     {
         CAIRN_HOLD(&fetch->lock);
-        if (ask->has_begun)
-            cairn_up_meter_end(&fetch->locked.peer_meter, code ? 0 : get->bytes);
+        if (ask->has_begun) cairn_up_meter_end(&fetch->locked.peer_meter, code ? 0 : get->bytes);
         count_asking(&version->division);
         version->division.asking--;
         version->division.asked_bytes += code ? 0 : get->bytes;
@@ -262,4 +259,298 @@ void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *ge
     get->version->division.asking--;
     cairn_lock_give(&fetch->lock);
     order(fetch, get);
+}
+
+/* ---- answers to other nodes ---- */
+
+/* Versions that are loaded for other nodes at once: the helpers are there for this node's trainers,
+ * and each node may ask for many. */
+#define LOADING_MAX 4
+
+/* ---- what is asked for ---- */
+
+struct wanted {
+    struct cairn_version_place place;
+    uint64_t shard, offset, bytes;
+};
+
+/* "STEP/VERSION/SHARD" */
+static bool read_path(const struct cairn_up_call *call, struct wanted *ret) {
+    const char *version = strchr(call->rest, '/');
+    const char *shard = version ? strchr(version + 1, '/') : NULL;
+    if (!shard || !call->head.has_range) return false;
+    struct cairn_view step = {call->rest, (size_t)(version - call->rest)};
+    struct cairn_view id = {version + 1, (size_t)(shard - version - 1)};
+    memset(ret, 0, sizeof(*ret)); /* places are compared by bytes */
+    ret->place.name = call->right.run;
+    if (cairn_parse_u64(step, &ret->place.step, NULL) || !cairn_version_id_valid(id)) return false;
+    if (cairn_parse_u64(cairn_view_of(shard + 1), &ret->shard, NULL)) return false;
+    memcpy(ret->place.id.text, id.data, id.size);
+    ret->offset = call->head.first;
+    ret->bytes = call->head.last - call->head.first + 1;
+    return true;
+}
+
+/* The range consists of whole blocks within one cell. */
+static bool is_good(const struct cairn_up_version *version, const struct wanted *wanted) {
+    if (wanted->shard >= version->manifest.shard_count) return false;
+    uint64_t size = version->manifest.shards[wanted->shard].size_bytes;
+    if (wanted->offset >= size || wanted->bytes > size - wanted->offset) return false;
+    uint64_t end = wanted->offset + wanted->bytes;
+    return wanted->offset % CAIRN_BLOCK_BYTES == 0 &&
+           (end % CAIRN_BLOCK_BYTES == 0 || end == size) &&
+           wanted->offset / CAIRN_UP_CELL_BYTES == (end - 1) / CAIRN_UP_CELL_BYTES;
+}
+
+/* ---- the version ---- */
+
+struct loading { /* by a helper, while the connection's thread waits */
+    struct cairn_up_fetch *fetch;
+    struct cairn_version_place place;
+    struct cairn_up_version *version;
+    bool over, abandoned; /* locked by uploader_fetch */
+    enum cairn_code code;
+};
+
+static void end_loading(struct loading *loading, enum cairn_code code) {
+    struct cairn_up_fetch *fetch = loading->fetch;
+    cairn_lock_take(&fetch->lock);
+    loading->code = code;
+    loading->over = true;
+    fetch->locked.loading--;
+    bool abandoned = loading->abandoned;
+    cairn_condition_broadcast(&fetch->changed);
+    cairn_lock_give(&fetch->lock);
+    if (!abandoned) return;
+    cairn_up_version_leave(loading->version);
+    free(loading);
+}
+
+static void load_task(struct cairn_up_helper *helper, void *owner) {
+    struct loading *loading = owner;
+    struct cairn_error why = {0};
+    struct cairn_up_version_request request = {.name = &loading->place.name,
+                                               .ref = loading->place.id.text,
+                                               .known_version = loading->place.id.text,
+                                               .known_step = loading->place.step};
+    enum cairn_code code = cairn_up_version_load(helper, &request, &loading->version, &why);
+    if (code)
+        cairn_log(WARN, "peers.unloaded", "version=%s cause=\"%s\"", loading->place.id.text,
+                  why.message);
+    end_loading(loading, code);
+}
+
+static void drop_task(void *owner) {
+    end_loading(owner, CAIRN_CANCELLED);
+}
+
+/* Until something has changed; says now and then that it is at work. False: the peer or this node
+ * has gone. The lock is held, but for that. */
+static bool await_change_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                uint64_t *sign_ms) {
+    struct cairn_error ignored = {0};
+    if (cairn_condition_wait(&fetch->changed, &fetch->lock, *sign_ms)) return true;
+    *sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    cairn_lock_give(&fetch->lock);
+    bool gone = cairn_up_port_stopping(call->port) || cairn_up_call_sign(call, &ignored);
+    cairn_lock_take(&fetch->lock);
+    return !gone;
+}
+
+/* True: it is over; else the peer or this node has gone. The lock is held, but for signs. */
+static bool await_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                         const bool *over) {
+    uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    while (!*over && await_change_locked(call, fetch, &sign_ms)) continue;
+    return *over;
+}
+
+/* What is sent keeps its cell, and ranks of this node need the others, so half of them serve. One
+ * more waits for its turn: refused, its bytes would be read from the store again. The lock is held,
+ * but for signs. */
+static enum cairn_code await_turn_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                         struct cairn_error *err) {
+    uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    size_t most = fetch->locked.cells.capacity / 2;
+    while (most && !fetch->locked.stopping && fetch->locked.serving >= most)
+        if (!await_change_locked(call, fetch, &sign_ms))
+            return cairn_fail(err, CAIRN_CANCELLED, "nobody waits for it");
+    if (!most || fetch->locked.stopping)
+        return cairn_fail(err, CAIRN_BUSY, "there are no cells to answer from");
+    return CAIRN_OK;
+}
+
+/* The version, used once more; or *ret stays NULL and the caller is to load it. Who waits here
+ * holds its own thread and no helper. */
+static enum cairn_code await_version(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                     const struct cairn_version_place *place,
+                                     struct cairn_up_version **ret, struct cairn_error *err) {
+    uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    bool loading = false;
+    CAIRN_HOLD(&fetch->lock);
+    while (!(*ret = cairn_up_version_find_locked(fetch, place, &loading)) &&
+           (loading || fetch->locked.loading >= LOADING_MAX))
+        if (!await_change_locked(call, fetch, &sign_ms))
+            return cairn_fail(err, CAIRN_CANCELLED, "nobody waits for it");
+    if (!*ret) fetch->locked.loading++;
+    return CAIRN_OK;
+}
+
+/* Loads the version on a helper; the caller has counted this load in `loading`. */
+static enum cairn_code load_for_peer(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                     const struct wanted *wanted, struct cairn_up_version **ret,
+                                     struct cairn_error *err) {
+    struct loading *loading = calloc(1, sizeof(*loading));
+    enum cairn_code code =
+        loading ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    if (!code) {
+        *loading = (struct loading){.fetch = fetch, .place = wanted->place};
+        code = cairn_up_tasks_add(fetch->up->tasks, load_task, drop_task, loading, err);
+    }
+    if (code) {
+        free(loading);
+        cairn_lock_take(&fetch->lock);
+        fetch->locked.loading--;
+        cairn_condition_broadcast(&fetch->changed);
+        cairn_lock_give(&fetch->lock);
+        return code;
+    }
+    cairn_lock_take(&fetch->lock);
+    bool over = await_locked(call, fetch, &loading->over);
+    loading->abandoned = !over;
+    cairn_lock_give(&fetch->lock);
+    if (!over) return cairn_fail(err, CAIRN_CANCELLED, "nobody waits for it");
+    code = loading->code;
+    *ret = loading->version;
+    free(loading);
+    return code;
+}
+
+/* Used once by the caller, and once more while it is kept for other nodes. */
+static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                   const struct wanted *wanted, struct cairn_up_version **ret,
+                                   struct cairn_error *err) {
+    struct cairn_up_version *version = NULL;
+    CAIRN_TRY(await_version(call, fetch, &wanted->place, &version, err));
+    bool loaded = !version;
+    if (loaded) CAIRN_TRY(load_for_peer(call, fetch, wanted, &version, err));
+    CAIRN_HOLD(&fetch->lock);
+    if (loaded) version->holders--; /* no rank's; its use is the caller's */
+    if (!version->peers_until_ms) version->users++;
+    version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
+    *ret = version;
+    return CAIRN_OK;
+}
+
+/* ---- its blocks ---- */
+
+static enum cairn_code begin_serve(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                   struct cairn_up_version *version, const struct wanted *wanted,
+                                   struct cairn_up_serve **ret, struct cairn_error *err) {
+    struct cairn_up_serve *serve = calloc(1, sizeof(*serve));
+    struct cairn_up_want *want = calloc(1, sizeof(*want));
+    enum cairn_code code = CAIRN_OK;
+    if (!serve || !want) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    if (!code) {
+        *serve = (struct cairn_up_serve){.piece = {.shard = (uint32_t)wanted->shard,
+                                                   .offset = wanted->offset,
+                                                   .bytes = wanted->bytes},
+                                         .version = version};
+        *want = (struct cairn_up_want){.version = version, .piece = &serve->piece, .serve = serve};
+        cairn_up_fetch_expect(fetch, version);
+        CAIRN_HOLD(&fetch->lock);
+        code = await_turn_locked(call, fetch, err);
+        if (!code) fetch->locked.serving++;
+        if (!code) cairn_up_want_add_locked(fetch, want);
+    }
+    if (code) {
+        free(serve);
+        free(want);
+        return code;
+    }
+    *ret = serve;
+    cairn_up_readers_wake(fetch);
+    return CAIRN_OK;
+}
+
+static void send_cell(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                      const struct cairn_up_serve *serve) {
+    const struct cairn_up_piece *piece = &serve->piece;
+    struct cairn_error why = {0};
+    const uint8_t *bytes = serve->cell->data + (piece->offset - serve->cell->offset);
+    if (cairn_up_call_answer(call, 206, serve->shared ? "Cairn-Shared: 1\r\n" : "", piece->bytes,
+                             &why) ||
+        cairn_up_call_send(call, (struct cairn_view){bytes, (size_t)piece->bytes}, &why)) {
+        cairn_log(DEBUG, "peers.unsent", "node=%s cause=\"%s\"", call->right.from, why.message);
+        return;
+    }
+    cairn_metrics_add(fetch->up->metrics, CAIRN_UP_METRIC(peer_served_bytes_total), piece->bytes);
+    CAIRN_HOLD(&fetch->lock);
+    serve->version->counts.served_bytes += piece->bytes;
+    serve->version->division.answers++;
+    serve->version->division.shared += serve->shared;
+}
+
+/* Answers with the blocks, then gives back the caller's use of the version. */
+static void serve_blocks(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                         struct cairn_up_version *version, const struct wanted *wanted) {
+    struct cairn_up_serve *serve = NULL;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_up_fetch_run(fetch, &why);
+    if (!code) code = begin_serve(call, fetch, version, wanted, &serve, &why);
+    if (code) {
+        cairn_up_version_unuse(version);
+        if (!call->broken) cairn_up_call_refuse(call, code);
+        return;
+    }
+    cairn_lock_take(&fetch->lock);
+    bool over = await_locked(call, fetch, &serve->over);
+    serve->abandoned = !over;
+    cairn_lock_give(&fetch->lock);
+    if (!over) {
+        if (!call->broken) cairn_up_call_refuse(call, CAIRN_UNAVAILABLE);
+        return;
+    }
+    if (serve->cell)
+        send_cell(call, fetch, serve);
+    else
+        cairn_up_call_refuse(call, serve->code);
+    cairn_lock_take(&fetch->lock);
+    if (serve->cell) serve->cell->users--;
+    fetch->locked.serving--;
+    cairn_condition_broadcast(&fetch->changed); /* somebody's turn */
+    cairn_lock_give(&fetch->lock);
+    cairn_up_readers_wake(fetch); /* the cell is free */
+    free(serve);
+    cairn_up_version_unuse(version);
+}
+
+static void serve(struct cairn_up_call *call, void *owner) {
+    struct cairn_up_fetch *fetch = owner;
+    struct cairn_up_version *version = NULL;
+    struct cairn_error why = {0};
+    struct wanted wanted;
+    if (!read_path(call, &wanted)) {
+        cairn_up_call_refuse(call, CAIRN_INVALID);
+        return;
+    }
+    enum cairn_code code = use_version(call, fetch, &wanted, &version, &why);
+    if (code) {
+        if (!call->broken) cairn_up_call_refuse(call, code);
+        return;
+    }
+    if (is_good(version, &wanted)) {
+        serve_blocks(call, fetch, version, &wanted);
+        return;
+    }
+    cairn_up_version_unuse(version);
+    cairn_up_call_refuse(call, CAIRN_RANGE);
+}
+
+void cairn_up_serve_route(struct cairn_up *up, struct cairn_up_fetch *fetch) {
+    if (!up->peers) return;
+    cairn_up_port_route(up->peers->port, &(struct cairn_up_route){.method = "GET",
+                                                                  .path = CAIRN_UP_SERVE_PATH,
+                                                                  .serve = serve,
+                                                                  .owner = fetch});
 }

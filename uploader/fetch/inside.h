@@ -1,22 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inside: what the planner, the threads of fetch and the answers to other nodes share.
+ * inside: leases, cells, and what the planner, the readers and the answers to other nodes share.
  *
- * Why:     cutting ranges into requests is pure; running them is not.
- * Promise: 1   a plan's pieces are whole blocks of one cell's range; what somebody wants of a block
- *              in part is copied out of a bounce or a cell and never read into the window.
- *          2   each want that was taken ends once: with its bytes in place, or with a code.
- * Limits:  see uploader/fetch/fetch.h.
- * Threads: `locked` and a reading's counters by uploader_fetch; a piece belongs to whoever took it.
- * Next:    fetch.c, plan.c, reader.c, kept.c, serve.c, divide.c.
+ * Why:     retention goes on while ranks read, so what is restored is leased from the server. Ranks
+ *          of a node, and nodes of an attempt, want the same bytes at nearly the same time, so each
+ *          byte is read and compared once and copied from a cell.
+ * Promise: Q29  a version that the server named is leased before anything of it is handed out; one
+ *               that the attempt resumes as soon as the server answers (it is protected till its
+ *               first commit anyway, and a restore does not wait for a server that is away). A
+ *               lease is renewed three times in its life and given back when the node's last
+ *               restore of the version ends; nobody waits for either. Want of a lease fails no
+ *               read: what is gone fails by itself, and is named.
+ *          1    a plan's pieces are whole blocks of one cell's range; what somebody wants of a
+ *               block in part is copied out of a bounce or a cell and never read into the window.
+ *          2    each want that was taken ends once: with its bytes in place, or with a code.
+ *          3    a cell is one aligned piece of one shard; each of its blocks is absent, on its way,
+ *               or present and compared. Nobody writes a block that is present.
+ *          4    a cell is kept until all that are expected to want it have had it, or until its
+ *               memory is needed: first those that all have had, then the one that was used the
+ *               longest time ago. One with users is never taken.
+ *          5    who reads together with other nodes (careful) takes no cell that is still expected
+ *               and was used within CAIRN_UP_CELL_HELD_MS: it waits for those behind it instead of
+ *               having them read again.
+ *          6    cells' memory is taken from the node's budget when one is first used and given back
+ *               when no version is loaded; without it fewer cells do.
+ * Limits:  one lease for each version that is loaded; 1,000 that are still to be given back, the
+ *          others end by themselves. Cells: restore_cache, at most a quarter of the budget; none
+ *          below CAIRN_UP_CELLS_MIN.
+ * Threads: `locked`, a reading's counters, leases and cells by uploader_fetch; a piece belongs to
+ *          whoever took it, a block on its way to its request. The thread of leases alone talks to
+ *          the server.
+ * Next:    fetch.c, pieces.c, reader.c, divide.c.
  */
 #pragma once
 
+#include "api/read_lease.h"
+#include "common/process.h"
 #include "plan/divide.h"
-#include "uploader/fetch/cells.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/fetch/leases.h"
-#include "uploader/peers/peers.h"
+#include "uploader/port/ask.h"
+#include "uploader/port/port.h"
+
+struct cairn_up_fetch;
+
+struct cairn_up_lease {
+    struct cairn_up_lease *next;
+    struct cairn_read_lease lease; /* its id by the thread alone, once it is in the list */
+    uint64_t due_ms;               /* mono clock */
+    bool over;                     /* to be given back */
+    bool logged;                   /* that it could not be had */
+};
+struct cairn_up_leases {
+    struct cairn_thread thread;
+    struct cairn_rest *rest;      /* the thread's */
+    struct cairn_up_lease *first; /* locked by uploader_fetch */
+    size_t over_count;
+    uint64_t count; /* of all that ever were; in their names */
+};
+
+#define CAIRN_UP_CELL_BYTES (8 * CAIRN_MIB) /* eight blocks: a bit each */
+#define CAIRN_UP_CELLS_MIN 4
+#define CAIRN_UP_CELL_HELD_MS 2000
+
+struct cairn_up_version;
+struct cairn_up_want;
+
+struct cairn_up_cell {
+    struct cairn_up_version *version; /* NULL: free */
+    uint32_t shard;
+    uint64_t offset;                 /* in it; a multiple of the cell's size */
+    uint8_t present, flying, asked;  /* a bit a block; asked: flying, from another node */
+    uint32_t users;                  /* requests, copies and answers that need its memory */
+    uint32_t had, expected;          /* by how many, and how many may come */
+    bool elsewhere;                  /* other nodes ask one that has it in memory */
+    uint64_t used, used_ms;          /* the number of its last use, and when (mono clock) */
+    uint8_t *data;                   /* NULL: no memory yet */
+    struct cairn_up_want *waiters;   /* for blocks on their way */
+};
+struct cairn_up_cells {
+    struct cairn_budget *budget;
+    struct cairn_up_cell *items;
+    size_t count, capacity; /* with memory; at most */
+    uint64_t uses;
+};
+/* Without memory for the list there are no cells. */
+void cairn_up_cells_init(struct cairn_up_cells *cells, struct cairn_budget *budget,
+                         uint64_t bytes_max);
+void cairn_up_cells_release(struct cairn_up_cells *cells);
+
+/* The bits of these blocks, which lie in the cell. */
+uint8_t cairn_up_cell_mask(uint64_t offset, uint64_t bytes);
+/* The first run of these blocks. */
+uint8_t cairn_up_cell_run(uint8_t mask);
+uint64_t cairn_up_cell_run_offset(const struct cairn_up_cell *cell, uint8_t run);
+uint64_t cairn_up_cell_run_bytes(const struct cairn_up_cell *cell, uint8_t run, uint64_t size);
+
+struct cairn_up_cell *cairn_up_cells_find(struct cairn_up_cells *cells,
+                                          const struct cairn_up_version *version, uint32_t shard,
+                                          uint64_t offset);
+/* That one, or another that becomes it; NULL: all are in use, or (careful) are to be kept now. */
+struct cairn_up_cell *cairn_up_cells_claim(struct cairn_up_cells *cells,
+                                           struct cairn_up_version *version, uint32_t shard,
+                                           uint64_t offset, bool careful);
+void cairn_up_cells_used(struct cairn_up_cells *cells, struct cairn_up_cell *cell);
+/* Nobody uses any of them. */
+void cairn_up_cells_forget(struct cairn_up_cells *cells, const struct cairn_up_version *version);
+/* The memory of all; no version is loaded. */
+void cairn_up_cells_shrink(struct cairn_up_cells *cells);
 
 #define CAIRN_UP_PIECE_BYTES CAIRN_UP_CELL_BYTES /* one request */
 #define CAIRN_UP_BOUNCES_PER_READER 4            /* one block each */
@@ -57,12 +147,13 @@ struct cairn_up_reading {
 };
 /* What came wrong is read once more (S17). */
 void cairn_up_fetch_tell_again(const char *key, const struct cairn_error *why);
+
 /* Fills pieces and fragments. Ranges are sorted and joined here. */
 enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What another node asks for (serve.c); locked by uploader_fetch. */
+/* What another node asks for; locked by uploader_fetch. */
 struct cairn_up_serve {
     struct cairn_up_piece piece;
     struct cairn_up_version *version;
@@ -106,8 +197,7 @@ struct cairn_up_get {
 };
 struct cairn_up_reader {
     struct cairn_up_fetch *fetch;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_store_worker *stores[CAIRN_STORES_MAX]; /* of up->reads; [0] is woken */
     uint32_t flying_at[CAIRN_STORES_MAX];
     struct cairn_up_get *flying;
@@ -153,17 +243,11 @@ enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch,
  * before an answer to another node, which may come while all of them are late. */
 void cairn_up_fetch_expect(struct cairn_up_fetch *fetch, struct cairn_up_version *version);
 
-/* True: its bytes are there and right, out of a slab of this node (uploader/saves/kept.h). */
-bool cairn_up_fetch_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into);
-
 /* ---- reader.c ---- */
 void *cairn_up_reader_main(void *reader);
 
 /* ---- ends.c ---- */
 void cairn_up_readers_wake(struct cairn_up_fetch *fetch);
-/* One piece of a reading is over; the last one ends it. The lock is not held. */
-void cairn_up_piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *reading,
-                         enum cairn_code code, const struct cairn_error *why);
 /* A request into a cell has ended; get is freed. */
 void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
                        const struct cairn_error *why);
@@ -172,8 +256,6 @@ void cairn_up_want_fail(struct cairn_up_fetch *fetch, struct cairn_up_want *want
                         enum cairn_code code, const struct cairn_error *why);
 /* The lock is held for these. */
 void cairn_up_want_add_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want);
-void cairn_up_serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
-                                struct cairn_up_cell *cell, enum cairn_code code);
 void cairn_up_meter_begin(struct cairn_up_meter *meter);
 void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes);
 
@@ -190,4 +272,6 @@ bool cairn_up_division_keeps_locked(const struct cairn_up_version *version, uint
 /* Asks; where that fails the store is asked instead. */
 void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
 
+/* Adds the route by which other nodes ask; before the port starts. Without peers there is none. */
+void cairn_up_serve_route(struct cairn_up *up, struct cairn_up_fetch *fetch);
 #define CAIRN_UP_SERVE_PATH "/v1/restore/" /* STEP/VERSION/SHARD */

@@ -1,15 +1,176 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reading threads: take pieces, find them in cells or get them, compare every block, hand them
- * out. A want whose blocks are on their way waits at the cell, and is looked at again when one of
- * its requests has ended. */
+/* The reading threads: take pieces, find them in cells or get them from the store, from other
+ * nodes or out of a slab of this node, compare every block, hand them out. A want whose blocks are
+ * on their way waits at the cell, and is looked at again when one of its requests has ended. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
 #include "common/hooks.h"
-#include "common/log.h"
 #include "uploader/fetch/inside.h"
-#include "uploader/metrics.h"
+#include "uploader/saves/slabs.h"
+
+/* ---- readings ---- */
+
+/* One piece of a reading is over; the last one ends it. The lock is not held. */
+static void piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *reading,
+                       enum cairn_code code, const struct cairn_error *why) {
+    cairn_lock_take(&fetch->lock);
+    if (code != CAIRN_OK && reading->code == CAIRN_OK) {
+        reading->code = code;
+        reading->error = *why;
+    }
+    reading->finished++;
+    bool failed = reading->code != CAIRN_OK;
+    bool last = reading->finished == (failed ? reading->taken : reading->piece_count);
+    if (last) {
+        struct cairn_up_reading **at = &fetch->locked.first;
+        while (*at && *at != reading) at = &(*at)->next;
+        if (*at) *at = reading->next;
+        for (fetch->locked.last = &fetch->locked.first; *fetch->locked.last;)
+            fetch->locked.last = &(*fetch->locked.last)->next;
+    }
+    cairn_lock_give(&fetch->lock);
+    if (!last) return;
+    reading->end(reading);
+}
+
+/* ---- answers to other nodes ---- */
+
+/* The connection's thread may have abandoned the answer meanwhile. */
+static void serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
+                              struct cairn_up_cell *cell, enum cairn_code code) {
+    struct cairn_up_serve *serve = want->serve;
+    CAIRN_ASSERT(!serve->over);
+    serve->over = true;
+    serve->code = code;
+    serve->cell = cell;
+    cairn_condition_broadcast(&fetch->changed);
+    if (!serve->abandoned) return;
+    if (cell) cell->users--;
+    fetch->locked.serving--;
+    if (serve->version->peers_until_ms) /* somebody else's use, too */
+        serve->version->users--;
+    else
+        serve->version->peers_until_ms = 1; /* the tick's */
+    free(serve);
+}
+
+/* ---- wants and requests ---- */
+
+void cairn_up_readers_wake(struct cairn_up_fetch *fetch) {
+    cairn_late_ring(&fetch->bell);
+    for (size_t i = 0; fetch->readers && i < fetch->reader_count; i++)
+        if (fetch->readers[i].stores[0]) cairn_store_wake(fetch->readers[i].stores[0]);
+}
+
+void cairn_up_want_add_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    want->next = NULL;
+    *fetch->locked.ready_last = want;
+    fetch->locked.ready_last = &want->next;
+}
+
+void cairn_up_want_fail(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
+                        enum cairn_code code, const struct cairn_error *why) {
+    CAIRN_ASSERT(code != CAIRN_OK);
+    if (want->reading) {
+        piece_over(fetch, want->reading, code, why);
+    } else {
+        CAIRN_HOLD(&fetch->lock);
+        serve_over_locked(fetch, want, NULL, code);
+    }
+    free(want);
+}
+
+void cairn_up_meter_begin(struct cairn_up_meter *meter) {
+    if (!meter->flying++) meter->since_us = cairn_mono_us();
+}
+
+/* Halves the weight of older measurements every ten seconds. */
+void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes) {
+    uint64_t now_us = cairn_mono_us();
+    CAIRN_ASSERT(meter->flying > 0);
+    meter->flying--;
+    meter->us += now_us - meter->since_us;
+    meter->since_us = now_us;
+    meter->bytes += bytes;
+    if (meter->us < 20000000) return;
+    meter->us /= 2;
+    meter->bytes /= 2;
+}
+
+/* Everybody who waits at the cell looks again; those fail whose blocks did not come. */
+void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
+                       const struct cairn_error *why) {
+    struct cairn_up_want *failed = NULL;
+    struct cairn_up_version *version = get->version;
+    {
+        CAIRN_HOLD(&fetch->lock);
+        struct cairn_up_cell *cell = get->cell;
+        CAIRN_ASSERT((cell->flying & get->run) == get->run);
+        cell->flying &= (uint8_t)~get->run;
+        cell->asked &= (uint8_t)~get->run;
+        if (!code) cell->present |= get->run;
+        cell->elsewhere |= get->kept;
+        CAIRN_ASSERT(cell->users > 0);
+        cell->users--;
+        struct cairn_up_want *waiters = CAIRN_TAKE(cell->waiters);
+        bool of_rank = false; /* else another node wants it, and nothing is restored here */
+        for (struct cairn_up_want *want = waiters; want; want = want->next)
+            of_rank |= want->reading != NULL;
+        if (get->kept && of_rank) version->counts.memory_bytes += get->bytes;
+        while (waiters) {
+            struct cairn_up_want *want = waiters;
+            waiters = want->next;
+            uint8_t mask = cairn_up_cell_mask(want->piece->offset, want->piece->bytes);
+            /* Nobody had to read it for that node. */
+            if (get->kept && want->serve) want->serve->shared = true;
+            if (!code || !(mask & get->run)) {
+                cairn_up_want_add_locked(fetch, want);
+                continue;
+            }
+            want->next = failed;
+            failed = want;
+        }
+    }
+    free(get);
+    while (failed) {
+        struct cairn_up_want *want = failed;
+        failed = want->next;
+        cairn_up_want_fail(fetch, want, code, why);
+    }
+    cairn_up_version_unuse(version);
+    cairn_up_readers_wake(fetch);
+}
+
+/* ---- what a slab of this node still holds ---- */
+
+/* Its trainer may write there while it is read, so the copy is compared, never the source. */
+
+/* Block by block: what was copied is summed while it is in the cache. */
+static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, uint8_t *into) {
+    for (uint64_t at = 0; at < bytes; at += CAIRN_BLOCK_BYTES, checksums += 4) {
+        size_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at);
+        memcpy(into + at, from + at, size);
+        if (cairn_store_blocks_check(checksums, at, (struct cairn_view){into + at, size}, NULL))
+            return false;
+    }
+    return true;
+}
+
+/* True: its bytes are there and right, out of a slab of this node (uploader/saves/slabs.h). */
+static bool copy_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into) {
+    const struct cairn_up_version *version = get->version;
+    const struct cairn_manifest_shard *shard = &version->manifest.shards[get->shard];
+    struct cairn_up_kept_bytes kept;
+    if (!cairn_up_kept_pin(up, version->place.id.text, shard->name, shard->size_bytes, &kept))
+        return false;
+    uint64_t block = shard->first_block + get->offset / CAIRN_BLOCK_BYTES;
+    bool same = copy(kept.data + get->offset, version->checksums + 4 * block, get->bytes, into);
+    cairn_up_kept_unpin(up, &kept, same);
+    if (same)
+        cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(restore_memory_bytes_total), get->bytes);
+    return same;
+}
 
 #define IDLE_POLL_MS 1000
 #define OTHERS_POLL_MS 10
@@ -18,7 +179,7 @@
 #define HELD_LOOK_MS 20
 #define ACTS_MAX 8 /* between two looks at the store: each may be a copy of 8 MiB */
 
-/* What is to be done about a want, without the lock. */
+/* The next action for a want, carried out without the lock. */
 struct step {
     enum {
         STEP_NOTHING, /* there is none, or nothing can be done now */
@@ -61,8 +222,7 @@ static bool is_present(struct cairn_up_fetch *fetch, const struct cairn_up_readi
 static bool is_takeable(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
     if (reading->taken == reading->piece_count || reading->code) return false;
     const struct cairn_up_piece *piece = &reading->pieces[reading->taken];
-    return !piece->bounced || fetch->locked.free_bounces ||
-           shares(fetch, reading->version, piece);
+    return !piece->bounced || fetch->locked.free_bounces || shares(fetch, reading->version, piece);
 }
 
 /* First who finds its next piece in a cell, so that ranks behind another one follow it closely and
@@ -76,7 +236,7 @@ static struct cairn_up_reading *choose(struct cairn_up_fetch *fetch, bool may_be
     return NULL;
 }
 
-static struct cairn_up_want *take(struct cairn_up_fetch *fetch, bool may_begin) {
+static struct cairn_up_want *take_want(struct cairn_up_fetch *fetch, bool may_begin) {
     struct cairn_up_want *want = fetch->locked.ready;
     if (want) {
         fetch->locked.ready = want->next;
@@ -92,7 +252,7 @@ static struct cairn_up_want *take(struct cairn_up_fetch *fetch, bool may_begin) 
     return want;
 }
 
-/* It stands first again. */
+/* Puts the want back at the head of the ready list. */
 static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     want->next = fetch->locked.ready;
     if (!want->next) fetch->locked.ready_last = &want->next;
@@ -100,7 +260,7 @@ static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
 }
 
 /* Until cells may be free: looked at again every HELD_LOOK_MS, while others go on. */
-static void hold(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+static void hold_want(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     want->next = fetch->locked.held;
     fetch->locked.held = want;
     fetch->locked.held_count++;
@@ -149,7 +309,7 @@ static struct step place_direct(struct cairn_up_fetch *fetch, struct cairn_up_wa
     return (struct step){.what = STEP_FETCH, .want = want, .get = get};
 }
 
-/* What of it is there or on its way already was read for somebody else. */
+/* Counts blocks of the want that another request has read, or is reading, into the cell. */
 static void count_found(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                         const struct cairn_up_cell *cell, uint8_t mask) {
     if (want->looked) return;
@@ -167,8 +327,7 @@ static struct step begin_run(struct cairn_up_want *want, struct cairn_up_cell *c
     struct cairn_up_get *get =
         make_get(want->version, cell->shard, cairn_up_cell_run_offset(cell, run),
                  cairn_up_cell_run_bytes(cell, run, size));
-    if (!get)
-        return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
+    if (!get) return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
     get->cell = cell;
     get->run = run;
     get->version->users++; /* who wants it may have failed by another run before it ends */
@@ -181,14 +340,13 @@ static struct step begin_run(struct cairn_up_want *want, struct cairn_up_cell *c
 
 static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     const struct cairn_up_piece *piece = want->piece;
-    struct cairn_up_cell *cell =
-        cairn_up_cells_claim(&fetch->locked.cells, want->version, piece->shard,
-                             piece->offset - piece->offset % CAIRN_UP_CELL_BYTES,
-                             want->version->division.count > 0);
+    struct cairn_up_cell *cell = cairn_up_cells_claim(
+        &fetch->locked.cells, want->version, piece->shard,
+        piece->offset - piece->offset % CAIRN_UP_CELL_BYTES, want->version->division.count > 0);
     if (!cell && !fetch->locked.cells.count) return place_direct(fetch, want); /* no memory */
     cairn_up_division_waits_locked(want->version, !cell);
     if (!cell) {
-        hold(fetch, want);
+        hold_want(fetch, want);
         return (struct step){.what = STEP_AGAIN};
     }
     uint8_t mask = cairn_up_cell_mask(piece->offset, piece->bytes);
@@ -221,7 +379,7 @@ static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
         (size_t)cairn_min_u64(CAIRN_UP_ASKING_MAX, fetch->locked.cells.capacity / 2);
     may_begin = may_begin && (!fetch->locked.asking || fetch->locked.asking < asking_max) &&
                 fetch->locked.held_count < HELD_MAX;
-    struct cairn_up_want *want = take(fetch, may_begin);
+    struct cairn_up_want *want = take_want(fetch, may_begin);
     if (!want) return nothing;
     cairn_up_division_look_locked(fetch, want->version);
     return shares(fetch, want->version, want->piece) ? place_shared(fetch, want)
@@ -298,7 +456,7 @@ static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get
     struct cairn_up_want *want = get->want;
     if (!code && get->bounce) copy_out(want, get->bounce->data);
     give_bounce(fetch, get->bounce);
-    cairn_up_piece_over(fetch, want->reading, code, why);
+    piece_over(fetch, want->reading, code, why);
     free(want);
     free(get);
 }
@@ -306,7 +464,7 @@ static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get
 /* True: this node has it in memory, so neither the store nor another node is asked. */
 static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     struct cairn_error none = {0};
-    if (!cairn_up_fetch_kept(fetch->up, get, memory_of(get))) return false;
+    if (!copy_kept(fetch->up, get, memory_of(get))) return false;
     get->kept = true;
     if (get->want && get->want->reading) {
         CAIRN_HOLD(&fetch->lock);
@@ -334,7 +492,7 @@ static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     cairn_store_submit(reader->stores[get->store], &get->range.request);
 }
 
-/* The want is in the cell, which it uses. */
+/* All bytes of the want are in the cell, of which the want holds one use. */
 static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                      struct cairn_up_cell *cell) {
     struct cairn_up_reading *reading = want->reading;
@@ -345,9 +503,9 @@ static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
         if (reading)
             cell->users--;
         else
-            cairn_up_serve_over_locked(fetch, want, cell, CAIRN_OK);
+            serve_over_locked(fetch, want, cell, CAIRN_OK);
     }
-    if (reading) cairn_up_piece_over(fetch, reading, CAIRN_OK, NULL);
+    if (reading) piece_over(fetch, reading, CAIRN_OK, NULL);
     free(want);
 }
 
@@ -400,7 +558,7 @@ static bool act(struct cairn_up_reader *reader) {
 
 /* ---- checking ---- */
 
-static enum cairn_code judge(struct cairn_up_get *get, struct cairn_error *err) {
+static enum cairn_code compare_blocks(struct cairn_up_get *get, struct cairn_error *err) {
     enum cairn_code code = cairn_store_range_judge(&get->range, err);
     if (code == CAIRN_OK) return CAIRN_OK;
     char text[900];
@@ -420,13 +578,13 @@ static void measure(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum
     if (!code) get->version->counts.store_bytes += get->bytes;
 }
 
-/* What every block would have to wait for anew. */
+/* Avoids a store for a while after a failure that every further request would wait for, too. */
 static void note_away(struct cairn_up *up, size_t store, enum cairn_code code) {
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_BUSY)
         atomic_store(&up->reads_away_ms[store], cairn_mono_ms() + SHUN_MS);
 }
 
-/* The next store, where there is one that was not asked for this request. */
+/* Sends the request to the next store that it was not sent to yet. */
 static bool ask_another(struct cairn_up_reader *reader, struct cairn_up_get *get,
                         enum cairn_code code, const struct cairn_error *why) {
     size_t count = reader->fetch->up->read_count;
@@ -442,7 +600,7 @@ static bool ask_another(struct cairn_up_reader *reader, struct cairn_up_get *get
 
 static void finish(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     struct cairn_error error = {0};
-    enum cairn_code code = judge(get, &error);
+    enum cairn_code code = compare_blocks(get, &error);
     measure(reader->fetch, get, code);
     if (!get->unwanted && cairn_store_range_again(&get->range, code)) {
         cairn_up_fetch_tell_again(get->key.text, &error);
@@ -522,8 +680,7 @@ void *cairn_up_reader_main(void *argument) {
     if (reader != reader->fetch->readers) CAIRN_CRASHPOINT("uploader.fetch.stopping");
     for (struct cairn_up_get *get = reader->flying; get; get = get->next) {
         get->unwanted = true;
-        if (!get->finished)
-            cairn_store_cancel(reader->stores[get->store], &get->range.request);
+        if (!get->finished) cairn_store_cancel(reader->stores[get->store], &get->range.request);
     }
     finish_all(reader);
     CAIRN_ASSERT(!reader->flying && !reader->flying_count);

@@ -27,7 +27,7 @@
  * Limits:  a record: 1 MiB of JSON and 64 MiB of blob; 256 MiB waiting for the disk.
  * Threads: append, post and the counters: any thread, locked by journal. One thread of its own
  *          writes; done() is called on it and must not block or call append.
- * Next:    uploader/README.md for the records and who needs them; uploader/recover/recover.h.
+ * Next:    uploader/README.md for the records and who needs them; uploader/journal/recover.h.
  */
 #pragma once
 
@@ -41,6 +41,7 @@
 #define CAIRN_UP_RECORD_DAMAGED "damaged" /* "t" of journal.h#2's record */
 
 struct cairn_up_journal;
+struct cairn_up_places;
 
 struct cairn_up_record {
     uint64_t entry;        /* from cairn_up_journal_entry_new */
@@ -90,6 +91,8 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
  * is done once more after a restart. */
 void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_up_record *records,
                            size_t count);
+/* The last record of an entry, as a note. */
+void cairn_up_journal_close(struct cairn_up_journal *journal, uint64_t entry, json_t *take_message);
 /* What was posted so far is written now, as if somebody waited for it. */
 void cairn_up_journal_hurry(struct cairn_up_journal *journal);
 /* CAIRN_OK, or why records cannot be written: the journal is broken, or its last write failed (a
@@ -97,3 +100,18 @@ void cairn_up_journal_hurry(struct cairn_up_journal *journal);
 enum cairn_code cairn_up_journal_trouble(struct cairn_up_journal *journal, struct cairn_error *ret);
 uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);
+
+/* Logs each journal of that folder that is not empty and that no process holds: a node whose name
+ * was changed starts with an empty one, and what it had staged lies in a file that nobody opens any
+ * more. Said where our own journal is new; several nodes may share a folder on purpose. named: the
+ * setting `node` gives the name; else it is the host's, which a container gets anew each time. */
+struct cairn_up_journal_own {
+    const char *path, *node, *host;
+    bool named;
+};
+void cairn_up_journal_tell_others(const char *folder, const struct cairn_up_journal_own *own);
+
+/* What the journal of a stopped uploader still holds, one JSON line per record in file order;
+ * changes nothing but a torn tail. CAIRN_CONFLICT: the uploader of that node runs. */
+enum cairn_code cairn_up_show_journal(const struct cairn_up_places *places,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -9,13 +9,14 @@
  * Limits:  see uploader/partner/partner.h.
  * Threads: copies are locked by uploader_state; what is called fixed is not. Bytes are written by
  *          the one request that has claimed their piece.
- * Next:    partner.c (life), copy.c (descriptions), give.c, keep.c, finish.c.
+ * Next:    partner.c (life, giving), keep.c (copies of others).
  */
 #pragma once
 
 #include "uploader/partner/partner.h"
-#include "uploader/peers/peers.h"
-#include "uploader/saves/kept.h"
+#include "uploader/port/ask.h"
+#include "uploader/port/port.h"
+#include "uploader/saves/slabs.h"
 
 #define CAIRN_UP_COPY_PATH "/v1/copies/"
 #define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one, so that sums are numbers */
@@ -59,8 +60,7 @@ struct cairn_up_copy {
 struct cairn_up_partner {
     struct cairn_up *up;
     uint64_t reserved_bytes; /* of the budget */
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     uint8_t *buffer; /* the giving thread's: one piece */
     struct cairn_late late; /* the giving thread's, of up->partner_work */
     struct cairn_lock lock; /* uploader_partner */
@@ -75,22 +75,6 @@ struct cairn_up_partner {
     uint64_t free_bytes;
 };
 
-/* ---- copy.c ---- */
-/* A checked copy without bytes, not in the list; take_head is its description. attempt is the
- * caller's. */
-enum cairn_code cairn_up_copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
-                                  struct cairn_up_copy **ret,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* By their checksums: only who describes them, and under which tokens, may differ. */
-bool cairn_up_copy_same_bytes(const struct cairn_up_copy *one, const struct cairn_up_copy *other);
-/* Of two of the same bytes. */
-bool cairn_up_copy_same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other);
-/* Its attempt and memory are the caller's to give back. */
-void cairn_up_copy_free(struct cairn_up_copy *copy);
-/* What its begin says; borrowed from it. */
-enum cairn_code cairn_up_copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-
 /* ---- keep.c ---- */
 void cairn_up_copies_serve(struct cairn_up_call *call, void *partner);
 struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
@@ -98,9 +82,5 @@ struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner
 /* Those that are over go. */
 void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner);
 
-/* ---- finish.c ---- */
 enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- give.c ---- */
-void *cairn_up_partner_main(void *partner);

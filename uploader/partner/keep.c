@@ -1,15 +1,185 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another node sends to be kept: first the description, for which all memory is taken, then
- * pieces of it in any order, each compared as it comes. */
+/* What another node sends to be kept: first the description (saves/begin.h), read strictly, for
+ * which all memory is taken, then pieces of it in any order, each compared as it comes. A copy
+ * that is to be sent becomes a save of this node, as if its journal had had it: begin, seal and
+ * shards are told and sent by the same code as any other's, under the tokens of the node that it
+ * is of. */
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
+#include "api/messages.h"
+#include "api/table.h"
 #include "common/hash/hash.h"
-#include "common/log.h"
 #include "common/memory.h"
 #include "common/text.h"
+#include "common/trace.h"
+#include "store/multipart.h"
 #include "store/range.h"
+#include "uploader/journal/format.h"
+#include "uploader/journal/journal.h"
 #include "uploader/partner/inside.h"
+
+/* ---- descriptions ---- */
+
+#define NODES_MAX (1 << 20)
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy");
+}
+
+/* The caller gives back the copy's attempt and its share of partner_memory. */
+static void copy_free(struct cairn_up_copy *copy) {
+    if (!copy) return;
+    for (size_t i = 0; i < copy->shard_count; i++) cairn_buf_release(&copy->shards[i].blocks_le);
+    free(copy->shards);
+    cairn_buf_release(&copy->table);
+    cairn_pages_unmap(copy->data, copy->data_bytes);
+    free(copy->pieces);
+    json_decref(copy->head);
+    free(copy);
+}
+
+static bool same_shard(const struct cairn_up_copy_shard *one,
+                       const struct cairn_up_copy_shard *other) {
+    return !strcmp(one->name, other->name) && one->tensors == other->tensors &&
+           one->bytes == other->bytes && one->blocks_le.size == other->blocks_le.size &&
+           (!one->blocks_le.size ||
+            !memcmp(one->blocks_le.data, other->blocks_le.data, one->blocks_le.size));
+}
+
+/* By their checksums: only who describes them, and under which tokens, may differ. */
+static bool same_bytes(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
+    if (one->shard_count != other->shard_count) return false;
+    for (size_t i = 0; i < one->shard_count; i++)
+        if (!same_shard(&one->shards[i], &other->shards[i])) return false;
+    return true;
+}
+
+/* Compares the tokens of two copies with the same bytes. */
+static bool same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
+    CAIRN_ASSERT(one->shard_count == other->shard_count);
+    for (size_t i = 0; i < one->shard_count; i++)
+        if (strcmp(one->shards[i].token, other->shards[i].token) != 0) return false;
+    return true;
+}
+
+/* Reads the begin of the description; *ret borrows from the copy. */
+static enum cairn_code copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
+                                  struct cairn_error *err) {
+    struct cairn_msg_begin_place place = {0};
+    CAIRN_TRY(cairn_msg_begin_place_read(copy->begin, "/begin", &place, err));
+    *ret = (struct cairn_up_begin){.attempt = copy->attempt,
+                                   .proc = copy->proc,
+                                   .rank = (uint32_t)place.rank,
+                                   .world_size = (uint32_t)place.world_size,
+                                   .of_partner = true};
+    return cairn_up_begin_read(copy->begin, "/begin", ret, err);
+}
+
+static enum cairn_code read_begin(struct cairn_up_copy *copy,
+                                  const struct cairn_up_attempt *attempt, struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    const struct cairn_grant *grant = &attempt->grant;
+    CAIRN_TRY(copy_begin(copy, &begin, err));
+    struct cairn_version_origin origin = {
+        .name = grant->name, .attempt = grant->attempt, .step = begin.step, .n = begin.n};
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
+    cairn_version_id_make(&origin, &copy->version);
+    copy->rank = begin.rank;
+    copy->step = begin.step;
+    copy->n = begin.n;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_table(struct cairn_up_copy *copy, const char *text,
+                                  struct cairn_error *err) {
+    struct cairn_table table;
+    if (!text) return CAIRN_OK;
+    copy->table.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX;
+    CAIRN_TRY(cairn_base64_decode(cairn_view_of(text), &copy->table, err));
+    CAIRN_TRY(cairn_table_open(cairn_buf_view(&copy->table), &table, err));
+    if (table.rank == copy->rank) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TABLE_INVALID, "the table is of rank %u, the save of rank %u",
+                      table.rank, copy->rank);
+}
+
+static enum cairn_code read_shard(struct cairn_up_copy *copy, const json_t *item,
+                                  struct cairn_shard_names *names, struct cairn_error *err) {
+    struct cairn_msg_copy_shard told = {0};
+    CAIRN_TRY(cairn_msg_copy_shard_read(item, "/shards", &told, err));
+    struct cairn_up_copy_shard *shard = &copy->shards[copy->shard_count++];
+    *shard = (struct cairn_up_copy_shard){.name = told.name,
+                                          .token = told.token,
+                                          .tensors = told.tensors,
+                                          .bytes = told.bytes,
+                                          .part_bytes = told.part_bytes,
+                                          .offset = copy->data_bytes,
+                                          .first_piece = copy->piece_count,
+                                          .blocks_le.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX};
+    CAIRN_TRY(cairn_shard_name_check(cairn_view_of(told.name), err));
+    CAIRN_TRY(cairn_shard_names_add(names, cairn_view_of(told.name), err));
+    CAIRN_TRY(cairn_base64_decode(cairn_view_of(told.blocks), &shard->blocks_le, err));
+    if (told.bytes > CAIRN_UP_COPY_BYTES_MAX - copy->data_bytes ||
+        shard->blocks_le.size != 4 * cairn_div_up(told.bytes, CAIRN_BLOCK_BYTES) ||
+        !cairn_uuid_text_valid(cairn_view_of(told.token)))
+        return cairn_fail(err, CAIRN_INVALID, "shard %s: its size, checksums or token", told.name);
+    enum cairn_code code = cairn_multipart_check(told.bytes, told.part_bytes, err);
+    if (code) return cairn_within(err, code, "shard %s", told.name);
+    copy->data_bytes += cairn_round_up(told.bytes, CAIRN_BLOCK_BYTES);
+    copy->piece_count += cairn_div_up(told.bytes, CAIRN_UP_COPY_PIECE_BYTES);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_shards(struct cairn_up_copy *copy, const json_t *items,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(shard_names) names = {0};
+    size_t count = json_array_size(items);
+    if (count > CAIRN_UP_SHARDS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/shards: more than %d", CAIRN_UP_SHARDS_MAX);
+    copy->shards = calloc(count + 1, sizeof(*copy->shards));
+    if (!copy->shards) return no_memory(err);
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(read_shard(copy, json_array_get(items, i), &names, err));
+    copy->missing = copy->piece_count;
+    copy->pieces = calloc(copy->piece_count + 1, 1);
+    return copy->pieces ? CAIRN_OK : no_memory(err);
+}
+
+static enum cairn_code read_head(struct cairn_up_copy *copy, const struct cairn_up_attempt *attempt,
+                                 struct cairn_error *err) {
+    struct cairn_msg_copy told = {.proc = ""};
+    CAIRN_TRY(cairn_msg_copy_read(copy->head, "", &told, err));
+    copy->uploader = told.uploader;
+    copy->proc = told.proc;
+    copy->begin = told.begin;
+    copy->replicated = told.replicated;
+    copy->labels = told.labels;
+    copy->meta = told.meta;
+    CAIRN_TRY(read_begin(copy, attempt, err));
+    CAIRN_TRY(read_table(copy, told.table, err));
+    return read_shards(copy, told.shards, err);
+}
+
+/* A checked copy without bytes, not in the list; take_head is its description. attempt is the
+ * caller's. */
+static enum cairn_code copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
+                                struct cairn_up_copy **ret, struct cairn_error *err) {
+    struct cairn_up_copy *copy = calloc(1, sizeof(*copy));
+    if (!copy) {
+        json_decref(take_head);
+        return no_memory(err);
+    }
+    copy->head = take_head;
+    enum cairn_code code = read_head(copy, attempt, err);
+    if (code) {
+        copy->data_bytes = 0; /* nothing is mapped yet */
+        copy_free(copy);
+        return code;
+    }
+    *ret = copy;
+    return CAIRN_OK;
+}
 
 #define HEAD_TIMES 4 /* a parsed description takes up to so many times its text */
 #define HEAD_NODES_MAX (1 << 20)
@@ -46,7 +216,7 @@ struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner
     return at;
 }
 
-/* Of the node that asks alone. */
+/* Finds a copy that the calling node owns. */
 static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
                                              const struct cairn_up_call *call,
                                              const struct asked *asked) {
@@ -86,30 +256,29 @@ void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner) {
                   copy->rank, copy->node);
         cairn_up_kept_copy_remove_locked(partner->up, copy->kept);
         cairn_up_attempt_leave(partner->up, copy->attempt);
-        cairn_up_copy_free(copy);
+        copy_free(copy);
     }
 }
 
 /* Its bytes are all there and right. Without memory to say so nobody restores from it. */
 static void keep_whole_locked(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
     if (copy->missing || copy->kept) return;
+    CAIRN_AUTO_HEAP struct cairn_up_kept_shard *shards =
+        calloc(copy->shard_count + 1, sizeof(*shards));
     const struct cairn_up_kept_copy wanted = {.attempt = copy->attempt,
                                               .version = &copy->version,
                                               .step = copy->step,
                                               .n = copy->n,
                                               .rank = copy->rank,
                                               .data = copy->data,
+                                              .shards = shards,
                                               .shard_count = copy->shard_count};
-    struct cairn_up_kept *kept = cairn_up_kept_copy_new(partner->up, &wanted);
-    for (size_t i = 0; kept && i < copy->shard_count; i++) {
-        const struct cairn_up_copy_shard *shard = &copy->shards[i];
-        if (cairn_up_kept_copy_name(kept, shard->name, shard->offset, shard->bytes)) continue;
-        cairn_up_kept_free(kept);
-        kept = NULL;
+    for (size_t i = 0; shards && i < copy->shard_count; i++) {
+        const struct cairn_up_copy_shard *from = &copy->shards[i];
+        shards[i] = (struct cairn_up_kept_shard){
+            .name = (char *)(uintptr_t)from->name, .offset = from->offset, .bytes = from->bytes};
     }
-    if (!kept) return;
-    copy->kept = kept;
-    cairn_up_kept_copy_add_locked(partner->up, kept);
+    if (shards) copy->kept = cairn_up_kept_copy_add_locked(partner->up, &wanted);
 }
 
 /* A copy that is there for restores alone makes room for one that its node needs; the oldest first.
@@ -146,7 +315,7 @@ static void give_back(struct cairn_up_partner *partner, uint64_t bytes) {
     partner->free_bytes += bytes;
 }
 
-/* A body that is here already: its sender waits until it is taken. */
+/* Reads and discards the body of bytes that this node has already. */
 static enum cairn_code pass_over(struct cairn_up_call *call, struct cairn_error *err) {
     char ignored[16384];
     for (uint64_t left = call->head.body_bytes; left;) {
@@ -187,9 +356,9 @@ static enum cairn_code receive_head(struct cairn_up_call *call, const char *dige
     return cairn_json_parse((struct cairn_view){text, size}, limits, ret, err);
 }
 
-static enum cairn_code make(struct cairn_up_partner *partner, struct cairn_up_call *call,
-                            const struct asked *asked, struct cairn_up_copy **ret,
-                            struct cairn_error *err) {
+static enum cairn_code make_copy(struct cairn_up_partner *partner, struct cairn_up_call *call,
+                                 const struct asked *asked, struct cairn_up_copy **ret,
+                                 struct cairn_error *err) {
     json_t *head = NULL;
     CAIRN_TRY(receive_head(call, asked->parts[2], &head, err));
     CAIRN_HOLD(&partner->up->lock);
@@ -198,7 +367,7 @@ static enum cairn_code make(struct cairn_up_partner *partner, struct cairn_up_ca
         json_decref(head);
         return cairn_fail(err, CAIRN_FORBIDDEN, "this node does not hold the attempt any more");
     }
-    CAIRN_TRY(cairn_up_copy_new(attempt, head, ret, err));
+    CAIRN_TRY(copy_new(attempt, head, ret, err));
     (*ret)->attempt = attempt;
     attempt->users++;
     (void)cairn_text_copy((*ret)->node, sizeof((*ret)->node), call->right.from);
@@ -246,10 +415,9 @@ static bool is_had(struct cairn_up_partner *partner, struct cairn_up_copy **take
     CAIRN_HOLD(&partner->up->lock);
     struct cairn_up_copy *there =
         cairn_up_copy_find_locked(partner, copy->version.text, copy->rank);
-    if (!there || there->users || strcmp(there->node, copy->node) != 0 ||
-        !cairn_up_copy_same_bytes(there, copy))
+    if (!there || there->users || strcmp(there->node, copy->node) != 0 || !same_bytes(there, copy))
         return false;
-    if (there->entry) return cairn_up_copy_same_tokens(there, copy);
+    if (there->entry) return same_tokens(there, copy);
     CAIRN_ASSERT(!there->data || there->data_bytes == copy->data_bytes);
     there->reserved_bytes -= there->data_bytes;
     copy->reserved_bytes += there->data_bytes;
@@ -264,16 +432,16 @@ static bool is_had(struct cairn_up_partner *partner, struct cairn_up_copy **take
     return true;
 }
 
-static void drop(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
+static void drop_copy(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
     if (!copy) return;
     CAIRN_HOLD(&partner->up->lock);
     partner->free_bytes += copy->reserved_bytes;
     cairn_up_attempt_leave(partner->up, copy->attempt);
-    cairn_up_copy_free(copy);
+    copy_free(copy);
 }
 
-static enum cairn_code map(struct cairn_up_partner *partner, struct cairn_up_copy *copy,
-                           struct cairn_error *err) {
+static enum cairn_code map_copy(struct cairn_up_partner *partner, struct cairn_up_copy *copy,
+                                struct cairn_error *err) {
     uint64_t bytes = copy->data_bytes;
     copy->data_bytes = 0;
     CAIRN_TRY(reserve(partner, bytes, err));
@@ -285,7 +453,7 @@ static enum cairn_code map(struct cairn_up_partner *partner, struct cairn_up_cop
     return CAIRN_OK;
 }
 
-/* The same description comes again after a request that was lost. */
+/* True when this very description was received before, and its answer was lost. */
 static bool is_there(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                      const struct asked *asked) {
     CAIRN_HOLD(&partner->up->lock);
@@ -302,7 +470,7 @@ static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_
         return cairn_fail(err, CAIRN_TOO_LARGE, "a description of more than %d bytes",
                           (int)CAIRN_UP_DESCRIPTION_BYTES_MAX);
     CAIRN_TRY(reserve(partner, bytes, err));
-    enum cairn_code code = make(partner, call, asked, &copy, err);
+    enum cairn_code code = make_copy(partner, call, asked, &copy, err);
     if (!copy) {
         give_back(partner, bytes);
         return code;
@@ -310,10 +478,10 @@ static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_
     copy->reserved_bytes = bytes;
     code = check_path(copy, asked, err);
     if (!code && !is_had(partner, &copy)) {
-        code = map(partner, copy, err);
+        code = map_copy(partner, copy, err);
         if (!code) code = insert(partner, &copy, err);
     }
-    drop(partner, copy);
+    drop_copy(partner, copy);
     return code;
 }
 
@@ -357,8 +525,8 @@ static enum cairn_code claim(struct cairn_up_partner *partner, const struct cair
 static enum cairn_code receive_piece(struct cairn_up_call *call, const struct piece *piece,
                                      struct cairn_error *err) {
     uint8_t *into = piece->copy->data + piece->shard->offset + piece->offset;
-    const uint8_t *checksums = (const uint8_t *)piece->shard->blocks_le.data +
-                               4 * (piece->offset / CAIRN_BLOCK_BYTES);
+    const uint8_t *checksums =
+        (const uint8_t *)piece->shard->blocks_le.data + 4 * (piece->offset / CAIRN_BLOCK_BYTES);
     CAIRN_TRY(cairn_up_call_receive(call, into, piece->bytes, err));
     return cairn_store_blocks_check(checksums, piece->offset,
                                     (struct cairn_view){into, piece->bytes}, err);
@@ -427,7 +595,7 @@ static enum cairn_code serve(struct cairn_up_partner *partner, struct cairn_up_c
     return take_head(partner, call, &asked, err);
 }
 
-/* A node that is refused comes again twice a second. */
+/* Limited, since a refused node repeats its request twice a second. */
 static void log_refusal(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                         const struct cairn_error *why) {
     uint64_t unsaid = 0;
@@ -447,4 +615,122 @@ void cairn_up_copies_serve(struct cairn_up_call *call, void *owner) {
         cairn_up_call_refuse(call, code);
     else
         (void)!cairn_up_call_answer(call, 200, "", 0, &why);
+}
+
+/* ---- the journal's records ---- */
+
+static enum cairn_code note_stage(struct cairn_up_notes *notes, const struct cairn_up_copy *copy,
+                                  uint64_t entry, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    for (size_t i = 0; i < copy->shard_count; i++) {
+        const struct cairn_up_copy_shard *shard = &copy->shards[i];
+        json_t *item =
+            CAIRN_PACK(stage_shard, .name = shard->name, .offset = shard->offset,
+                       .bytes = shard->bytes, .kind = shard->tensors ? "tensors" : "raw");
+        if (json_array_append_new(shards, item)) return no_memory(err);
+    }
+    return cairn_up_notes_add(
+        notes, entry,
+        CAIRN_PACK(record_stage, .owner = entry, .bytes = copy->data_bytes, .shards = shards),
+        (struct cairn_view){0}, err);
+}
+
+/* Table, begin, stage, an intent and checksums of each shard, seal. */
+static enum cairn_code note_all(struct cairn_up_notes *notes, const struct cairn_up_copy *copy,
+                                const struct cairn_up_save *save, struct cairn_error *err) {
+    const struct cairn_view none = {0};
+    uint64_t entry = save->entry;
+    if (save->table)
+        CAIRN_TRY(cairn_up_notes_add(notes, save->table->entry, cairn_up_table_record(save->table),
+                                     cairn_buf_view(&save->table->bytes), err));
+    CAIRN_TRY(cairn_up_notes_add(notes, entry, cairn_up_save_begin_record(save), none, err));
+    CAIRN_TRY(note_stage(notes, copy, entry, err));
+    for (size_t i = 0; i < copy->shard_count; i++) {
+        const struct cairn_up_copy_shard *shard = &copy->shards[i];
+        CAIRN_TRY(cairn_up_notes_add(notes, entry,
+                                     CAIRN_PACK(record_intent, .s = i, .token = shard->token,
+                                                .part_bytes = shard->part_bytes),
+                                     none, err));
+        CAIRN_TRY(cairn_up_notes_add(notes, entry, CAIRN_PACK(record_blocks, .s = i),
+                                     cairn_buf_view(&shard->blocks_le), err));
+    }
+    return cairn_up_notes_add(notes, entry,
+                              CAIRN_PACK(record_seal, .replicated = copy->replicated,
+                                         .table = save->table ? save->table->hex : NULL,
+                                         .labels = copy->labels, .meta = copy->meta),
+                              none, err);
+}
+
+static enum cairn_code remember(struct cairn_up *up, const struct cairn_up_copy *copy,
+                                struct cairn_up_save *save, struct cairn_error *err) {
+    struct cairn_up_notes notes = {0};
+    enum cairn_code code = note_all(&notes, copy, save, err);
+    if (!code)
+        code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
+    if (!code) cairn_up_journal_hurry(up->journal); /* it is sent soon */
+    if (!code && save->table) save->table->written = true;
+    cairn_up_notes_release(&notes);
+    return code;
+}
+
+/* ---- the save ---- */
+
+static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
+                                 const struct cairn_up_copy_shard *from, struct cairn_error *err) {
+    size_t count = from->blocks_le.size / 4;
+    CAIRN_AUTO_HEAP uint32_t *blocks = calloc(count + 1, sizeof(*blocks));
+    if (!blocks) return no_memory(err);
+    for (size_t i = 0; i < count; i++)
+        blocks[i] = cairn_load_u32le((const uint8_t *)from->blocks_le.data + 4 * i);
+    struct cairn_up_shard_options options = {.name = from->name,
+                                             .tensors = from->tensors,
+                                             .slab_offset = from->offset,
+                                             .size_bytes = from->bytes,
+                                             .take_fd = -1,
+                                             .token = from->token,
+                                             .part_bytes = from->part_bytes};
+    const struct cairn_up_shard_past past = {
+        .intent = true, .blocks = blocks, .source_wait = CAIRN_UP_SOURCE_FOREVER};
+    return cairn_up_save_shard_new_locked(up, save, &options, &past, err);
+}
+
+static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_copy *copy,
+                                 struct cairn_up_save *save, struct cairn_error *err) {
+    const struct cairn_up_save_past past = {.staged = true, .sealed = true, .sent = true};
+    cairn_up_save_state_recover(save->entry, &past, &save->state);
+    for (size_t i = 0; i < copy->shard_count; i++)
+        CAIRN_TRY(add_shard(up, save, &copy->shards[i], err));
+    save->stage_count = copy->shard_count;
+    CAIRN_TRY(cairn_up_save_set_sealed(save, copy->replicated, copy->labels, copy->meta, err));
+    if (copy->table.size)
+        CAIRN_TRY(cairn_up_table_new_locked(up, cairn_buf_view(&copy->table),
+                                            cairn_up_journal_entry_new(up->journal), &save->table,
+                                            err));
+    return remember(up, copy, save, err);
+}
+
+enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,
+                                            struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    struct cairn_up_save *save = NULL;
+    CAIRN_TRY(copy_begin(copy, &begin, err));
+    CAIRN_TRY(
+        cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save, err));
+    enum cairn_code code = fill_save(up, copy, save, err);
+    if (code) {
+        cairn_up_save_drop_locked(up, save);
+        return code;
+    }
+    copy->entry = save->entry;
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        cairn_up_queue_add(up->queue, save->shards[i]);
+        static const uint8_t nothing[1];
+        cairn_up_shard_source(up->queue, save->shards[i],
+                              copy->data ? copy->data + copy->shards[i].offset : nothing);
+    }
+    cairn_log(WARN, "partner.finishes", "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              copy->node);
+    cairn_up_wakeup_raise(&up->outbox_work);
+    return CAIRN_OK;
 }

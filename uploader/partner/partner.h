@@ -13,8 +13,8 @@
  *          2    copies lie in partner_memory, which is reserved at the start; one that does not fit
  *               is refused before a byte of it comes.
  *          3    a copy is kept until its version is over, or its attempt; and while this node sends
- *               it in its node's stead. After that it stays for restores (uploader/saves/kept.h#5),
- *               and is no copy any more that could be sent.
+ *               it in its node's stead. After that it stays for restores
+ *               (uploader/saves/slabs.h#5), and is no copy any more that could be sent.
  *          5    what the store has sooner than the partner is given nevertheless, out of the slab
  *               that keeps it, as long as no newer save waits: for restores after the loss of this
  *               node. It is not told partnered for that.
@@ -24,11 +24,11 @@
  *          description of CAIRN_UP_DESCRIPTION_BYTES_MAX. One save is given at a time.
  * Threads: one of its own gives; copies come on those of the port; all of it is locked by
  *          uploader_state.
- * Next:    give.c, keep.c, copy.c, finish.c; docs/partner.md.
+ * Next:    keep.c; docs/partner.md.
  */
 #pragma once
 
-#include "uploader/saves/description.h"
+#include "uploader/saves/begin.h"
 
 #define CAIRN_UP_COPY_PIECE_BYTES (8 * CAIRN_MIB)
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* begin, and a begin that never came (Q8). The journal alone answers: cairn_up_save_post_locked. */
+/* Begins, begins that never came (Q8), and the description of a save: the same save has the same,
+ * to the byte, as long as this process lives. */
 #include "uploader/saves/begin.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/messages.h"
 #include "common/hooks.h"
+#include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 
@@ -77,6 +80,16 @@ static bool remember(struct cairn_up *up, struct cairn_up_save *save,
     return false;
 }
 
+/* Another save of that rank's and version: there is one at most. */
+static struct cairn_up_save *same_save(struct cairn_up *up, const struct cairn_up_save *save) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *at = up->locked.saves[i];
+        if (at != save && at->rank == save->rank && !strcmp(at->place.id.text, save->place.id.text))
+            return at;
+    }
+    return NULL;
+}
+
 enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
                                     struct cairn_up_reply reply, struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
@@ -84,11 +97,8 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
     struct cairn_up_save *save = NULL;
     uint64_t entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
-    for (size_t i = 0; i + 1 < up->locked.save_count; i++) {
-        struct cairn_up_save *known = up->locked.saves[i];
-        if (known == save || known->rank != begin->rank ||
-            strcmp(known->place.id.text, save->place.id.text) != 0)
-            continue;
+    struct cairn_up_save *known = same_save(up, save);
+    if (known) {
         cairn_up_save_drop_locked(up, save);
         return take_known(up, known, begin, reply, err);
     }
@@ -152,17 +162,47 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
     struct cairn_up_save *save = NULL;
     uint64_t entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
-    struct cairn_up_save *known = NULL;
-    for (size_t i = 0; i < up->locked.save_count; i++) {
-        struct cairn_up_save *at = up->locked.saves[i];
-        if (at != save && at->rank == begin->rank &&
-            !strcmp(at->place.id.text, save->place.id.text))
-            known = at;
-    }
+    struct cairn_up_save *known = same_save(up, save);
     if (known) cairn_up_save_drop_locked(up, save);
     if (known)
         count_known(up, known, why, reply);
     else
         count_new(up, save, why, reply);
     return CAIRN_OK;
+}
+
+/* ---- description ---- */
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy's description");
+}
+
+static enum cairn_code add_shard(struct cairn_up *up, const struct cairn_up_shard *shard,
+                                 json_t *shards, struct cairn_error *err) {
+    CAIRN_AUTO(up_shard_proof) proof = {0};
+    CAIRN_AUTO(buf) blocks = {.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX};
+    CAIRN_TRY(cairn_up_shard_describe(up->queue, shard, &proof, err));
+    CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
+    json_t *item =
+        CAIRN_PACK(copy_shard, .name = shard->name, .tensors = shard->tensors,
+                   .bytes = shard->size_bytes, .token = proof.token, .part_bytes = proof.part_bytes,
+                   .blocks = blocks.size ? blocks.data : "");
+    return json_array_append_new(shards, item) ? no_memory(err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_up_save_describe_locked(struct cairn_up *up, const struct cairn_up_save *save,
+                                              struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    CAIRN_AUTO(buf) table = {.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX};
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        CAIRN_TRY(add_shard(up, save->shards[i], shards, err));
+    if (save->table)
+        CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&save->table->bytes), &table, err));
+    CAIRN_AUTO_JSON json_t *head =
+        CAIRN_PACK(copy, .uploader = up->uuid, .proc = save->proc, .begin = save->begin,
+                   .table = table.size ? table.data : NULL, .replicated = save->replicated,
+                   .labels = save->labels, .meta = save->meta, .shards = shards);
+    if (!head) return no_memory(err);
+    ret->limit = CAIRN_UP_DESCRIPTION_BYTES_MAX;
+    return cairn_json_dump(head, ret, err);
 }

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a save; what trainers ask of it is in uploader/trainers/staging.c. */
+/* Moves a save by its table and carries out what is then due; rank tables; errors by shard. */
 #include "uploader/saves/save.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/digest.h"
 #include "api/messages.h"
+#include "api/table.h"
 #include "common/buf.h"
 #include "common/hooks.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/metrics.h"
-#include "uploader/saves/kept.h"
 
 #define SAVES_MAX (1 << 20)
 #define FILES_SAY_MS 100
@@ -81,12 +80,11 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
 /* Objects that the trainer left out are left out; the server takes its own defaults then. A copy
  * from top to bottom, as is all JSON of a save: another thread frees the frame before. */
 static json_t *begin_body(const struct cairn_up_begin *begin) {
-    CAIRN_AUTO_JSON json_t *shared =
-        CAIRN_PACK(begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
-                   .world_size = begin->world_size,
-                   .on_exists = begin->on_exists ? begin->on_exists : "error", .skip = begin->skip,
-                   .format = begin->format ? begin->format : "", .labels = begin->labels,
-                   .meta = begin->meta, .splits = begin->splits);
+    CAIRN_AUTO_JSON json_t *shared = CAIRN_PACK(
+        begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
+        .world_size = begin->world_size, .on_exists = begin->on_exists ? begin->on_exists : "error",
+        .skip = begin->skip, .format = begin->format ? begin->format : "", .labels = begin->labels,
+        .meta = begin->meta, .splits = begin->splits);
     return json_deep_copy(shared);
 }
 
@@ -158,23 +156,27 @@ void cairn_up_save_drop_locked(struct cairn_up *up, struct cairn_up_save *save) 
     save_free(up, save);
 }
 
-void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
-                       struct cairn_key *ret) {
-    cairn_key_shard(&save->place, cairn_view_of(shard_name), ret);
-}
-
-enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                               struct cairn_up_shard *take_shard,
+enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                               struct cairn_up_shard_options *options,
+                                               const struct cairn_up_shard_past *past,
                                                struct cairn_error *err) {
-    enum cairn_code code =
-        CAIRN_ARRAY_ROOM(save->shards, save->state.shard_count, save->shard_capacity,
-                         CAIRN_UP_SHARDS_MAX, "shards of a save", err);
+    struct cairn_up_shard *shard = NULL;
+    struct cairn_key key;
+    cairn_key_shard(&save->place, cairn_view_of(options->name), &key);
+    options->entry = save->entry;
+    options->index = save->state.shard_count;
+    options->key = key.text;
+    CAIRN_TRY(cairn_up_shard_new(up->queue, options, &shard, err));
+    enum cairn_code code = past ? cairn_up_shard_recover(up->queue, shard, past, err) : CAIRN_OK;
+    if (code == CAIRN_OK)
+        code = CAIRN_ARRAY_ROOM(save->shards, save->state.shard_count, save->shard_capacity,
+                                CAIRN_UP_SHARDS_MAX, "shards of a save", err);
     if (code != CAIRN_OK) {
-        cairn_up_shard_free(up->queue, take_shard);
+        cairn_up_shard_free(up->queue, shard);
         return code;
     }
-    save->shards[save->state.shard_count++] = take_shard;
-    save->total_bytes += take_shard->size_bytes;
+    save->shards[save->state.shard_count++] = shard;
+    save->total_bytes += shard->size_bytes;
     return CAIRN_OK;
 }
 
@@ -229,13 +231,7 @@ static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool wi
     cairn_up_journal_hurry(up->journal); /* its trainer was told, and does not say it again */
 }
 
-static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
-    CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, .end = cairn_up_end_text(save->end));
-    struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
-    cairn_up_journal_note(up->journal, &record, 1);
-}
-
-/* Refused with why, or answered where that is NULL. */
+/* Answers a waiting request: with take_message where why is NULL, else with a refusal. */
 static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, json_t *take_message,
                    const struct cairn_error *why) {
     struct cairn_up_reply reply = *take_reply;
@@ -295,7 +291,7 @@ static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
         cairn_up_slabs_sweep_locked(up);
 }
 
-/* Q19: is it still there? A shard is durable again once HEAD has said so. */
+/* Q19: has every durable shard checked again; HEAD makes it durable once more. */
 static void look_again(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
         struct cairn_up_shard *shard = save->shards[i];
@@ -394,7 +390,9 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_FREE_SLAB) give_slab(up, save);
     if (!(due & CAIRN_UP_DUE_CLOSE)) return;
     CAIRN_CRASHPOINT("uploader.over.before_close");
-    if (!save->state.unjournaled) close_entry(up, save);
+    if (!save->state.unjournaled)
+        cairn_up_journal_close(up->journal, save->entry,
+                               CAIRN_PACK(record_over, .end = cairn_up_end_text(save->end)));
     cairn_up_save_drop_locked(up, save);
     cairn_condition_broadcast(&up->changed);
 }
@@ -415,8 +413,8 @@ static bool all_are(struct cairn_up *up, const struct cairn_up_save *save, size_
 }
 
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    bool quiet = all_are(up, save, &save->unquiet, cairn_up_shard_is_quiet) &&
-                 !save->partner.reading;
+    bool quiet =
+        all_are(up, save, &save->unquiet, cairn_up_shard_is_quiet) && !save->partner.reading;
     bool ended = all_are(up, save, &save->unended, cairn_up_shard_has_ended);
     quiet |= !CAIRN_RULE(Q20);
     carry_out(up, save, cairn_up_save_state_settle(&save->state, quiet, quiet && ended));
@@ -485,8 +483,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
     save->why = why;
     if (save->begun_us)
         cairn_metrics_observe(
-            up->metrics,
-            (struct cairn_metric_at){CAIRN_UP_METRIC_save_duration_seconds, end, 0},
+            up->metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_save_duration_seconds, end, 0},
             cairn_mono_us() - save->begun_us);
     if (end == CAIRN_UP_COMMITTED)
         cairn_log(INFO, "save.committed", "run=%s step=%" PRIu64 " rank=%u version=%s",
@@ -568,7 +565,7 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
 
 /* ---- what the senders say ---- */
 
-/* A tree of small files would be a frame for each of them. */
+/* Joins acknowledgements of files, so that a tree of small files does not send a frame for each. */
 static void say_of_files(struct cairn_up *up, struct cairn_up_save *save, uint64_t bytes) {
     uint64_t now_ms = cairn_mono_ms();
     save->unsaid_bytes += bytes;
@@ -610,4 +607,107 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
     struct cairn_error told = *why;
     cairn_within(&told, told.code, "shard %s", shard->name);
     cairn_up_save_fail_for_locked(up, save, &told);
+}
+
+/* ---- rank tables ---- */
+
+/* A list: a node has as many tables as ranks and open saves, and a seal looks for one by its name
+ * at the start of the process alone. */
+
+static void table_free(struct cairn_up_table *table) {
+    cairn_buf_release(&table->bytes);
+    free(table);
+}
+
+enum cairn_code cairn_up_table_new_locked(struct cairn_up *up, struct cairn_view bytes,
+                                          uint64_t entry, struct cairn_up_table **ret,
+                                          struct cairn_error *err) {
+    struct cairn_table opened;
+    uint8_t digest[32];
+    CAIRN_TRY(cairn_table_open(bytes, &opened, err));
+    struct cairn_up_table *table = calloc(1, sizeof(*table));
+    if (!table) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a rank's table");
+    *table = (struct cairn_up_table){.entry = entry, .rank = opened.rank, .users = 1};
+    table->bytes.limit = CAIRN_TABLE_BYTES_MAX;
+    enum cairn_code code = cairn_buf_append(&table->bytes, bytes.data, bytes.size, err);
+    if (code != CAIRN_OK) {
+        table_free(table);
+        return code;
+    }
+    cairn_table_digest(bytes, digest);
+    cairn_hex_encode(digest, sizeof(digest), table->hex);
+    table->next = up->locked.tables;
+    up->locked.tables = table;
+    *ret = table;
+    return CAIRN_OK;
+}
+
+struct cairn_up_table *cairn_up_table_find_locked(struct cairn_up *up, const char *hex) {
+    for (struct cairn_up_table *table = up->locked.tables; table; table = table->next)
+        if (table->written && !strcmp(table->hex, hex)) return table;
+    return NULL;
+}
+
+json_t *cairn_up_table_record(const struct cairn_up_table *table) {
+    return CAIRN_PACK(record_table, .table = table->hex);
+}
+
+struct cairn_up_table *cairn_up_table_use(struct cairn_up_table *table) {
+    CAIRN_ASSERT(table->users < UINT32_MAX);
+    table->users++;
+    return table;
+}
+
+static void drop_table(struct cairn_up *up, struct cairn_up_table **place) {
+    struct cairn_up_table *table = *place;
+    CAIRN_ASSERT(!table->users);
+    *place = table->next;
+    if (table->entry) cairn_up_journal_close(up->journal, table->entry, CAIRN_PACK(record_over, 0));
+    table_free(table);
+}
+
+void cairn_up_table_leave_locked(struct cairn_up *up, struct cairn_up_table **in_table) {
+    struct cairn_up_table *table = *in_table, **place = &up->locked.tables;
+    *in_table = NULL;
+    if (!table) return;
+    CAIRN_ASSERT(table->users > 0);
+    if (--table->users) return;
+    while (*place != table) place = &(*place)->next;
+    drop_table(up, place);
+}
+
+void cairn_up_tables_sweep_locked(struct cairn_up *up) {
+    for (struct cairn_up_table **place = &up->locked.tables; *place;) {
+        if ((*place)->users)
+            place = &(*place)->next;
+        else
+            drop_table(up, place);
+    }
+}
+
+void cairn_up_tables_free_all(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    for (struct cairn_up_table *table = up->locked.tables, *next; table; table = next) {
+        next = table->next;
+        table_free(table);
+    }
+    up->locked.tables = NULL;
+}
+
+/* ---- errors by shard ---- */
+
+void cairn_up_errors_add(struct cairn_up_errors *errors, const char *shard, uint32_t part,
+                         const char *text, uint64_t now_ms) {
+    struct cairn_up_shard_error one = {.part = part, .tries = 1, .at_ms = now_ms};
+    cairn_utf8_shorten(one.shard, sizeof(one.shard), shard);
+    cairn_utf8_shorten(one.text, sizeof(one.text), text);
+    size_t at = 0;
+    for (; at < errors->count; at++)
+        if (errors->items[at].part == part && !strcmp(errors->items[at].shard, one.shard)) break;
+    if (at < errors->count) one.tries += errors->items[at].tries;
+    if (at == errors->count && at < CAIRN_UP_ERRORS_MAX) errors->count++;
+    if (at == CAIRN_UP_ERRORS_MAX) at--; /* the one that is longest ago */
+    memmove(&errors->items[1], &errors->items[0], at * sizeof(errors->items[0]));
+    errors->items[0] = one;
+    CAIRN_ASSERT(errors->count <= CAIRN_UP_ERRORS_MAX);
 }

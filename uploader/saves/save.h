@@ -11,9 +11,15 @@
  *              wire, never before (Q16).
  *          4   its slab generation is given back when every shard is durable, failed or cancelled
  *              and no request carries its bytes (Q20), nor are any copied for its partner (Q57).
- * Limits:  65,536 shards a save.
+ *          5   a rank table stands once in memory and once in the journal, in an entry of its own
+ *              that ends when no save and no session uses it; a save that was journaled with its
+ *              digest finds it there after every restart and every rewrite. A later seal names it
+ *              once its record is on the disk, and not before.
+ *          6   of each shard and part the store's last error is kept, and how often there was one;
+ *              of more than CAIRN_UP_ERRORS_MAX the one that is longest ago makes room.
+ * Limits:  65,536 shards a save; a table of CAIRN_TABLE_BYTES_MAX for each open session and save.
  * Threads: all fields are locked by uploader_state unless they are called fixed. Functions ending
- *          in _locked need it held; the others take it.
+ *          in _locked, and those of tables, need it held; the others take it.
  * Next:    uploader/server/outbox.h reports to the server; uploader/send/send.h moves the bytes.
  *
  * uploader/state/save.def has its phases; cairn_up_save_event_locked moves it and carries out what
@@ -22,14 +28,55 @@
 #pragma once
 
 #include "api/shard_names.h"
+#include "common/buf.h"
+#include "common/error.h"
 #include "common/json.h"
 #include "common/trace.h"
-#include "uploader/saves/attempt.h"
-#include "uploader/saves/shard_errors.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
-#include "uploader/saves/tables.h"
-#include "uploader/shards/shard.h"
+#include "uploader/send/shards.h"
 #include "uploader/state/save.h"
+#include "uploader/up.h"
+
+struct cairn_up_table {
+    struct cairn_up_table *next;
+    uint64_t entry; /* its own in the journal; 0: it stands in a seal's, of an older format */
+    uint32_t rank;
+    uint32_t users;
+    bool written;
+    char hex[65];
+    struct cairn_buf bytes;
+};
+
+/* Checked, copied and with one user. entry 0: of an older journal's seal. */
+enum cairn_code cairn_up_table_new_locked(struct cairn_up *up, struct cairn_view bytes,
+                                          uint64_t entry, struct cairn_up_table **ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* One that is written; NULL: none. No user is added. */
+struct cairn_up_table *cairn_up_table_find_locked(struct cairn_up *up, const char *hex);
+/* For the journal, with the table's bytes as the blob. */
+json_t *cairn_up_table_record(const struct cairn_up_table *table);
+struct cairn_up_table *cairn_up_table_use(struct cairn_up_table *table);
+/* The last user closes the entry. */
+void cairn_up_table_leave_locked(struct cairn_up *up, struct cairn_up_table **in_table);
+/* After a restart: those that no save uses. */
+void cairn_up_tables_sweep_locked(struct cairn_up *up);
+void cairn_up_tables_free_all(struct cairn_up *up); /* at the end of the process */
+
+#define CAIRN_UP_ERRORS_MAX 4
+
+struct cairn_up_shard_error {
+    char shard[160], text[200];
+    uint32_t part; /* 0: not of a part: its upload's begin or end, or its proof */
+    uint32_t tries;
+    uint64_t at_ms; /* mono clock */
+};
+struct cairn_up_errors {
+    struct cairn_up_shard_error items[CAIRN_UP_ERRORS_MAX]; /* the newest first */
+    size_t count;
+};
+void cairn_up_errors_add(struct cairn_up_errors *errors, const char *shard, uint32_t part,
+                         const char *text, uint64_t now_ms);
 
 #define CAIRN_UP_SHARDS_MAX CAIRN_SHARDS_MAX
 
@@ -38,7 +85,7 @@ struct cairn_up_reply {
     int64_t request;
 };
 
-struct cairn_up_trouble { /* uploader/server/trouble.h */
+struct cairn_up_trouble { /* uploader/server/outbox.h */
     uint32_t tries;       /* in a row */
     uint64_t next_ms;
     bool reported; /* to its rank */
@@ -129,16 +176,17 @@ struct cairn_up_save *cairn_up_save_of_locked(struct cairn_up *up, uint64_t conn
 /* By version and rank: offers, and the journal's duplicates. */
 struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char *version,
                                                  uint32_t rank);
-enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                               struct cairn_up_shard *take_shard,
+/* Another shard of it; entry, index and key of the options are set here. past: what the journal
+ * holds of it, or NULL. */
+enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                               struct cairn_up_shard_options *options,
+                                               const struct cairn_up_shard_past *past,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
 /* That of who began it, else one by the version's id. */
 void cairn_up_save_trace(const struct cairn_up_save *save, struct cairn_trace *ret);
 json_t *cairn_up_save_begun(const struct cairn_up_save *save);        /* for the trainer */
 json_t *cairn_up_save_sealed(const struct cairn_up_save *save);       /* for the trainer */
-void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
-                       struct cairn_key *ret);
 
 /* It follows, is begun at the server, and its trainer may still stage it. */
 bool cairn_up_save_awaits_decision(const struct cairn_up_save *save);

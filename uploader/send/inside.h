@@ -9,8 +9,7 @@
  * Limits:  as in uploader/send/send.h.
  * Threads: every shard's `queue` is locked by upload_queue; struct cairn_up_sender belongs to
  *          its thread.
- * Next:    send.c (threads), hold.c (when not), pick.c (what next), done.c (results), source.c
- *          (files).
+ * Next:    send.c (threads, results), pick.c (what next), source.c (files).
  */
 #pragma once
 
@@ -53,15 +52,13 @@ struct cairn_up_fill {
  * this one and no sender. */
 struct cairn_up_reader {
     struct cairn_up_send *send;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_up_fill fill; /* its shard is set and cleared with the lock held */
 };
 
 struct cairn_up_sender {
     struct cairn_up_send *send;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_store_worker *store;
     struct cairn_up_sending *flying; /* submitted */
     uint32_t flying_count, flying_small; /* of them those of small objects */
@@ -94,10 +91,6 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
 bool cairn_up_send_holds(struct cairn_up_send *send, uint64_t now_ms, uint64_t *ret_again_ms);
 /* Journal what the picked ones need, then submit them; ends of shards are told at once. */
 void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sending *picked);
-/* Deal with all finished ones. */
-void cairn_up_send_finish(struct cairn_up_sender *sender);
-/* Bodies of shards that are given up, also by themselves after a refusal. */
-void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all);
 void cairn_up_sending_free(struct cairn_up_sending *sending);
 
 /* Is it one of those that a folder takes many of at once (store.h, together_max)? */

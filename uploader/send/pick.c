@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What to send next: the oldest shard first, as long as the store wants more, and the next one as
+/* What to send next: the oldest shard first, as long as the store wants more, and the next one as
  * soon as that shard has nothing to do. Then the journal (one append for all of them), then the
- * store.
- */
+ * store. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "api/messages.h"
 #include "common/hooks.h"
-#include "common/log.h"
-#include "uploader/journal/journal.h"
-#include "uploader/metrics.h"
+#include "uploader/journal/format.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
 #define BATCH_MAX 512 /* requests that share one fsync */
 
-/* How many requests more this worker is to have under way. */
+/* How many more requests this worker may start. */
 struct room {
     uint32_t large, small, all;
 };
@@ -81,25 +77,20 @@ static bool take_read(struct cairn_up_sender *sender, const struct cairn_multipa
 }
 
 static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
-    switch (kind) {
-    case CAIRN_MULTIPART_PUT:
-        return CAIRN_STORE_PUT;
-    case CAIRN_MULTIPART_CREATE:
-        return CAIRN_STORE_UPLOAD_CREATE;
-    case CAIRN_MULTIPART_PART:
-        return CAIRN_STORE_UPLOAD_PART;
-    case CAIRN_MULTIPART_COMPLETE:
-        return CAIRN_STORE_UPLOAD_COMPLETE;
-    case CAIRN_MULTIPART_HEAD:
-        return CAIRN_STORE_HEAD;
-    case CAIRN_MULTIPART_LIST_PARTS:
-        return CAIRN_STORE_UPLOAD_PARTS;
-    case CAIRN_MULTIPART_READ:
-        return CAIRN_STORE_GET;
-    default: /* nothing else is a request */
-        CAIRN_ASSERT(kind == CAIRN_MULTIPART_ABORT);
-        return CAIRN_STORE_UPLOAD_ABORT;
-    }
+    static const struct {
+        bool is_request;
+        enum cairn_store_op op;
+    } ops[] = {[CAIRN_MULTIPART_PUT] = {true, CAIRN_STORE_PUT},
+               [CAIRN_MULTIPART_CREATE] = {true, CAIRN_STORE_UPLOAD_CREATE},
+               [CAIRN_MULTIPART_PART] = {true, CAIRN_STORE_UPLOAD_PART},
+               [CAIRN_MULTIPART_COMPLETE] = {true, CAIRN_STORE_UPLOAD_COMPLETE},
+               [CAIRN_MULTIPART_HEAD] = {true, CAIRN_STORE_HEAD},
+               [CAIRN_MULTIPART_LIST_PARTS] = {true, CAIRN_STORE_UPLOAD_PARTS},
+               [CAIRN_MULTIPART_READ] = {true, CAIRN_STORE_GET},
+               [CAIRN_MULTIPART_ABORT] = {true, CAIRN_STORE_UPLOAD_ABORT}};
+    CAIRN_ASSERT((size_t)kind < CAIRN_COUNT(ops));
+    CAIRN_ASSERT(ops[kind].is_request);
+    return ops[kind].op;
 }
 
 static void request_done(struct cairn_store_request *request) {
@@ -156,9 +147,10 @@ static void mark_notes(struct cairn_up_sending *sending) {
     shard->queue.blocks_journaled |= settles;
 }
 
-/* Turn an action into a request; false: it was taken back. */
-static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
-                 const struct cairn_multipart_action *action, struct cairn_up_sending ***tail) {
+/* Makes a request of an action; false: the action was returned to the shard. */
+static bool make_sending(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                         const struct cairn_multipart_action *action,
+                         struct cairn_up_sending ***tail) {
     struct cairn_up_sending *sending = calloc(1, sizeof(*sending));
     if (!sending || (is_body(action->kind) && !take_buffer(sender, shard, action, sending)) ||
         !take_parts(shard, action, sending) || !take_read(sender, action, sending)) {
@@ -189,10 +181,9 @@ static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shar
     sending->sender = sender;
     CAIRN_ASSERT(!shard->queue.bodies_in_flight);
     CAIRN_ASSERT(!shard->queue.filling); /* a reader writes into its buffer */
-    (void)cairn_up_upload_state_move(&shard->queue.upload,
-                                     action->kind == CAIRN_MULTIPART_DURABLE
-                                         ? CAIRN_UP_UPLOAD_EVENT_STORED
-                                         : CAIRN_UP_UPLOAD_EVENT_FAILED);
+    (void)cairn_up_upload_state_move(&shard->queue.upload, action->kind == CAIRN_MULTIPART_DURABLE
+                                                               ? CAIRN_UP_UPLOAD_EVENT_STORED
+                                                               : CAIRN_UP_UPLOAD_EVENT_FAILED);
     shard->queue.in_flight++; /* until the save was told */
     if (shard->queue.filled)
         cairn_up_pool_give(&sender->send->queue->pool, CAIRN_TAKE(shard->queue.filled));
@@ -224,7 +215,7 @@ bool cairn_up_send_is_small(const struct cairn_up_send *send, const struct cairn
            shard->size_bytes <= CAIRN_STORE_SMALL_BYTES;
 }
 
-/* Everything that this shard can do now. */
+/* Picks all requests that this shard can send now. */
 static void pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                        struct room *room, struct cairn_up_sending ***tail) {
     uint32_t *of_kind = cairn_up_send_is_small(sender->send, shard) ? &room->small : &room->large;
@@ -251,7 +242,7 @@ static void pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *sh
                 cairn_multipart_unsent(&shard->queue.mp, &action);
                 return;
             }
-            if (!take(sender, shard, &action, tail)) return;
+            if (!make_sending(sender, shard, &action, tail)) return;
             --*of_kind;
             room->all--;
         }
@@ -290,77 +281,45 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
 
 /* ---- remembering, without the lock ---- */
 
-struct notes {
-    struct cairn_up_record records[4 * BATCH_MAX];
-    json_t *messages[4 * BATCH_MAX];
-    struct cairn_buf blobs[4 * BATCH_MAX];
-    size_t count;
-};
-
-static void notes_release(struct notes *notes) {
-    for (size_t i = 0; i < notes->count; i++) {
-        json_decref(notes->messages[i]);
-        cairn_buf_release(&notes->blobs[i]);
-    }
-}
-
-static enum cairn_code note(struct notes *notes, const struct cairn_up_shard *shard,
-                            json_t *take_message, bool with_blocks, struct cairn_error *err) {
-    size_t at = notes->count++;
-    CAIRN_ASSERT(at < CAIRN_COUNT(notes->records));
-    notes->messages[at] = take_message;
-    notes->blobs[at] = (struct cairn_buf){.limit = CAIRN_UP_BLOCKS_BYTES_MAX};
-    if (with_blocks) {
-        const struct cairn_multipart *mp = &shard->queue.mp; /* whole: it changes no more */
-        uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
-        for (uint64_t i = 0; i < count; i++)
-            CAIRN_TRY(cairn_buf_append_u32le(&notes->blobs[at], mp->blocks[i], err));
-    }
-    notes->records[at] = (struct cairn_up_record){
-        .entry = shard->entry,
-        .message = take_message,
-        .blob = cairn_buf_view(&notes->blobs[at]),
-    };
-    return CAIRN_OK;
+static enum cairn_code note_blocks(struct cairn_up_notes *notes, const struct cairn_up_shard *shard,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) blocks = {.limit = CAIRN_UP_BLOCKS_BYTES_MAX};
+    const struct cairn_multipart *mp = &shard->queue.mp; /* whole: it changes no more */
+    uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
+    for (uint64_t i = 0; i < count; i++)
+        CAIRN_TRY(cairn_buf_append_u32le(&blocks, mp->blocks[i], err));
+    return cairn_up_notes_add_buf(notes, shard->entry, CAIRN_PACK(record_blocks, .s = shard->index),
+                                  &blocks, err);
 }
 
 /* send.h#1: what must be on the disk before this action. */
-static enum cairn_code note_action(struct notes *notes, struct cairn_up_sending *sending,
+static enum cairn_code note_action(struct cairn_up_notes *notes, struct cairn_up_sending *sending,
                                    struct cairn_error *err) {
     struct cairn_up_shard *shard = sending->shard;
     const struct cairn_multipart *mp = &shard->queue.mp;
-    if (sending->notes_intent) {
-        json_t *message = CAIRN_PACK(record_intent, .s = shard->index, .token = mp->token,
-                                     .part_bytes = mp->part_bytes);
-        CAIRN_TRY(note(notes, shard, message, false, err));
-    }
-    if (sending->notes_blocks) {
-        json_t *message = CAIRN_PACK(record_blocks, .s = shard->index);
-        CAIRN_TRY(note(notes, shard, message, true, err));
-    }
+    const struct cairn_view none = {0};
+    if (sending->notes_intent)
+        CAIRN_TRY(cairn_up_notes_add(notes, shard->entry,
+                                     CAIRN_PACK(record_intent, .s = shard->index,
+                                                .token = mp->token, .part_bytes = mp->part_bytes),
+                                     none, err));
+    if (sending->notes_blocks) CAIRN_TRY(note_blocks(notes, shard, err));
     if (sending->action.kind != CAIRN_MULTIPART_DURABLE) return CAIRN_OK;
-    json_t *message = CAIRN_PACK(record_durable, .s = shard->index, .crc32c = mp->crc32c);
-    return note(notes, shard, message, false, err);
+    return cairn_up_notes_add(notes, shard->entry,
+                              CAIRN_PACK(record_durable, .s = shard->index, .crc32c = mp->crc32c),
+                              none, err);
 }
 
 static enum cairn_code remember(struct cairn_up_send *send, struct cairn_up_sending *picked,
                                 struct cairn_error *err) {
-    struct notes *notes = calloc(1, sizeof(*notes));
-    if (!notes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for journal records");
+    struct cairn_up_notes notes = {0};
     enum cairn_code code = CAIRN_OK;
-    for (struct cairn_up_sending *at = picked; code == CAIRN_OK && at; at = at->next) {
-        if (notes->count + 2 > 4 * BATCH_MAX) {
-            code = cairn_up_journal_append(send->up->journal, notes->records, notes->count, err);
-            notes_release(notes);
-            notes->count = 0;
-        }
-        if (code == CAIRN_OK) code = note_action(notes, at, err);
-    }
-    if (code == CAIRN_OK && notes->count)
-        code = cairn_up_journal_append(send->up->journal, notes->records, notes->count, err);
-    if (code == CAIRN_OK && notes->count) CAIRN_CRASHPOINT("uploader.send.journaled");
-    notes_release(notes);
-    free(notes);
+    for (struct cairn_up_sending *at = picked; code == CAIRN_OK && at; at = at->next)
+        code = note_action(&notes, at, err);
+    if (code == CAIRN_OK && notes.count)
+        code = cairn_up_journal_append(send->up->journal, notes.records, notes.count, err);
+    if (code == CAIRN_OK && notes.count) CAIRN_CRASHPOINT("uploader.send.journaled");
+    cairn_up_notes_release(&notes);
     return code;
 }
 
@@ -429,4 +388,70 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
             cairn_store_submit(sender->store, &at->request);
         }
     }
+}
+
+/* ---- leaving cores to ranks that copy ---- */
+
+/* A trainer stands still while it copies into its slab, and what is sent meanwhile only ends a
+ * little earlier. Where cores are scarce senders take them from the copy, so for a moment nothing
+ * new is sent. Where each rank has two and a sender one, what is staged goes out while the rest is
+ * copied. */
+
+#define CORES_A_RANK 2
+#define WORTH_BYTES (64 * CAIRN_MIB) /* less than that is copied before anybody could hold */
+#define REST 4                       /* after a hold, as many times its length without one */
+
+struct copying {
+    uint32_t ranks;
+    uint64_t bytes; /* still to be copied by them */
+};
+
+static void add_rank(struct copying *copying, uint64_t ready_bytes, uint64_t left_bytes) {
+    if (!ready_bytes || !left_bytes) return; /* it has not begun, or stands still no more */
+    copying->ranks++;
+    copying->bytes += left_bytes;
+}
+
+/* The lock is held. A save's shards, which are one rank's, stand together. */
+static struct copying ranks_that_copy(const struct cairn_up_queue *queue) {
+    struct copying found = {0};
+    uint64_t entry = 0, ready_bytes = 0, left_bytes = 0;
+    for (const struct cairn_up_shard *shard = queue->locked.first; shard;
+         shard = shard->queue.next) {
+        if (shard->is_file || !shard->queue.data) continue;
+        if (shard->queue.upload == CAIRN_UP_UPLOAD_ENDING) continue;
+        if (shard->entry != entry) {
+            add_rank(&found, ready_bytes, left_bytes);
+            entry = shard->entry;
+            ready_bytes = left_bytes = 0;
+        }
+        ready_bytes += shard->queue.mp.ready_bytes;
+        left_bytes += shard->size_bytes - shard->queue.mp.ready_bytes;
+    }
+    add_rank(&found, ready_bytes, left_bytes);
+    return found;
+}
+
+/* A rank that has copied nothing since the last hold is not copying: no new hold for it. */
+static bool should_begin(const struct cairn_up_send *send, const struct copying *copying,
+                         uint64_t now_ms) {
+    return copying->bytes >= WORTH_BYTES && copying->bytes != send->hold.left_bytes &&
+           send->cores <= CORES_A_RANK * copying->ranks && now_ms >= send->hold.rests_until_ms;
+}
+
+bool cairn_up_send_holds(struct cairn_up_send *send, uint64_t now_ms, uint64_t *ret_again_ms) {
+    uint64_t most_ms = send->up->settings.copy_first_ms;
+    if (!most_ms) return false;
+    struct copying copying = ranks_that_copy(send->queue);
+    if (!send->hold.since_ms && !should_begin(send, &copying, now_ms)) return false;
+    if (!send->hold.since_ms) send->hold.since_ms = now_ms;
+    uint64_t over_ms = send->hold.since_ms + most_ms;
+    if (copying.ranks && now_ms < over_ms) {
+        *ret_again_ms = cairn_min_u64(*ret_again_ms, over_ms - now_ms);
+        return true;
+    }
+    send->hold.rests_until_ms = now_ms + REST * (now_ms - send->hold.since_ms);
+    send->hold.left_bytes = copying.bytes;
+    send->hold.since_ms = 0;
+    return false;
 }

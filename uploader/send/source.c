@@ -98,7 +98,7 @@ static bool take_small(struct cairn_up_send *send, struct cairn_up_unread *unrea
     return true;
 }
 
-/* True: the first one is being read, and perhaps some after it. */
+/* True: a reader has taken the first file, and perhaps some behind it. */
 static bool take_first(struct cairn_up_send *send, struct cairn_up_unread *unread) {
     struct cairn_up_shard *shard = unread->first;
     if (cairn_up_send_is_small(send, shard)) return take_small(send, unread);
@@ -123,7 +123,7 @@ static bool end_one(struct cairn_up_shard *shard) {
     return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
 }
 
-static void end(struct cairn_up_reader *reader, bool keep_buffer) {
+static void end_fill(struct cairn_up_reader *reader, bool keep_buffer) {
     struct cairn_up_send *send = reader->send;
     struct cairn_up_fill done = reader->fill;
     if (done.path && done.fd >= 0) close(done.fd);
@@ -205,8 +205,8 @@ static enum cairn_code check_unchanged(const struct cairn_up_fill *fill, struct 
     struct cairn_up_file now;
     CAIRN_TRY(cairn_up_file_look(fill->fd, &now, err));
     if (was_written(&fill->shard->queue.file, &now))
-        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
-                          "file %s was written to while it was sent%s", fill->shard->name,
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "file %s was written to while it was sent%s",
+                          fill->shard->name,
                           now.modified_ns > fill->shard->queue.file.changed_ns
                               ? ""
                               : " (its time of change tells; that of writing was put back)");
@@ -225,7 +225,7 @@ static enum cairn_code compare(const struct cairn_up_fill *fill, struct cairn_er
     return CAIRN_OK;
 }
 
-/* The part is whole: hand it to the shard. */
+/* Hands the buffer with the whole part to the shard. */
 static enum cairn_code deliver(struct cairn_up_reader *reader, struct cairn_error *err) {
     struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_shard *shard = fill->shard;
@@ -251,7 +251,7 @@ static bool is_unwanted(struct cairn_up_queue *queue, const struct cairn_up_shar
     return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING || queue->locked.stopping;
 }
 
-/* Some MiB; false: the part is read, or never will be. */
+/* Reads some MiB; false: the part is complete, or was given up. */
 static bool step(struct cairn_up_reader *reader) {
     struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_queue *queue = reader->send->queue;
@@ -265,13 +265,13 @@ static bool step(struct cairn_up_reader *reader) {
     if (code == CAIRN_OK) code = deliver(reader, &error);
     if (code != CAIRN_OK && code != CAIRN_CANCELLED)
         cairn_up_shard_give_up(queue, fill->shard, &error);
-    end(reader, code == CAIRN_OK);
+    end_fill(reader, code == CAIRN_OK);
     return false;
 }
 
 /* ---- several small files ---- */
 
-/* One of them, into the buffer behind those before it. */
+/* Reads one small file into the buffer, behind the files before it. */
 static enum cairn_code read_small(struct cairn_up_shard *shard, uint8_t *into, uint32_t *ret_crc,
                                   struct cairn_error *err) {
     struct cairn_up_buffer part = {.data = into};
@@ -288,7 +288,7 @@ static enum cairn_code read_small(struct cairn_up_shard *shard, uint8_t *into, u
     return code;
 }
 
-/* Its bytes are whole, or never will be. The lock is held. */
+/* Hands a small file to its shard, or gives the shard up. The lock is held. */
 static void deliver_small(struct cairn_up_reader *reader, struct cairn_up_shard *shard,
                           const uint8_t *bytes, uint32_t crc, enum cairn_code code,
                           struct cairn_error *why) {
@@ -328,7 +328,7 @@ static void read_batch(struct cairn_up_reader *reader) {
         if (whole[i]) deliver_small(reader, fill->small[i], into, fill->crcs[i], CAIRN_OK, &why);
     }
     cairn_lock_give(&queue->lock);
-    end(reader, true); /* each of them has its part of the buffer, or has given it back */
+    end_fill(reader, true); /* each of them has its part of the buffer, or has given it back */
 }
 
 /* ---- the threads ---- */
@@ -366,9 +366,8 @@ enum cairn_code cairn_up_readers_new(struct cairn_up_send *send, struct cairn_er
 enum cairn_code cairn_up_readers_start(struct cairn_up_send *send, struct cairn_error *err) {
     for (size_t i = 0; i < send->reader_count; i++) {
         struct cairn_up_reader *reader = &send->readers[i];
-        if (pthread_create(&reader->thread, NULL, reader_main, reader))
-            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a reader of files");
-        reader->started = true;
+        CAIRN_TRY(
+            cairn_up_thread_start(&reader->thread, reader_main, reader, "a reader of files", err));
     }
     return CAIRN_OK;
 }
@@ -387,10 +386,8 @@ bool cairn_up_readers_stop(struct cairn_up_send *send) {
         continue;
     bool stuck = some_read(send);
     cairn_lock_give(&send->queue->lock);
-    for (size_t i = 0; i < send->reader_count && !stuck; i++) {
-        if (send->readers[i].started) pthread_join(send->readers[i].thread, NULL);
-        send->readers[i].started = false;
-    }
+    for (size_t i = 0; i < send->reader_count && !stuck; i++)
+        cairn_up_thread_join(&send->readers[i].thread);
     return !stuck;
 }
 

@@ -1,19 +1,205 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests are built under the lock and sent without it; their answers are applied to what is still
- * there. */
+/* Builds, sends and applies the requests of the outbox; what the server's words mean for a save. */
 #include "uploader/server/calls.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/awaited.h"
 #include "api/digest.h"
 #include "api/failure.h"
 #include "api/messages.h"
 #include "common/hooks.h"
-#include "common/log.h"
 #include "common/text.h"
 #include "common/trace.h"
+#include "uploader/mail.h"
+#include "uploader/partner/partner.h"
+#include "uploader/server/outbox.h"
+
+/* ---- what the answers mean ---- */
+
+enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
+                               struct cairn_error *err) {
+    if (code == CAIRN_OK || err->http_status < 400 || cairn_rest_spoke(rest) || !CAIRN_RULE(Q48))
+        return code;
+    err->code = CAIRN_UNAVAILABLE;
+    return cairn_within(err, CAIRN_UNAVAILABLE, "not an answer of cairn-server");
+}
+
+enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run) {
+    /* It was never sent: no later try makes it smaller. */
+    if (http_status == 0 && code == CAIRN_TOO_LARGE) return CAIRN_UP_MUST_FAIL;
+    if (http_status == 0 || http_status == 401 || http_status == 429 || http_status >= 500)
+        return CAIRN_UP_PASSING;
+    switch (code) {
+    case CAIRN_STALE_ATTEMPT:
+        return CAIRN_UP_OVER_STALE;
+    case CAIRN_NOT_FOUND:
+    case CAIRN_NOT_YET: /* of a step, which no uploader asks for: the version is not there */
+        return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
+    case CAIRN_DELETED:
+        return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;
+    case CAIRN_ABORTED:
+    case CAIRN_NOT_OPEN:
+    case CAIRN_ALREADY_COMMITTED:
+        return CAIRN_UP_ENDED;
+    case CAIRN_TABLE_UNKNOWN:
+        return CAIRN_UP_TABLE;
+    case CAIRN_TIMEOUT:
+    case CAIRN_BUSY:
+    case CAIRN_UNAVAILABLE:
+    case CAIRN_CATALOG_BEHIND:
+        return CAIRN_UP_PASSING;
+    default:
+        return http_status >= 400 ? CAIRN_UP_MUST_FAIL : CAIRN_UP_PASSING;
+    }
+}
+
+static bool is_whole(const json_t *version) {
+    const json_t *shards = json_object_get(version, "shards");
+    const json_t *ranks = json_object_get(version, "world_size");
+    return shards && ranks && json_equal(shards, json_object_get(version, "shards_registered")) &&
+           json_equal(ranks, json_object_get(version, "ranks_sealed"));
+}
+
+void cairn_up_version_status_read(const json_t *version, struct cairn_up_version_status *ret) {
+    const char *state = json_string_value(json_object_get(version, "state"));
+    *ret = (struct cairn_up_version_status){
+        .state = state ? state : "",
+        .recorded = json_is_true(json_object_get(version, "recorded")),
+        .was_committed = json_is_string(json_object_get(version, "committed_at")),
+        .whole = is_whole(version),
+    };
+    cairn_failure_get(version, "reason", &ret->why);
+}
+
+static enum cairn_up_end end_of(enum cairn_code code) {
+    if (code == CAIRN_SKIPPED) return CAIRN_UP_SKIPPED;
+    if (code == CAIRN_STEP_EXISTS || code == CAIRN_QUOTA_EXCEEDED) return CAIRN_UP_REFUSED;
+    return CAIRN_UP_ABORTED;
+}
+
+/* A fail of ours may come from what another's abort did (its sweep takes our files away): then the
+ * first reason is the true one. */
+static bool is_ours(const struct cairn_up_save *save, const char *reason) {
+    char start[64];
+    (void)cairn_text_copy(start, sizeof(start), save->why.message);
+    return !reason[0] || strstr(reason, start);
+}
+
+/* Applies a version's state to one save; true: the save is over now. */
+static bool apply_outcome_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                 const struct cairn_up_version_status *found) {
+    bool committed = !strcmp(found->state, "committed") && found->recorded;
+    bool left = !strcmp(found->state, "deleting") || !strcmp(found->state, "gone");
+    if (committed || !strcmp(found->state, "deleting") ||
+        (left && (found->was_committed || found->recorded))) {
+        cairn_up_save_over_locked(up, save, CAIRN_UP_COMMITTED, CAIRN_OK, "");
+        return true;
+    }
+    if (!left && strcmp(found->state, "aborting") != 0) return false;
+    if (cairn_up_save_state_is_failing(&save->state) && is_ours(save, found->why.message)) {
+        cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, &save->why);
+        return true;
+    }
+    struct cairn_error why = found->why;
+    if (why.code == CAIRN_OK || why.code == CAIRN_INTERNAL) why.code = CAIRN_ABORTED;
+    if (!why.message[0]) cairn_fail(&why, why.code, "the version was given up");
+    if (cairn_up_lists_hold_locked(up, save, end_of(why.code), &why)) return false;
+    cairn_up_save_end_locked(up, save, end_of(why.code), &why);
+    return true;
+}
+
+void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
+                                     const struct cairn_up_version_status *found) {
+    if (found->state[0] && strcmp(found->state, "open") != 0)
+        cairn_up_partner_over_locked(up->partner, version, !strcmp(found->state, "committed"));
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase != CAIRN_UP_PHASE_OVER && !strcmp(save->place.id.text, version))
+            (void)apply_outcome_locked(up, save, found);
+    }
+}
+
+bool cairn_up_version_decided(const json_t *version) {
+    const char *outcome = json_string_value(json_object_get(version, "awaited"));
+    return outcome && !strcmp(outcome, cairn_outcome_text(CAIRN_OUTCOME_REACHED));
+}
+
+void cairn_up_outcome_decided_locked(struct cairn_up *up, const char *version) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!cairn_up_save_awaits_decision(save) || strcmp(save->place.id.text, version) != 0)
+            continue;
+        save->decided = true;
+        cairn_up_mail_post(up->mail, save->conn, CAIRN_PACK(decided, .save = save->number));
+    }
+}
+
+/* Fails a save that this journal does not know and that is not whole at the server; the journal is
+ * found by the name of the node. */
+static void fail_unknown(struct cairn_up *up, struct cairn_up_save *save) {
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
+                     "the uploader came back without its journal, or under another node name: it "
+                     "is of node %s now, on host %s%s",
+                     up->places.node, up->places.host,
+                     *up->settings.node ? ""
+                                        : "; the setting node is not set, so that the node's name "
+                                          "changes with the host name");
+    cairn_up_save_fail_for_locked(up, save, &why);
+}
+
+void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
+                                       const struct cairn_up_version_status *found) {
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase != CAIRN_UP_PHASE_IN_DOUBT ||
+            strcmp(save->place.id.text, version) != 0)
+            continue;
+        if (!found)
+            cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, CAIRN_SOURCE_GONE,
+                                      "neither the uploader's journal nor the server knows it");
+        else if (!strcmp(found->state, "open") && !found->whole)
+            fail_unknown(up, save);
+    }
+}
+
+void cairn_up_outcome_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest) {
+    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (!strcmp(at->run_text, run_text) && at->grant.attempt < newest) at->stale = true;
+    }
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase == CAIRN_UP_PHASE_OVER || !save->attempt->stale ||
+            cairn_up_save_state_may_be_committed(&save->state))
+            continue;
+        cairn_up_save_over_locked(up, save, CAIRN_UP_ABORTED, CAIRN_STALE_ATTEMPT,
+                                  "a newer attempt of the run has taken over");
+    }
+}
+
+void cairn_up_outcome_foreign_locked(struct cairn_up *up, const char *grant,
+                                     const struct cairn_error *why) {
+    struct cairn_up_attempt *attempt = up->locked.attempts;
+    while (attempt && strcmp(attempt->text, grant) != 0) attempt = attempt->next;
+    if (!attempt) return;
+    if (attempt->foreign.code == CAIRN_OK)
+        cairn_log(ERROR, "attempt.foreign", "run=%s attempt=%" PRIu64 " cause=\"%s\"",
+                  attempt->run_text, attempt->grant.attempt, why->message);
+    attempt->foreign = *why;
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        /* Also one that was counted since; nobody takes it from this node. */
+        if (save->attempt == attempt && save->state.phase != CAIRN_UP_PHASE_OVER)
+            cairn_up_save_end_locked(up, save, CAIRN_UP_ABORTED, why);
+    }
+}
 
 #define SHARDS_MAX 4096
 /* Proxies let bodies of 1 MiB through where nobody has said otherwise. What is larger by itself, as
@@ -37,7 +223,7 @@ static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
 }
 
-/* Of several requests in a row that nobody answers the first one counts. */
+/* Keeps the time of the first of several unanswered requests in a row. */
 static void note_asked(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     if (!up->locked.server_asked_ms) up->locked.server_asked_ms = cairn_mono_ms();
@@ -62,8 +248,7 @@ static void trace_of(const struct cairn_up_batch *batch, const char *path,
     }
     if (batch->count) {
         CAIRN_HOLD(&batch->up->lock);
-        const struct cairn_up_save *save =
-            cairn_up_save_find_locked(batch->up, batch->entries[0]);
+        const struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[0]);
         if (save && (!named || !strcmp(version, save->place.id.text))) {
             cairn_up_save_trace(save, ret);
             return;
@@ -126,7 +311,7 @@ static void fail_all(struct cairn_up_batch *batch, const struct cairn_error *why
     }
 }
 
-/* The version is over; the server says how. */
+/* Asks the server how the version ended. */
 static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) tail = {0};
@@ -148,7 +333,7 @@ static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* Each save of the batch alone, to find the one that is refused. */
+/* Sends each save of the batch alone, to find the one that the server refuses. */
 static enum cairn_code one_by_one(struct cairn_up_batch *batch,
                                   enum cairn_code (*tell)(struct cairn_up_batch *batch,
                                                           struct cairn_error *err),
@@ -203,7 +388,7 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
         }
     }
     if (!strcmp(found.state, "committed")) found.recorded = true; /* only then it is shown so */
-    (void)cairn_up_outcome_apply_locked(up, save, &found);
+    (void)apply_outcome_locked(up, save, &found);
 }
 
 /* A batch of which one result cannot be read is as if it had not been answered. */
@@ -266,7 +451,7 @@ static void fail_answered(struct cairn_up_batch *batch, const json_t *reply) {
     cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_FAIL);
     struct cairn_up_version_status found;
     cairn_up_version_status_read(reply, &found);
-    (void)cairn_up_outcome_apply_locked(up, save, &found);
+    (void)apply_outcome_locked(up, save, &found);
 }
 
 enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_error *err) {
@@ -308,7 +493,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
 
 struct listing {            /* the body of one request */
     json_t *shards, *seals; /* borrowed */
-    size_t bytes; /* about, of the body */
+    size_t bytes;           /* about, of the body */
     struct {
         uint64_t entry;
         uint32_t index;
@@ -345,13 +530,12 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
             return no_memory(err);
     }
     CAIRN_AUTO_JSON json_t *none = json_array();
-    json_t *seal = CAIRN_PACK(rank_seal, .rank = save->rank,
-                              .table = save->table ? save->table->hex : NULL,
-                              .shards = shards, .bytes = save->total_bytes,
-                              .replicated = save->replicated ? save->replicated : none,
-                              .labels = save->labels, .meta = save->meta,
-                              .stall_ms = save->stall_ms,
-                              .stale = save->stale[0] ? save->stale : NULL);
+    json_t *seal =
+        CAIRN_PACK(rank_seal, .rank = save->rank, .table = save->table ? save->table->hex : NULL,
+                   .shards = shards, .bytes = save->total_bytes,
+                   .replicated = save->replicated ? save->replicated : none, .labels = save->labels,
+                   .meta = save->meta, .stall_ms = save->stall_ms,
+                   .stale = save->stale[0] ? save->stale : NULL);
     if (json_array_append_new(listing->seals, seal)) return no_memory(err);
     listing->bytes += seal_bytes(save);
     listing->sealed[listing->sealed_count++] = save->entry;
@@ -367,11 +551,10 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
     CAIRN_TRY(cairn_up_shard_prove(up->queue, shard, &proof, err));
     CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
     snprintf(crc, sizeof(crc), "%08x", proof.crc32c);
-    json_t *item =
-        CAIRN_PACK(registration, .name = shard->name, .rank = save->rank,
-                   .bytes = shard->size_bytes, .crc32c = crc,
-                   .blocks = blocks.size ? blocks.data : "", .part_bytes = proof.part_bytes,
-                   .token = proof.token);
+    json_t *item = CAIRN_PACK(registration, .name = shard->name, .rank = save->rank,
+                              .bytes = shard->size_bytes, .crc32c = crc,
+                              .blocks = blocks.size ? blocks.data : "",
+                              .part_bytes = proof.part_bytes, .token = proof.token);
     if (json_array_append_new(listing->shards, item)) return no_memory(err);
     listing->bytes += blocks.size + strlen(shard->name) + ITEM_BYTES;
     listing->listed[listing->count].entry = save->entry;
@@ -431,8 +614,8 @@ static void apply_listing(struct cairn_up_batch *batch, const struct listing *li
 
 static enum cairn_code put_bytes(struct cairn_up_batch *batch, const char *path,
                                  struct cairn_view bytes, struct cairn_error *err) {
-    enum cairn_code code = cairn_rest_bytes(
-        batch->rest, "PUT", path, "application/octet-stream", bytes, NULL, NULL, err);
+    enum cairn_code code = cairn_rest_bytes(batch->rest, "PUT", path, "application/octet-stream",
+                                            bytes, NULL, NULL, err);
     code = cairn_up_heard(batch->rest, code, err);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;
     return code;
@@ -452,8 +635,7 @@ static enum cairn_code put_parts(struct cairn_up_batch *batch, const char *path,
         size_t from = i * BODY_BYTES;
         struct cairn_view part = {(const char *)table.data + from,
                                   cairn_min_u64(table.size - from, BODY_BYTES)};
-        CAIRN_TRY(cairn_buf_printf(&tail, err, "%s?part=%zu&of=%zu%s", path, i + 1, count,
-                                   what));
+        CAIRN_TRY(cairn_buf_printf(&tail, err, "%s?part=%zu&of=%zu%s", path, i + 1, count, what));
         CAIRN_TRY(put_bytes(batch, tail.data, part, err));
     }
     return CAIRN_OK;
@@ -516,7 +698,7 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
     }
 }
 
-/* The body of a call goes before it, and is an empty one then. */
+/* Uploads a body that is too large in parts first; the call then names its digest. */
 static enum cairn_code send_ahead(struct cairn_up_batch *batch, json_t **body,
                                   struct cairn_buf *tail, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = REGISTER_BYTES_MAX};

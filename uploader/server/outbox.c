@@ -1,21 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The thread and its order of work. A pass looks at every attempt; for each: begins that are due in
- * one request, then per version the fails, then seals and registrations in one request. Requests
- * are built under the lock and sent without it; answers are applied to what is still there.
- */
+/* A pass of the outbox looks at every attempt; for each: begins that are due in one request, then
+ * per version the fails, then seals and registrations in one request. Saves in trouble are told
+ * alone. The thread of lists asks the server for each save that waits, the longest one first; what
+ * is to be looked at goes to the trainer, and what the trainer says goes with the next request. */
 #include "uploader/server/outbox.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/hooks.h"
-#include "common/log.h"
 #include "common/text.h"
-#include "uploader/metrics.h"
+#include "uploader/mail.h"
 #include "uploader/server/calls.h"
-#include "uploader/server/trouble.h"
 #include "uploader/server/watch.h"
+
+/* ---- trouble ---- */
+
+#define PAUSE_MS_MIN 200
+#define PAUSE_MS_MAX 30000
+
+/* What a proxy says of a request that it will never let through: refusals of the API itself never
+ * come here. */
+static bool is_forbidden_form(int status) {
+    return status == 400 || status == 405 || status == 411 || status == 413 || status == 414 ||
+           status == 415 || status == 431;
+}
+
+/* Is that answer the server's own failure, or that of a proxy which will say the same again? */
+static bool is_trouble(const struct cairn_error *why) {
+    int status = why->http_status;
+    bool failed = status >= 500 && status != 502 && status != 503 && status != 504;
+    return failed || is_forbidden_form(status);
+}
+
+bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why) {
+    if (why->http_status) return true;
+    CAIRN_HOLD(&up->lock);
+    bool is_first = !up->locked.server_away_logged;
+    up->locked.server_away_logged = true;
+    return is_first;
+}
+
+void cairn_up_server_answers(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    up->locked.server_away_logged = false;
+}
+
+/* The server answered a request for this save alone with trouble. */
+static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why) {
+    struct cairn_up_trouble *trouble = &save->trouble;
+    uint64_t pause_ms = PAUSE_MS_MIN;
+    for (uint32_t i = 0; i < trouble->tries && pause_ms < PAUSE_MS_MAX; i++) pause_ms *= 2;
+    trouble->next_ms = cairn_mono_ms() + cairn_min_u64(pause_ms, PAUSE_MS_MAX);
+    trouble->why = *why;
+    if (++trouble->tries != CAIRN_UP_TROUBLE_TRIES) return;
+    cairn_log(ERROR, "save.server_fails",
+              "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u cause=\"%s\"",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              trouble->tries, why->message);
+}
+
+/* The server took a request for this save. */
+static void trouble_end_locked(struct cairn_up_save *save) {
+    if (cairn_up_trouble_is_long_locked(save))
+        cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
+                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+                  save->trouble.tries);
+    save->trouble = (struct cairn_up_trouble){0};
+}
+
+/* True while the save's pause after trouble lasts. */
+static bool trouble_pauses_locked(const struct cairn_up_save *save) {
+    return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
+}
+
+bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save) {
+    return save->trouble.tries >= CAIRN_UP_TROUBLE_TRIES;
+}
 
 #define BACKOFF_MS_MIN 50
 #define BACKOFF_MS_MAX 5000
@@ -25,8 +86,7 @@
 struct cairn_up_outbox {
     struct cairn_up *up;
     struct cairn_rest *rest;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct cairn_late late;
 };
 
@@ -34,7 +94,7 @@ struct cairn_up_outbox {
 
 static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) {
     return !save->held && cairn_up_save_state_report_due(&save->state) == kind &&
-           !cairn_up_trouble_pauses_locked(save);
+           !trouble_pauses_locked(save);
 }
 
 /* Q9: what was journaled earlier by the same rank is told first. Another step is not kept waiting
@@ -116,16 +176,16 @@ static enum cairn_code report_alone(const struct cairn_up_batch *batch, uint64_t
     *ret_unreachable = code != CAIRN_OK && single.unreachable;
     CAIRN_HOLD(&batch->up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, entry);
-    if (save && code == CAIRN_OK) cairn_up_trouble_end_locked(save);
-    if (code == CAIRN_OK || !cairn_up_is_trouble(&why)) {
+    if (save && code == CAIRN_OK) trouble_end_locked(save);
+    if (code == CAIRN_OK || !is_trouble(&why)) {
         if (err) *err = why;
         return code;
     }
-    if (save) cairn_up_trouble_add_locked(save, &why);
+    if (save) trouble_add_locked(save, &why);
     return CAIRN_OK;
 }
 
-/* trouble.h#1: where the server fails at a batch, that may be for one of its saves. */
+/* outbox.h#3: where the server fails at a batch, that may be for one of its saves. */
 static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_report kind,
                                     struct cairn_error *err) {
     if (kind == CAIRN_UP_REPORT_FAIL) /* one save, also where nothing was gathered */
@@ -133,7 +193,7 @@ static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_
     if (batch->count == 1)
         return report_alone(batch, batch->entries[0], kind, &batch->unreachable, err);
     enum cairn_code result = report(batch, kind, err);
-    if (result == CAIRN_OK || !cairn_up_is_trouble(err)) return result;
+    if (result == CAIRN_OK || !is_trouble(err)) return result;
     result = CAIRN_OK;
     for (size_t i = 0; i < batch->count && !batch->unreachable; i++) {
         struct cairn_error why = {0};
@@ -194,7 +254,7 @@ static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
 
 /* ---- the thread ---- */
 
-/* Something comes by time alone: the server failed at it. */
+/* True when a save in trouble is to be tried again by time alone. */
 static bool is_paused(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++)
@@ -211,7 +271,7 @@ static bool wait_for_work(struct cairn_up_outbox *outbox, uint64_t pause_ms) {
     return goes_on;
 }
 
-/* For the ranks that wait for a commit. Any answer says that it is there. */
+/* Tells ranks that wait for a commit whether the server answers; any answer counts. */
 static void note_away(struct cairn_up *up, enum cairn_code code, const struct cairn_error *why) {
     bool away = code != CAIRN_OK && why->http_status == 0;
     if (!away) cairn_up_server_answers(up);
@@ -259,13 +319,7 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
     if (!outbox) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the outbox");
     outbox->up = up;
     cairn_up_wakeup_raise(&up->outbox_work); /* it looks by itself when it starts */
-    struct cairn_rest_options options = {.url = up->settings.server,
-                                         .token = up->token,
-                                         .token_file = up->settings.token_file,
-                                         .ca_bundle = up->settings.ca_file,
-                                         .timeout_ms = CALL_TIMEOUT_MS,
-                                         .seen = &up->servers_seen};
-    enum cairn_code code = cairn_rest_new(&options, &outbox->rest, err);
+    enum cairn_code code = cairn_up_rest_new(up, CALL_TIMEOUT_MS, &outbox->rest, err);
     if (code != CAIRN_OK) {
         cairn_up_outbox_free(outbox);
         return code;
@@ -275,17 +329,13 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
 }
 
 enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox, struct cairn_error *err) {
-    if (pthread_create(&outbox->thread, NULL, outbox_main, outbox))
-        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the outbox");
-    outbox->started = true;
-    return CAIRN_OK;
+    return cairn_up_thread_start(&outbox->thread, outbox_main, outbox, "the outbox", err);
 }
 
 void cairn_up_outbox_stop(struct cairn_up_outbox *outbox) {
-    if (!outbox || !outbox->started) return;
+    if (!outbox || !outbox->thread.started) return;
     cairn_up_wakeup_stop(&outbox->up->outbox_work);
-    pthread_join(outbox->thread, NULL);
-    outbox->started = false;
+    cairn_up_thread_join(&outbox->thread);
 }
 
 void cairn_up_outbox_free(struct cairn_up_outbox *outbox) {
@@ -293,4 +343,222 @@ void cairn_up_outbox_free(struct cairn_up_outbox *outbox) {
     cairn_up_outbox_stop(outbox);
     if (outbox->rest) cairn_rest_free(outbox->rest);
     free(outbox);
+}
+
+/* ---- lists that differ ---- */
+
+#define GROUP_BYTES 257
+#define TRAINER_MS 2000 /* until it has looked, the server is asked less often */
+
+struct cairn_up_held {
+    uint64_t until_ms, next_ms; /* mono clock: it ends; the server is asked again */
+    enum cairn_up_end end;
+    struct cairn_error why;
+    uint32_t from, to; /* that the server said last; to 0: nothing yet */
+    char group[GROUP_BYTES];
+    bool looked; /* digests and tensor are the trainer's, and the server does not have them */
+    char digests[513], tensor[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+};
+struct cairn_up_lists {
+    struct cairn_up *up;
+    struct cairn_rest *rest;
+    pthread_t thread;
+    bool started;
+};
+struct question {
+    uint64_t entry;
+    char path[2 * CAIRN_NAME_BYTES_MAX + CAIRN_VERSION_ID_BYTES + 64];
+    char grant[CAIRN_GRANT_BYTES_MAX];
+    json_t *body; /* owned */
+};
+
+/* ---- holding ---- */
+
+static bool can_look(const struct cairn_up_save *save) {
+    size_t index;
+    const json_t *split;
+    json_array_foreach(json_object_get(save->begin, "splits"), index, split)
+        if (json_is_true(json_object_get(split, "finer"))) return true;
+    return false;
+}
+
+bool cairn_up_lists_hold_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                enum cairn_up_end end, const struct cairn_error *why) {
+    if (save->held) return true;
+    if (why->code != CAIRN_BEGIN_DIFFERS || !up->lists || !up->lists->started ||
+        up->locked.ending || !save->conn || !can_look(save))
+        return false;
+    save->held = calloc(1, sizeof *save->held);
+    if (!save->held) return false;
+    save->held->until_ms = cairn_mono_ms() + CAIRN_UP_LISTS_HOLD_MS;
+    save->held->end = end;
+    save->held->why = *why;
+    cairn_condition_broadcast(&up->changed);
+    return true;
+}
+
+/* reason: NULL or what the server says now. The save may be gone afterwards. */
+static void release(struct cairn_up *up, struct cairn_up_save *save, const char *reason) {
+    struct cairn_error why = save->held->why;
+    if (reason && reason[0]) (void)cairn_text_copy(why.message, sizeof why.message, reason);
+    cairn_up_save_end_locked(up, save, save->held->end, &why);
+}
+
+void cairn_up_lists_looked(struct cairn_up *up, uint64_t conn,
+                           const struct cairn_msg_looked *told) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, told->save);
+    struct cairn_up_held *held = save ? save->held : NULL;
+    if (!held || held->from != told->from || held->to != told->to ||
+        strcmp(held->group, told->group) != 0)
+        return;
+    (void)cairn_text_copy(held->digests, sizeof held->digests, told->digests ? told->digests : "");
+    (void)cairn_text_copy(held->tensor, sizeof held->tensor, told->tensor ? told->tensor : "");
+    held->looked = true;
+    held->next_ms = 0;
+    cairn_condition_broadcast(&up->changed);
+}
+
+/* ---- asking ---- */
+
+static void make_question(struct cairn_up *up, struct cairn_up_save *save, struct question *ret) {
+    struct cairn_up_held *held = save->held;
+    CAIRN_AUTO_JSON json_t *look =
+        held->looked
+            ? CAIRN_PACK(list_look, .group = held->group, .from = held->from, .to = held->to,
+                         .digests = held->digests[0] ? held->digests : NULL,
+                         .tensor = held->tensor[0] ? held->tensor : NULL)
+            : NULL;
+    *ret = (struct question){.entry = save->entry,
+                             .body = CAIRN_PACK(lists_look, .grant = save->attempt->text,
+                                                .node = up->places.node, .rank = save->rank,
+                                                .look = look)};
+    snprintf(ret->path, sizeof ret->path, "/v1/runs/%s/checkpoints/%s/lists",
+             save->attempt->run_text, save->place.id.text);
+    (void)cairn_text_copy(ret->grant, sizeof ret->grant, save->attempt->text);
+    held->next_ms = cairn_mono_ms() + CAIRN_UP_LISTS_EVERY_MS;
+}
+
+/* The save that has waited longest for its turn; those that wait no longer are ended. */
+static struct cairn_up_save *choose(struct cairn_up *up, uint64_t now_ms) {
+    struct cairn_up_save *chosen = NULL;
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!save->held || save->state.phase == CAIRN_UP_PHASE_OVER) continue;
+        if (now_ms >= save->held->until_ms)
+            release(up, save, NULL);
+        else if (!chosen || save->held->next_ms < chosen->held->next_ms)
+            chosen = save;
+    }
+    return chosen;
+}
+
+/* False: the process ends. */
+static bool await_question(struct cairn_up *up, struct question *ret) {
+    CAIRN_HOLD(&up->lock);
+    while (!up->locked.ending) {
+        uint64_t now_ms = cairn_mono_ms();
+        struct cairn_up_save *save = choose(up, now_ms);
+        if (save && now_ms >= save->held->next_ms) {
+            make_question(up, save, ret);
+            return true;
+        }
+        uint64_t until_ms = save ? save->held->next_ms : UINT64_MAX;
+        (void)cairn_condition_wait(&up->changed, &up->lock, until_ms);
+    }
+    return false;
+}
+
+static void ask_trainer(struct cairn_up *up, struct cairn_up_save *save) {
+    struct cairn_up_held *held = save->held;
+    held->next_ms = cairn_mono_ms() + TRAINER_MS;
+    cairn_up_mail_post(up->mail, save->conn,
+                       CAIRN_PACK(look, .save = save->number, .group = held->group,
+                                  .from = held->from, .to = held->to));
+}
+
+static void take_seen(struct cairn_up *up, struct cairn_up_save *save,
+                      const struct cairn_msg_lists_seen *seen) {
+    struct cairn_up_held *held = save->held;
+    bool party = save->rank == seen->first || save->rank == seen->second;
+    bool news =
+        held->from != seen->from || held->to != seen->to || strcmp(held->group, seen->group) != 0;
+    held->looked = false;
+    if (!news) return;
+    held->from = (uint32_t)seen->from;
+    held->to = (uint32_t)seen->to;
+    (void)cairn_text_copy(held->group, sizeof held->group, seen->group);
+    held->until_ms = cairn_mono_ms() + CAIRN_UP_LISTS_HOLD_MS;
+    if (party) ask_trainer(up, save);
+}
+
+static bool is_open(const struct cairn_msg_lists_seen *seen) {
+    return !seen->settled && seen->group && seen->from < seen->to && seen->to <= UINT32_MAX;
+}
+
+static void ask_about_list(struct cairn_up_lists *lists, const struct question *question) {
+    struct cairn_up *up = lists->up;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_lists_seen seen = {0};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_rest_set_grant(lists->rest, question->grant, &why);
+    if (!code)
+        code =
+            cairn_rest_call(lists->rest, "POST", question->path, question->body, 0, &reply, &why);
+    code = cairn_up_heard(lists->rest, code, &why);
+    if (!code) code = cairn_msg_lists_seen_read(reply, "", &seen, &why);
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, question->entry);
+    if (!save || !save->held || save->state.phase == CAIRN_UP_PHASE_OVER) return;
+    if (code || !save->conn || !is_open(&seen))
+        release(up, save, code ? NULL : seen.reason);
+    else
+        take_seen(up, save, &seen);
+}
+
+static void *lists_main(void *argument) {
+    struct cairn_up_lists *lists = argument;
+    struct question question;
+    while (await_question(lists->up, &question)) {
+        ask_about_list(lists, &question);
+        json_decref(question.body);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+enum cairn_code cairn_up_lists_new(struct cairn_up *up, struct cairn_up_lists **ret,
+                                   struct cairn_error *err) {
+    struct cairn_up_lists *lists = calloc(1, sizeof *lists);
+    if (!lists) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at lists");
+    lists->up = up;
+    enum cairn_code code = cairn_up_rest_new(up, CAIRN_UP_LISTS_HOLD_MS, &lists->rest, err);
+    if (code)
+        free(lists);
+    else
+        *ret = lists;
+    return code;
+}
+
+enum cairn_code cairn_up_lists_start(struct cairn_up_lists *lists, struct cairn_error *err) {
+    if (pthread_create(&lists->thread, NULL, lists_main, lists))
+        return cairn_fail(err, CAIRN_INTERNAL, "no thread to look at lists");
+    CAIRN_HOLD(&lists->up->lock);
+    lists->started = true;
+    return CAIRN_OK;
+}
+
+void cairn_up_lists_stop(struct cairn_up_lists *lists) {
+    if (!lists || !lists->started) return;
+    pthread_join(lists->thread, NULL);
+    CAIRN_HOLD(&lists->up->lock);
+    lists->started = false;
+}
+
+void cairn_up_lists_free(struct cairn_up_lists *lists) {
+    if (!lists) return;
+    cairn_rest_free(lists->rest);
+    free(lists);
 }

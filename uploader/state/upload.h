@@ -14,7 +14,7 @@
  *          3   a shard is in the queue while it is sending or ending, and at no other time.
  * Limits:  none of its own. Which request comes next is store/multipart.h's.
  * Threads: the caller's; the daemon holds upload_queue.
- * Next:    uploader/shards/shard.h and uploader/send/pick.c carry out what is due.
+ * Next:    uploader/send/shards.h and uploader/send/pick.c carry out what is due.
  */
 #pragma once
 

@@ -3,14 +3,21 @@
  * inside: what session.c calls in the other files of this room, one handler a request.
  *
  * Why:     a session finds the handler of a frame; each file holds those of one subject.
- * Promise: 1   an error is answered to the request; CAIRN_PROTOCOL ends the session.
- * Limits:  see docs/socket.md.
+ *          Descriptions and checksums come from another process and are believed only as far as
+ *          they fit the slab, the file and what was said before.
+ * Promise: 1    an error is answered to the request; CAIRN_PROTOCOL ends the session.
+ *          U05  what is refused leaves the save as it was.
+ *          U10  files of one trainer leave descriptors to the others and to the uploader itself:
+ *               beyond FILES_HELD of all trainers a file is closed and opened again when it is
+ *               read, where this process may, and where it may not the limit decides.
+ *          Q15  the checksums of all blocks are in the journal with the seal.
+ * Limits:  see docs/socket.md and uploader/saves/save.h.
  * Threads: the socket's thread alone.
- * Next:    attempt_call.c, slabs.c, offer.c, operator.c, problems.c, warmup.c, why.c,
- *          restore.c.
+ * Next:    staging.c, attempt_call.c, questions.c, restore.c.
  */
 #pragma once
 
+#include "uploader/saves/save.h"
 #include "uploader/trainers/session.h"
 
 /* Now and then: tells what its rank should know and has not heard. */
@@ -20,49 +27,30 @@ struct cairn_up_request {
     int64_t id;
     struct cairn_frame *frame;
 };
-enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_offer(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_annotate(struct cairn_up_session *session,
-                                     const struct cairn_up_request *request,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_status(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_drain(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
-                                const struct cairn_up_request *request,
-                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Of one request. */
+typedef enum cairn_code cairn_up_handler(struct cairn_up_session *session,
+                                         const struct cairn_up_request *request,
+                                         struct cairn_error *err);
+cairn_up_handler cairn_up_on_attempt, cairn_up_on_slabs, cairn_up_on_offer, cairn_up_on_list,
+    cairn_up_on_warmup, cairn_up_on_remove, cairn_up_on_annotate, cairn_up_on_alias,
+    cairn_up_on_restore, cairn_up_on_window, cairn_up_on_read, cairn_up_on_release, cairn_up_on_why;
 void cairn_up_session_drop_restores(struct cairn_up_session *session);
+
+/* ---- staging ---- */
+
+enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                   int take_fd, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                     struct cairn_view crcs,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Both answer the request themselves when the journal has it (uploader/saves/save.h#1), unless they
+ * fail at once. in_known: the last table that a seal of the session brought, or NULL. */
+enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
+                                   struct cairn_view table, struct cairn_up_table **in_known,
+                                   struct cairn_up_reply reply,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
+                                   const struct cairn_error *why, struct cairn_up_reply reply,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

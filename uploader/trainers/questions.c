@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list, remove, annotate and alias: requests of a trainer that only the server can answer. A helper
- * asks it under the uploader's token; its refusals go to the trainer as they are. */
+/* What only the server can answer: lists, removals, annotations, aliases, warm-ups, reasons. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
+#include "api/failure.h"
 #include "api/frame.h"
 #include "api/messages.h"
+#include "common/crc.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/fetch/leases.h"
-#include "uploader/tasks.h"
+#include "uploader/server/calls.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/session.h"
 
 #define LEASES_BACK_MS 5000
 
-struct question {
+struct question { /* of one request, which a helper answers */
     struct cairn_up *up;
-    struct cairn_up_mail_item item;
-    uint64_t conn;
+    uint64_t conn, answer_by_ms;
     int64_t request;
     struct cairn_run_name name;
-    uint64_t limit, answer_by_ms;
-    struct cairn_msg_list list; /* texts are those of the buffers below */
-    char cursor[600], ref[128], state[17], labels[1025];
-    char removed[CAIRN_VERSION_ID_BYTES];
-    char alias[64];
+    uint32_t rank;
+    /* what the request says; each kind has some of it */
+    bool lists_runs;
+    uint64_t limit;
+    char cursor[600], ref[128], state[17], labels[1025], alias[64];
+    char version[CAIRN_VERSION_ID_BYTES];
     json_t *body; /* of PATCH and PUT; owned */
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2], grant[CAIRN_GRANT_BYTES_MAX]; /* of an attempt */
+    struct cairn_key probe;
     /* the answer */
     enum cairn_code code;
     struct cairn_error error;
@@ -52,6 +55,7 @@ static struct question *question_new(const struct cairn_up_session *session,
     question->conn = session->conn;
     question->request = request->id;
     question->name = session->name;
+    question->rank = session->rank;
     question->answer_by_ms = cairn_up_answer_by_ms(timeout_ms);
     return question;
 }
@@ -65,28 +69,27 @@ static enum cairn_code hand_over(struct question *question,
     return code;
 }
 
-static void answered(struct question *question, json_t *take_answer) {
-    if (question->code == CAIRN_OK)
-        cairn_up_mail_answer(question->up->mail, question->conn, question->request, take_answer);
-    else
-        cairn_up_mail_refuse(question->up->mail, question->conn, question->request,
-                             &question->error);
-    if (question->code != CAIRN_OK) json_decref(take_answer);
+static void copy_text(char *to, size_t size, const char *from) {
+    (void)cairn_text_copy(to, size, from ? from : "");
+}
+
+static void set_attempt(struct question *question, const struct cairn_up_attempt *attempt) {
+    copy_text(question->run_text, sizeof(question->run_text), attempt->run_text);
+    copy_text(question->grant, sizeof(question->grant), attempt->text);
+}
+
+static void answer(struct question *question, json_t *take_answer) {
+    struct cairn_up_mail *mail = question->up->mail;
+    if (question->code == CAIRN_OK) {
+        cairn_up_mail_answer(mail, question->conn, question->request, take_answer);
+    } else {
+        cairn_up_mail_refuse(mail, question->conn, question->request, &question->error);
+        json_decref(take_answer);
+    }
     question_free(question);
 }
 
-static void done(void *owner, struct cairn_up_session *session) {
-    (void)session;
-    answered(owner, CAIRN_PACK(ok, 0));
-}
-
 /* ---- list ---- */
-
-static void list_done(void *owner, struct cairn_up_session *session) {
-    struct question *question = owner;
-    (void)session;
-    answered(question, CAIRN_PACK(listed, .reply = question->reply));
-}
 
 static enum cairn_code add_query(struct cairn_buf *path, const char *name, const char *value,
                                  struct cairn_error *err) {
@@ -97,7 +100,7 @@ static enum cairn_code add_query(struct cairn_buf *path, const char *name, const
 
 static enum cairn_code list_path(const struct question *question, struct cairn_buf *path,
                                  struct cairn_error *err) {
-    if (question->list.runs)
+    if (question->lists_runs)
         CAIRN_TRY(cairn_buf_printf(path, err, "/v1/runs?limit=%" PRIu64, question->limit));
     else
         CAIRN_TRY(cairn_buf_printf(path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
@@ -118,7 +121,7 @@ static enum cairn_code ask_page(struct cairn_rest *rest, struct question *questi
                            : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
 }
 
-/* One version, as a list that has it alone. */
+/* Answers one version as a list of one. */
 static enum cairn_code ask_one(struct cairn_rest *rest, struct question *question,
                                struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
@@ -154,11 +157,7 @@ static void list_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     do question->code = ask_list(helper, question, &question->error);
     while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
-    cairn_up_mail_call(helper->up->mail, question->conn, list_done, question, &question->item);
-}
-
-static void copy_text(char *to, size_t size, const char *from) {
-    (void)cairn_text_copy(to, size, from ? from : "");
+    answer(question, CAIRN_PACK(listed, .reply = question->reply));
 }
 
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
@@ -171,7 +170,7 @@ enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
     if (!question) return CAIRN_NO_MEMORY;
     if (told.run) question->name = other;
     question->limit = told.limit;
-    question->list.runs = told.runs;
+    question->lists_runs = told.runs;
     copy_text(question->cursor, sizeof(question->cursor), told.cursor);
     copy_text(question->ref, sizeof(question->ref), told.ref);
     copy_text(question->state, sizeof(question->state), told.state);
@@ -188,7 +187,7 @@ static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct questio
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", question->name.project,
-                               question->name.run, question->removed));
+                               question->name.run, question->version));
     enum cairn_code code =
         cairn_rest_call(rest, "DELETE", path.data, NULL,
                         cairn_up_call_ms(question->answer_by_ms, 0), &question->reply, err);
@@ -201,12 +200,12 @@ static void remove_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     struct cairn_up_fetch *fetch = helper->up->fetch;
     uint64_t until_ms = cairn_mono_ms() + LEASES_BACK_MS;
-    cairn_up_version_let_go(fetch, question->removed);
-    cairn_up_leases_settle(fetch, question->removed,
+    cairn_up_version_let_go(fetch, question->version);
+    cairn_up_leases_settle(fetch, question->version,
                            cairn_min_u64(until_ms, question->answer_by_ms));
     do question->code = ask_remove(helper, question, &question->error);
     while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
-    cairn_up_mail_call(helper->up->mail, question->conn, done, question, &question->item);
+    answer(question, CAIRN_PACK(ok, 0));
 }
 
 enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
@@ -218,7 +217,7 @@ enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
         return cairn_fail(err, CAIRN_INVALID, "remove names no version");
     struct question *question = question_new(session, request, told.timeout_ms, err);
     if (!question) return CAIRN_NO_MEMORY;
-    copy_text(question->removed, sizeof(question->removed), told.version);
+    copy_text(question->version, sizeof(question->version), told.version);
     return hand_over(question, remove_task, err);
 }
 
@@ -251,7 +250,7 @@ static void change_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     do question->code = ask_change(helper, question, &question->error);
     while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
-    cairn_up_mail_call(helper->up->mail, question->conn, done, question, &question->item);
+    answer(question, CAIRN_PACK(ok, 0));
 }
 
 static json_t *patch_of(const struct cairn_msg_annotate *told) {
@@ -279,8 +278,7 @@ enum cairn_code cairn_up_on_annotate(struct cairn_up_session *session,
 }
 
 enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) {
+                                  const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_alias told = {0};
     CAIRN_TRY(cairn_msg_alias_read(request->frame->message, "", &told, err));
     if (!told.alias[0]) return cairn_fail(err, CAIRN_INVALID, "alias names none");
@@ -289,4 +287,233 @@ enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
     copy_text(question->alias, sizeof(question->alias), told.alias);
     question->body = told.ref ? CAIRN_PACK(alias_put, .ref = told.ref) : NULL;
     return hand_over(question, change_task, err);
+}
+
+/* ---- warm-up ---- */
+
+#define PROBE_BYTES 4096
+
+/* Fails the probe while the senders wait for the store, as every save then waits. */
+static enum cairn_code store_is_there(struct cairn_up *up, struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    if (!up->locked.store_waits[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "%s", up->locked.store_waits);
+}
+
+static enum cairn_code write_probe(struct cairn_up_helper *helper, const struct question *question,
+                                   struct cairn_error *err) {
+    static const char bytes[PROBE_BYTES] = "a probe of cairn: nothing is kept here\n";
+    struct cairn_store_worker *store = NULL;
+    CAIRN_TRY(store_is_there(helper->up, err));
+    CAIRN_TRY(cairn_up_helper_store(helper, &store, err));
+    struct cairn_store_request put = {.op = CAIRN_STORE_PUT,
+                                      .key = question->probe.text,
+                                      .body = {bytes, sizeof(bytes)},
+                                      .has_crc32c = true,
+                                      .crc32c = cairn_crc32c(0, bytes, sizeof(bytes)),
+                                      .deadline_ms = question->answer_by_ms};
+    enum cairn_code code = cairn_store_perform(store, &put, err);
+    return code ? cairn_within(err, code, "writing to the store %s",
+                               cairn_store_url(helper->up->store))
+                : CAIRN_OK;
+}
+
+/* failed: why it was not written, or NULL. What the server found is an error, too. */
+static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct question *question,
+                                   const struct cairn_error *failed, struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    struct cairn_msg_probe_row found = {0};
+    const struct cairn_error none = {0}, *why = failed ? failed : &none;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(probe_put, .grant = question->grant, .node = helper->up->places.node,
+                   .rank = question->rank, .bytes = PROBE_BYTES,
+                   .code = failed ? cairn_code_info(why->code)->slug : NULL,
+                   .reason = failed ? why->message : NULL);
+    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/probes", question->run_text));
+    CAIRN_TRY(cairn_rest_set_grant(rest, question->grant, err));
+    enum cairn_code code = cairn_rest_call(
+        rest, "POST", path.data, body, cairn_up_call_ms(question->answer_by_ms, 0), &reply, err);
+    code = cairn_up_heard(rest, code, err);
+    (void)!cairn_rest_set_grant(rest, NULL, NULL);
+    if (code) return cairn_within(err, code, "telling the server");
+    CAIRN_TRY(cairn_msg_probe_row_read(reply, "", &found, err));
+    if (found.ok || failed) return CAIRN_OK;
+    struct cairn_error said = {0};
+    cairn_failure_get(reply, "reason", &said);
+    return cairn_fail(err, said.code ? said.code : CAIRN_STORE, "%s", said.message);
+}
+
+/* A key that may write and not delete leaves it to the server, which finds it among the orphans. */
+static void remove_probe(struct cairn_up_helper *helper, const struct cairn_key *key) {
+    struct cairn_error why = {0};
+    if (cairn_store_delete(helper->store, key->text, &why))
+        cairn_log(DEBUG, "warmup.left", "key=%s cause=\"%s\"", key->text, why.message);
+}
+
+static void probe_task(struct cairn_up_helper *helper, void *owner) {
+    struct question *question = owner;
+    struct cairn_error *why = &question->error, ignored = {0};
+    question->code = write_probe(helper, question, why);
+    bool written = !question->code;
+    if (written)
+        question->code = tell_server(helper, question, NULL, why);
+    else
+        (void)!tell_server(helper, question, why, &ignored); /* the rank hears it in any case */
+    if (question->code) {
+        (void)cairn_within(why, question->code, "node %s, rank %u", helper->up->places.node,
+                           question->rank);
+        cairn_log(WARN, "warmup.failed", "run=%s rank=%u cause=\"%s\"", question->run_text,
+                  question->rank, why->message);
+    }
+    struct cairn_key key = question->probe;
+    answer(question, CAIRN_PACK(ok, 0));
+    if (written) remove_probe(helper, &key);
+}
+
+enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) {
+    struct cairn_msg_warmup told = {0};
+    CAIRN_TRY(cairn_msg_warmup_read(request->frame->message, "", &told, err));
+    if (!session->attempt)
+        return cairn_fail(err, CAIRN_PROTOCOL, "a warm-up before the attempt was opened");
+    struct question *question = question_new(session, request, told.timeout_ms, err);
+    if (!question) return CAIRN_NO_MEMORY;
+    const struct cairn_grant *grant = &session->attempt->grant;
+    set_attempt(question, session->attempt);
+    cairn_probe_key(&grant->name, grant->attempt, grant->nonce, session->rank, &question->probe);
+    return hand_over(question, probe_task, err);
+}
+
+/* ---- why a save is not committed ---- */
+
+#define SILENT_MS 10000 /* a node that was heard later than that is not worth a word */
+#define TEXT_BYTES 300
+
+/* ---- the sentence ---- */
+
+/* The most telling one first: a rank that no node has is never heard of again by itself. */
+static const json_t *first_missing(const json_t *ranks) {
+    for (size_t i = 0; i < json_array_size(ranks); i++)
+        if (!json_is_string(json_object_get(json_array_get(ranks, i), "node")))
+            return json_array_get(ranks, i);
+    return json_array_get(ranks, 0);
+}
+
+/* "; its node was heard last 34 s ago", or what that node is in trouble with. */
+static void add_node(const json_t *nodes, const char *name, char *text, size_t capacity) {
+    size_t used = strlen(text);
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        struct cairn_msg_why_node node = {0};
+        if (cairn_msg_why_node_read(json_array_get(nodes, i), "", &node, NULL) ||
+            strcmp(node.node, name) != 0)
+            continue;
+        const char *trouble = node.trouble ? node.trouble : node.error;
+        if (node.left || (node.silent_ms != CAIRN_MESSAGE_NONE && node.silent_ms >= SILENT_MS))
+            snprintf(text + used, capacity - used, "; that node %s %" PRIu64 " s ago",
+                     node.left ? "left, and was heard last" : "was heard last",
+                     node.silent_ms == CAIRN_MESSAGE_NONE ? 0 : node.silent_ms / 1000);
+        else if (trouble)
+            snprintf(text + used, capacity - used, "; that node: %s", cairn_short(trouble).text);
+    }
+}
+
+static void say_ranks(const struct cairn_msg_liveness_open *open, const json_t *nodes, char *text,
+                      size_t capacity) {
+    struct cairn_msg_missing_rank rank = {0};
+    if (cairn_msg_missing_rank_read(first_missing(open->missing_ranks), "", &rank, NULL)) return;
+    uint64_t others = open->missing_rank_count - 1;
+    char ranks[64];
+    snprintf(ranks, sizeof(ranks), "rank %" PRIu64, rank.rank);
+    if (others)
+        snprintf(ranks, sizeof(ranks), "rank %" PRIu64 " and %s of %" PRIu64, rank.rank,
+                 cairn_counted(others, "other").text, open->world_size);
+    if (!rank.node) {
+        snprintf(text, capacity,
+                 "%s %s not opened this attempt: %s process ended before that, or was never "
+                 "started",
+                 ranks, others ? "have" : "has", others ? "their" : "its");
+        return;
+    }
+    snprintf(text, capacity, "%s%s on node %s %s not sealed it", ranks, others ? ", the first" : "",
+             rank.node, others ? "have" : "has");
+    add_node(nodes, rank.node, text, capacity);
+}
+
+static void say_shards(const struct cairn_msg_liveness_open *open, char *text, size_t capacity) {
+    struct cairn_msg_missing_shard shard = {0};
+    if (cairn_msg_missing_shard_read(json_array_get(open->missing_shards, 0), "", &shard, NULL))
+        return;
+    snprintf(text, capacity,
+             "%" PRIu64 " of %" PRIu64 " shards are not registered, the first is %s of rank "
+             "%" PRIu64,
+             open->missing_shard_count, open->shards, cairn_short(shard.shard).text, shard.rank);
+}
+
+/* "": it is over, and its verdict is on the way. */
+static enum cairn_code clause_of(const json_t *reply, char *text, size_t capacity,
+                                 struct cairn_error *err) {
+    struct cairn_msg_why told = {0};
+    struct cairn_msg_liveness_open open = {0};
+    text[0] = '\0';
+    CAIRN_TRY(cairn_msg_why_read(reply, "", &told, err));
+    if (told.commit) {
+        (void)cairn_text_copy(text, capacity, told.commit);
+        return CAIRN_OK;
+    }
+    if (!told.open) return CAIRN_OK;
+    CAIRN_TRY(cairn_msg_liveness_open_read(told.open, "/open", &open, err));
+    if (open.missing_rank_count)
+        say_ranks(&open, told.nodes, text, capacity);
+    else if (open.missing_shard_count)
+        say_shards(&open, text, capacity);
+    else
+        snprintf(text, capacity, "every rank has sealed it, and its commit is under way");
+    return CAIRN_OK;
+}
+
+/* ---- the call ---- */
+
+static enum cairn_code ask_why(struct cairn_up_helper *helper, const struct question *question,
+                               json_t **ret, struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s/why", question->run_text,
+                               question->version));
+    CAIRN_TRY(cairn_rest_set_grant(rest, question->grant, err));
+    enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL,
+                                           cairn_up_call_ms(question->answer_by_ms, 0), ret, err);
+    (void)!cairn_rest_set_grant(rest, NULL, NULL);
+    return cairn_up_heard(rest, code, err);
+}
+
+static void why_task(struct cairn_up_helper *helper, void *owner) {
+    struct question *question = owner;
+    char text[TEXT_BYTES] = "";
+    question->code = ask_why(helper, question, &question->reply, &question->error);
+    if (!question->code)
+        question->code = clause_of(question->reply, text, sizeof(text), &question->error);
+    answer(question, CAIRN_PACK(save_waits, .reason = text));
+}
+
+enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err) {
+    struct cairn_msg_save_why told = {0};
+    struct cairn_up *up = session->up;
+    CAIRN_TRY(cairn_msg_save_why_read(request->frame->message, "", &told, err));
+    struct question *question = question_new(session, request, told.timeout_ms, err);
+    if (!question) return CAIRN_NO_MEMORY;
+    cairn_lock_take(&up->lock);
+    const struct cairn_up_save *save = cairn_up_save_of_locked(up, session->conn, told.save);
+    if (save) set_attempt(question, save->attempt);
+    if (save) copy_text(question->version, sizeof(question->version), save->place.id.text);
+    cairn_lock_give(&up->lock);
+    if (question->version[0]) return hand_over(question, why_task, err);
+    question_free(question);
+    return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
 }

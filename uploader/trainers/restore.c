@@ -9,10 +9,7 @@
 #include "api/messages.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/metrics.h"
-#include "uploader/tasks.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/session.h"
 
 /* One request that a helper works on. */
 struct pending {
@@ -159,7 +156,7 @@ static enum cairn_code no_restore(uint64_t number, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no restore %" PRIu64, number);
 }
 
-/* Of one that is there. */
+/* Ends the restore in that place. */
 static void end_restore(struct cairn_up_session *session, int place,
                         enum cairn_up_restore_end end) {
     struct cairn_up *up = session->up;

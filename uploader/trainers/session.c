@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handlers by message, and the short ones among them. */
+/* A session: finds the handler of each frame; problems that its rank hears of; status and drain. */
 #include "uploader/trainers/session.h"
 
 #include <inttypes.h>
@@ -10,14 +10,242 @@
 #include "api/failure.h"
 #include "api/messages.h"
 #include "common/hooks.h"
-#include "common/log.h"
 #include "common/text.h"
+#include "uploader/journal/journal.h"
 #include "uploader/saves/begin.h"
-#include "uploader/saves/ended.h"
-#include "uploader/server/abandoned.h"
-#include "uploader/server/lists.h"
+#include "uploader/server/outbox.h"
+#include "uploader/server/watch.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/staging.h"
+#include "uploader/trainers/socket.h"
+
+/* ---- status and drain ---- */
+
+#define SAVES_NAMED_MAX 64
+#define SILENCE_MS 10000 /* longer than a part takes on a link that is worth waiting for */
+#define SILENCE "requests are under way, and the store has answered none of them"
+
+static void measure(struct cairn_up *up, const struct cairn_up_save *save,
+                    struct cairn_up_progress *sum) {
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        cairn_up_shard_progress(up->queue, save->shards[i], sum);
+}
+
+/* Its trainer has not sealed it, and is there or awaited: nothing can be finished yet. */
+static bool is_staging(const struct cairn_up_save *save) {
+    return save->state.phase == CAIRN_UP_PHASE_BEGINNING ||
+           save->state.phase == CAIRN_UP_PHASE_OPEN || save->state.phase == CAIRN_UP_PHASE_SEALING;
+}
+
+static const char *error_of(const struct cairn_up_save *save) {
+    if (save->store_error[0] && cairn_utf8_valid(cairn_view_of(save->store_error)))
+        return save->store_error;
+    return save->trouble.tries ? save->trouble.why.message : NULL;
+}
+
+static bool add_save(struct cairn_up *up, const struct cairn_up_save *save, json_t *saves,
+                     struct cairn_up_progress *sum) {
+    struct cairn_up_progress own = {0};
+    measure(up, save, &own);
+    sum->bytes += own.bytes;
+    sum->shards += own.shards;
+    sum->parts_done += own.parts_done;
+    sum->parts_total += own.parts_total;
+    if (json_array_size(saves) == SAVES_NAMED_MAX) return true;
+    return !json_array_append_new(
+        saves, CAIRN_PACK(report_save, .project = save->attempt->grant.name.project,
+                          .run = save->attempt->grant.name.run, .step = save->place.step,
+                          .rank = save->rank, .version = save->place.id.text,
+                          .phase = cairn_up_phase_text(save->state.phase), .done_bytes = own.bytes,
+                          .total_bytes = save->total_bytes, .shards_done = own.shards,
+                          .shards_total = save->state.shard_count, .parts_done = own.parts_done,
+                          .parts_total = own.parts_total, .error = error_of(save),
+                          .copy_threads = save->copy_threads, .copy_bytes_per_s = save->copy_rate));
+}
+
+struct sums {
+    struct cairn_up_progress done;
+    uint64_t staging, unfinished, open, bytes_total, shards_total, slab_count, slab_bytes,
+        slab_held_bytes;
+};
+
+static bool sum_saves(struct cairn_up *up, struct sums *sums, json_t *saves) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        sums->staging += is_staging(save);
+        sums->unfinished += cairn_up_save_state_is_unfinished(&save->state);
+        sums->open++;
+        if (save->state.phase == CAIRN_UP_PHASE_OVER) continue;
+        sums->bytes_total += save->total_bytes;
+        sums->shards_total += save->state.shard_count;
+        if (!add_save(up, save, saves, &sums->done)) return false;
+    }
+    for (const struct cairn_up_slab *slab = up->locked.slabs; slab; slab = slab->next) {
+        sums->slab_count++;
+        sums->slab_bytes += slab->bytes;
+        if (slab->state.owner) sums->slab_held_bytes += slab->bytes;
+    }
+    return true;
+}
+
+static const char *plain(const char *text) {
+    return cairn_utf8_valid(cairn_view_of(text)) ? text : "see this uploader's log";
+}
+
+/* A request is repeated for minutes before it fails, so a store that is cut off says nothing of
+ * itself: silence does. */
+static uint64_t silence_ms(struct cairn_up *up, uint64_t now_ms) {
+    uint64_t answered_ms = atomic_load_explicit(&up->answered_ms, memory_order_relaxed);
+    uint64_t silent_ms = answered_ms ? cairn_passed_ms(now_ms, answered_ms) : 0;
+    return silent_ms >= SILENCE_MS ? silent_ms : 0;
+}
+
+/* The frame's text is made while the lock is held: it holds texts that live under it. */
+static json_t *report(struct cairn_up *up) {
+    struct cairn_error broken = {0};
+    struct sums sums = {0};
+    uint64_t now_ms = cairn_mono_ms(), sessions = cairn_up_socket_sessions(up->socket);
+    uint64_t free_bytes = cairn_budget_free_bytes(&up->budget);
+    CAIRN_AUTO_JSON json_t *saves = json_array();
+    (void)!cairn_up_journal_trouble(up->journal, &broken);
+    CAIRN_HOLD(&up->lock);
+    if (!saves || !sum_saves(up, &sums, saves)) return NULL;
+    bool waits = up->locked.store_waits[0], away = up->locked.server_away[0];
+    uint64_t silent_ms = silence_ms(up, now_ms);
+    return CAIRN_PACK(
+        report, .node = up->places.node, .uploader = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
+        .server = up->settings.server, .store = cairn_store_url(up->store),
+        .draining = up->locked.draining, .sessions = sessions, .staging = sums.staging,
+        .unfinished = sums.unfinished, .open = sums.open, .done_bytes = sums.done.bytes,
+        .total_bytes = sums.bytes_total, .shards_done = sums.done.shards,
+        .shards_total = sums.shards_total, .parts_done = sums.done.parts_done,
+        .parts_total = sums.done.parts_total,
+        .sent_bytes = atomic_load_explicit(&up->sent_bytes, memory_order_relaxed),
+        .budget_bytes = up->budget.total_bytes, .budget_free_bytes = free_bytes,
+        .slabs = sums.slab_count, .slab_bytes = sums.slab_bytes,
+        .slab_held_bytes = sums.slab_held_bytes, .saves = saves,
+        .store_waits = !waits && silent_ms ? SILENCE : plain(up->locked.store_waits),
+        .store_waits_ms =
+            waits ? cairn_passed_ms(now_ms, up->locked.store_waits_since_ms) : silent_ms,
+        .server_away = plain(up->locked.server_away),
+        .server_away_ms = away ? cairn_passed_ms(now_ms, up->locked.server_away_since_ms) : 0,
+        .journal = plain(broken.message));
+}
+
+static enum cairn_code answer(struct cairn_up_session *session,
+                              const struct cairn_up_request *request, struct cairn_error *err) {
+    json_t *message = report(session->up);
+    if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a report");
+    cairn_up_mail_answer(session->up->mail, session->conn, request->id, message);
+    return CAIRN_OK;
+}
+
+static enum cairn_code on_status(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
+    return answer(session, request, err);
+}
+
+/* An operator must be root or run as the uploader: drain stops the saves of all trainers. */
+static enum cairn_code on_drain(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err) {
+    struct cairn_up *up = session->up;
+    bool first = false;
+    if (session->uid != 0 && session->uid != geteuid())
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "user %u may not drain it: root may, and the uploader's own user",
+                          (unsigned)session->uid);
+    {
+        CAIRN_HOLD(&up->lock);
+        first = !up->locked.draining;
+        up->locked.draining = true;
+        cairn_condition_broadcast(&up->changed);
+    }
+    if (first)
+        cairn_log(INFO, "uploader.drain_asked", "uid=%u pid=%d", (unsigned)session->uid,
+                  (int)session->pid);
+    return answer(session, request, err);
+}
+
+/* ---- problems ---- */
+
+#define VERSION_OF_PROBLEMS 3
+#define VERSION_OF_PARTNERED 5
+#define SILENT_MS 4000 /* a request without an answer: it is slow, or it hangs */
+#define AWAY_MS 2000   /* what is there again within moments is not worth a word */
+
+/* save 0: about none in particular, but `about`. */
+static void report_problem(struct cairn_up_session *session, uint32_t save, const char *about,
+                           const struct cairn_error *why) {
+    cairn_up_mail_post(
+        session->up->mail, session->conn,
+        CAIRN_PACK(problem, .save = save, .about = about, CAIRN_PACK_WHY(why, message)));
+}
+
+static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *save) {
+    struct cairn_error why = save->trouble.why;
+    why.code = CAIRN_UNAVAILABLE;
+    (void)cairn_within(&why, CAIRN_UNAVAILABLE,
+                       "the server has failed %u times to take it, and is asked on",
+                       save->trouble.tries);
+    report_problem(session, save->number, NULL, &why);
+    save->trouble.reported = true;
+}
+
+static void say_partnered(struct cairn_up_session *session, struct cairn_up_save *save) {
+    if (session->version < VERSION_OF_PARTNERED || !save->partner.node[0] ||
+        save->partner.told_conn == session->conn)
+        return;
+    save->partner.told_conn = session->conn;
+    cairn_up_mail_post(session->up->mail, session->conn,
+                       CAIRN_PACK(partnered, .save = save->number));
+}
+
+/* Q55 */
+static void say_store(struct cairn_up_session *session) {
+    const struct cairn_up *up = session->up;
+    struct cairn_error why = {0};
+    bool waits =
+        up->locked.store_waits[0] && cairn_mono_ms() - up->locked.store_waits_since_ms >= AWAY_MS;
+    if (waits == session->store_wait_reported || (!waits && up->locked.store_waits[0])) return;
+    if (waits)
+        (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "the uploader of node %s %s: %s",
+                          up->places.node,
+                          up->locked.store_fails ? "gets on with no save"
+                                                 : "sends nothing, since its store is not there",
+                          up->locked.store_waits);
+    report_problem(session, 0, "store", &why);
+    session->store_wait_reported = waits;
+}
+
+static void say_server(struct cairn_up_session *session) {
+    const struct cairn_up *up = session->up;
+    struct cairn_error why = {0};
+    uint64_t asked_ms = up->locked.server_asked_ms;
+    bool silent = asked_ms && cairn_mono_ms() - asked_ms >= SILENT_MS;
+    bool failed = up->locked.server_away[0];
+    bool away = silent || (failed && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS);
+    if (away == session->server_away_reported || (!away && failed)) return;
+    if (away)
+        (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s%s",
+                          failed ? up->locked.server_away : up->settings.server,
+                          failed ? "" : " has a request and does not answer");
+    report_problem(session, 0, "server", &why);
+    session->server_away_reported = away;
+}
+
+void cairn_up_session_tick(struct cairn_up_session *session) {
+    struct cairn_up *up = session->up;
+    if (session->version < VERSION_OF_PROBLEMS) return;
+    CAIRN_HOLD(&up->lock);
+    if (!session->read_only) say_store(session);
+    if (!session->read_only) say_server(session);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->conn != session->conn) continue;
+        if (cairn_up_trouble_is_long_locked(save) && !save->trouble.reported)
+            say_trouble(session, save);
+        say_partnered(session, save);
+    }
+}
 
 /* ---- hello ---- */
 
@@ -36,7 +264,7 @@ static enum cairn_code check_hello(const struct cairn_up_session *session, uint6
     return CAIRN_OK;
 }
 
-/* Who only reads is not waited for by any rank. */
+/* No rank waits for a read-only session, so its process is not watched. */
 static void watch_process(struct cairn_up_session *session, struct cairn_frame *frame) {
     struct cairn_up_process_names names = {session->process, session->pid, -1};
     session->process = -1;
@@ -234,10 +462,7 @@ static enum cairn_code on_bye(struct cairn_up_session *session,
 
 /* ---- dispatch ---- */
 
-typedef enum cairn_code handler(struct cairn_up_session *session,
-                                const struct cairn_up_request *request, struct cairn_error *err);
-
-static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
+static cairn_up_handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_hello] = on_hello,
     [CAIRN_MESSAGE_attempt] = cairn_up_on_attempt,
     [CAIRN_MESSAGE_slabs] = cairn_up_on_slabs,
@@ -257,8 +482,8 @@ static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_read] = cairn_up_on_read,
     [CAIRN_MESSAGE_release] = cairn_up_on_release,
     [CAIRN_MESSAGE_list] = cairn_up_on_list,
-    [CAIRN_MESSAGE_status] = cairn_up_on_status,
-    [CAIRN_MESSAGE_drain] = cairn_up_on_drain,
+    [CAIRN_MESSAGE_status] = on_status,
+    [CAIRN_MESSAGE_drain] = on_drain,
     [CAIRN_MESSAGE_remove] = cairn_up_on_remove,
     [CAIRN_MESSAGE_annotate] = cairn_up_on_annotate,
     [CAIRN_MESSAGE_alias] = cairn_up_on_alias,
@@ -266,7 +491,7 @@ static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_save_why] = cairn_up_on_why,
 };
 
-/* An operator has no rank and no run to say hello with. */
+/* An operator's requests come without a hello, which names rank and run. */
 static bool needs_hello(enum cairn_message message) {
     return message != CAIRN_MESSAGE_hello && message != CAIRN_MESSAGE_status &&
            message != CAIRN_MESSAGE_drain;

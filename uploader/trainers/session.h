@@ -9,13 +9,13 @@
  *          3   events carry the save's number in this session; nothing of an older session comes.
  * Limits:  see docs/socket.md.
  * Threads: the socket's thread alone; answers of helpers come through cairn_up_mail_call.
- * Next:    attempt_call.c, slabs.c, staging.c, offer.c, restore.c.
+ * Next:    attempt_call.c, staging.c, restore.c.
  */
 #pragma once
 
 #include "api/frame.h"
 #include "uploader/mail.h"
-#include "uploader/saves/process.h"
+#include "uploader/saves/ranks.h"
 #include "uploader/saves/save.h"
 
 #define CAIRN_UP_RESTORES_MAX 16

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* epoll over the listener, the mail box and the connections. */
+/* The socket's thread: connections, frames as they come, mail as it goes out. */
 #include "uploader/trainers/socket.h"
 
 #include <fcntl.h>
@@ -12,11 +12,7 @@
 
 #include "api/messages.h"
 #include "common/file.h"
-#include "common/log.h"
-#include "uploader/shards/queue.h"
 #include "uploader/trainers/inside.h"
-#include "uploader/trainers/making.h"
-#include "uploader/trainers/session.h"
 
 #define EVENTS_MAX 64
 #define FRAMES_MAX 64
@@ -40,14 +36,13 @@ struct conn {
     size_t out_bytes;
     uint64_t stalled_since_ms; /* 0: nothing waits */
     bool writing;              /* EPOLLOUT is asked for */
-    bool waiting;              /* and not EPOLLIN: there is no room for its frame (making.h#2) */
+    bool waiting;              /* and not EPOLLIN: there is no room for its frame (socket.h#4) */
     bool hanging_up, dead;
 };
 struct cairn_up_socket {
     struct cairn_up *up;
     int epoll_fd, listen_fd;
-    pthread_t thread;
-    bool started;
+    struct cairn_up_thread thread;
     struct conn *conns;
     struct cairn_up_makings makings;
     size_t conn_count;
@@ -147,7 +142,7 @@ static enum cairn_code encode_refusal(const json_t *message, struct out *out,
     return code;
 }
 
-/* The frame goes out; its descriptors are closed behind it. */
+/* Queues the frame; its descriptors are closed once it was sent. */
 static void queue(struct cairn_up_socket *box, struct conn *conn,
                   struct cairn_up_message *message) {
     struct out *out = calloc(1, sizeof(*out));
@@ -322,7 +317,7 @@ static void read_mail(struct cairn_up_socket *box) {
     end_undelivered(box);
 }
 
-/* On a thread that has the connections while this one sleeps (U11). */
+/* Runs on another thread while the socket's thread sleeps (U11). */
 static bool speak(void *owner) {
     struct cairn_up_socket *box = owner;
     struct cairn_up_mail_item *item = cairn_up_mail_take_spoken(box->up->mail);
@@ -345,9 +340,9 @@ static void break_off(struct cairn_up_socket *box, struct conn *conn,
                   conn->number, why->message, unsaid);
 }
 
-/* More of it, as far as there is room for such a frame. */
-static enum cairn_code fill(struct cairn_up_socket *box, struct conn *conn, bool *ret_closed,
-                            struct cairn_error *err) {
+/* Reads more of a frame, as far as memory for large frames allows. */
+static enum cairn_code fill_frame(struct cairn_up_socket *box, struct conn *conn, bool *ret_closed,
+                                  struct cairn_error *err) {
     size_t had = conn->reader.bytes.size;
     CAIRN_TRY(cairn_frame_fill(&conn->reader, conn->fd, ret_closed, err));
     if (conn->reader.bytes.size != had) conn->making.quiet_looks = 0;
@@ -391,7 +386,7 @@ static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
     struct cairn_error error = {0};
     cairn_up_mail_begin(box->up->mail); /* what the frames are answered is carried out below */
     for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
-        enum cairn_code code = fill(box, conn, &closed, &error);
+        enum cairn_code code = fill_frame(box, conn, &closed, &error);
         CAIRN_AUTO(frame) frame = {0};
         if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
         if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
@@ -465,13 +460,13 @@ static void look_at_name(struct cairn_up_socket *box) {
     cairn_log(WARN, "socket.made_again", "path=%s", box->up->places.socket_path);
 }
 
-/* making.h#3 */
+/* socket.h#5 */
 static void look_at_frame(struct cairn_up_socket *box, struct conn *conn) {
     struct cairn_error why = {0};
     bool greeted = conn->session->greeted;
     if (!cairn_up_making_look(&conn->making, !greeted || conn->reader.bytes.size)) return;
-    (void)cairn_fail(&why, CAIRN_PROTOCOL, greeted ? "nothing more of a frame came in %d s"
-                                                   : "no hello came in %d s",
+    (void)cairn_fail(&why, CAIRN_PROTOCOL,
+                     greeted ? "nothing more of a frame came in %d s" : "no hello came in %d s",
                      CAIRN_UP_FRAME_QUIET_LOOKS * SWEEP_MS / 1000);
     break_off(box, conn, &why);
 }
@@ -572,10 +567,7 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
 
 enum cairn_code cairn_up_socket_start(struct cairn_up_socket *box, struct cairn_error *err) {
     CAIRN_TRY(listen_at_name(box, err));
-    if (pthread_create(&box->thread, NULL, socket_main, box))
-        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the socket");
-    box->started = true;
-    return CAIRN_OK;
+    return cairn_up_thread_start(&box->thread, socket_main, box, "the socket", err);
 }
 
 void cairn_up_socket_stop_accepting(struct cairn_up_socket *box) {
@@ -586,13 +578,12 @@ void cairn_up_socket_stop_accepting(struct cairn_up_socket *box) {
 }
 
 void cairn_up_socket_stop(struct cairn_up_socket *box) {
-    if (!box || !box->started) return;
+    if (!box || !box->thread.started) return;
     cairn_lock_take(&box->lock);
     box->locked.stopping = true;
     cairn_lock_give(&box->lock);
     cairn_up_mail_wake(box->up->mail);
-    pthread_join(box->thread, NULL);
-    box->started = false;
+    cairn_up_thread_join(&box->thread);
     unlink(box->up->places.socket_path);
 }
 
@@ -603,4 +594,70 @@ void cairn_up_socket_free(struct cairn_up_socket *box) {
     if (box->epoll_fd >= 0) close(box->epoll_fd);
     cairn_lock_release(&box->lock);
     free(box);
+}
+
+/* ---- frames that have not wholly arrived ---- */
+
+/* A list that is walked: large frames are few, and each is far dearer than the walk. */
+
+#define FRAME_BYTES_MAX (CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX + CAIRN_KIB)
+
+void cairn_up_makings_init(struct cairn_up_makings *makings, uint64_t budget_bytes) {
+    uint64_t bytes = cairn_min_u64(budget_bytes / 8, CAIRN_UP_FRAMES_BYTES_MAX);
+    *makings = (struct cairn_up_makings){.bytes_max = cairn_max_u64(bytes, FRAME_BYTES_MAX)};
+}
+
+void cairn_up_making_add(struct cairn_up_makings *makings, struct cairn_up_making *making,
+                         uid_t uid, void *owner) {
+    *making = (struct cairn_up_making){.uid = uid, .owner = owner, .next = makings->first};
+    makings->first = making;
+}
+
+void cairn_up_making_remove(struct cairn_up_makings *makings, struct cairn_up_making *making) {
+    struct cairn_up_making **at = &makings->first;
+    while (*at && *at != making) at = &(*at)->next;
+    if (*at) *at = making->next;
+}
+
+/* Nobody of that user who began before it waits, and it fits beside those that are read. */
+static bool may_begin(const struct cairn_up_makings *makings,
+                      const struct cairn_up_making *making) {
+    uint64_t bytes = making->wanted_bytes;
+    for (const struct cairn_up_making *at = makings->first; at; at = at->next) {
+        if (at == making || at->uid != making->uid) continue;
+        if (at->wanted_bytes && at->turn < making->turn) return false;
+        bytes += at->reserved_bytes;
+    }
+    return bytes <= makings->bytes_max;
+}
+
+static bool reserve_frame(const struct cairn_up_makings *makings, struct cairn_up_making *making) {
+    if (!may_begin(makings, making)) return false;
+    making->reserved_bytes = making->wanted_bytes;
+    making->wanted_bytes = 0;
+    return true;
+}
+
+bool cairn_up_making_begin(struct cairn_up_makings *makings, struct cairn_up_making *making,
+                           uint64_t frame_bytes) {
+    CAIRN_ASSERT(frame_bytes <= FRAME_BYTES_MAX);
+    if (frame_bytes <= CAIRN_UP_SMALL_FRAME_BYTES || making->reserved_bytes) return true;
+    if (!making->wanted_bytes) making->turn = ++makings->turns;
+    making->wanted_bytes = frame_bytes;
+    return reserve_frame(makings, making);
+}
+
+void cairn_up_making_end(struct cairn_up_making *making) {
+    making->reserved_bytes = making->wanted_bytes = 0;
+}
+
+struct cairn_up_making *cairn_up_making_next(struct cairn_up_makings *makings) {
+    for (struct cairn_up_making *at = makings->first; at; at = at->next)
+        if (at->wanted_bytes && reserve_frame(makings, at)) return at;
+    return NULL;
+}
+
+bool cairn_up_making_look(struct cairn_up_making *making, bool under_way) {
+    if (!under_way || making->wanted_bytes) making->quiet_looks = 0;
+    return under_way && !making->wanted_bytes && ++making->quiet_looks > CAIRN_UP_FRAME_QUIET_LOOKS;
 }

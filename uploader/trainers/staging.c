@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers that promise something wait for an fsync of the journal and are posted from the journal's
  * thread, so the socket's thread never waits. */
-#include "uploader/trainers/staging.h"
-
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -12,11 +10,9 @@
 #include <unistd.h>
 
 #include "api/messages.h"
-#include "common/log.h"
 #include "common/text.h"
-#include "uploader/journal/journal.h"
-#include "uploader/mail.h"
-#include "uploader/metrics.h"
+#include "uploader/journal/format.h"
+#include "uploader/trainers/inside.h"
 
 #define FILES_HELD 128 /* of all trainers: those beyond, where they can be, are opened when read */
 
@@ -50,19 +46,14 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
                                  const struct cairn_msg_stage_shard *wanted,
                                  const uint8_t *slab_data, int take_fd, char *take_path,
                                  struct cairn_error *err) {
-    struct cairn_key key;
     enum cairn_code code = cairn_shard_names_add(&save->names, cairn_view_of(wanted->name), err);
     if (code != CAIRN_OK) {
         if (take_fd >= 0) close(take_fd);
         free(take_path);
         return code;
     }
-    cairn_up_save_key(save, wanted->name, &key);
     struct cairn_up_shard_options options = {
-        .entry = save->entry,
-        .index = save->state.shard_count,
         .name = wanted->name,
-        .key = key.text,
         .tensors = !strcmp(wanted->kind, "tensors"),
         .slab_offset = wanted->offset,
         .size_bytes = wanted->bytes,
@@ -70,12 +61,10 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
         .take_fd = take_fd,
         .take_path = take_path,
     };
-    struct cairn_up_shard *shard = NULL;
-    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
-    return cairn_up_save_shard_add_locked(up, save, shard, err);
+    return cairn_up_save_shard_new_locked(up, save, &options, NULL, err);
 }
 
-/* Behind those that are staged already. */
+/* Adds shards behind those that are staged. */
 static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *save,
                                   const struct cairn_up_slab *slab, const json_t *shards,
                                   struct cairn_error *err) {
@@ -341,27 +330,10 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
 
 /* ---- seal ---- */
 
-struct seal_notes {
-    struct cairn_up_record *records;
-    struct cairn_buf *blobs;
-    json_t **messages;
-    size_t count, capacity;
-};
-
-static void seal_notes_release(struct seal_notes *notes) {
-    for (size_t i = 0; i < notes->count; i++) {
-        cairn_buf_release(&notes->blobs[i]);
-        json_decref(notes->messages[i]);
-    }
-    free(notes->records);
-    free(notes->blobs);
-    free(notes->messages);
-}
-
 /* The checksums of every staged block go into the journal with the seal: a restart must never make
  * new ones from the slab (Q15). */
 static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *save,
-                                   struct seal_notes *notes, struct cairn_error *err) {
+                                   struct cairn_up_notes *notes, struct cairn_error *err) {
     for (size_t i = 0; i < save->stage_count; i++) {
         const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         uint64_t ready = cairn_up_shard_ready_bytes(up->queue, shard);
@@ -373,40 +345,26 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
     }
     for (size_t i = 0; i < save->state.shard_count; i++) {
         bool needed = false;
-        struct cairn_buf *blob = &notes->blobs[notes->count];
-        CAIRN_TRY(cairn_up_shard_seal(up->queue, save->shards[i], blob, &needed, err));
-        if (!needed) continue;
-        json_t *message = CAIRN_PACK(record_blocks, .s = i);
-        notes->messages[notes->count] = message;
-        notes->records[notes->count++] = (struct cairn_up_record){
-            .entry = save->entry, .message = message, .blob = cairn_buf_view(blob)};
+        CAIRN_AUTO(buf) blocks = {0};
+        CAIRN_TRY(cairn_up_shard_seal(up->queue, save->shards[i], &blocks, &needed, err));
+        if (needed)
+            CAIRN_TRY(cairn_up_notes_add_buf(notes, save->entry, CAIRN_PACK(record_blocks, .s = i),
+                                             &blocks, err));
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save,
-                                 struct seal_notes *notes, struct cairn_error *err) {
-    notes->capacity = save->state.shard_count + 2;
-    notes->records = calloc(notes->capacity, sizeof(*notes->records));
-    notes->blobs = calloc(notes->capacity, sizeof(*notes->blobs));
-    notes->messages = calloc(notes->capacity, sizeof(*notes->messages));
-    if (!notes->records || !notes->blobs || !notes->messages)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
+                                 struct cairn_up_notes *notes, struct cairn_error *err) {
     struct cairn_up_table *table = save->table;
-    if (table && !table->written) {
-        json_t *message = cairn_up_table_record(table);
-        notes->messages[notes->count] = message;
-        notes->records[notes->count++] = (struct cairn_up_record){
-            .entry = table->entry, .message = message, .blob = cairn_buf_view(&table->bytes)};
-    }
+    if (table && !table->written)
+        CAIRN_TRY(cairn_up_notes_add(notes, table->entry, cairn_up_table_record(table),
+                                     cairn_buf_view(&table->bytes), err));
     CAIRN_TRY(note_blocks(up, save, notes, err));
     json_t *message =
         CAIRN_PACK(record_seal, .replicated = save->replicated, .table = table ? table->hex : NULL,
                    .labels = save->labels, .meta = save->meta);
-    notes->messages[notes->count] = message;
-    notes->records[notes->count++] =
-        (struct cairn_up_record){.entry = save->entry, .message = message};
-    return CAIRN_OK;
+    return cairn_up_notes_add(notes, save->entry, message, (struct cairn_view){0}, err);
 }
 
 /* The session's last table, where the seal names it; else the one that came. */
@@ -437,15 +395,15 @@ static enum cairn_code take_table(struct cairn_up *up, struct cairn_up_save *sav
 
 static enum cairn_code post_seal(struct cairn_up *up, struct cairn_up_save *save,
                                  struct cairn_error *err) {
-    struct seal_notes notes = {0};
+    struct cairn_up_notes notes = {0};
     enum cairn_code code = note_seal(up, save, &notes, err);
     if (code == CAIRN_OK)
         code = cairn_up_save_post_locked(up, save, notes.records, notes.count, err);
-    seal_notes_release(&notes);
+    cairn_up_notes_release(&notes);
     return code;
 }
 
-/* The seal came before: answered at once, or with the first one. */
+/* True: the save was sealed before, and the repeated seal is answered. */
 static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
                        struct cairn_up_reply reply) {
     enum cairn_up_phase phase = save->state.phase;
