@@ -34,8 +34,6 @@
 #include "server/guard/tier_identity.h"
 #include "server/health.h"
 #include "server/http/http.h"
-#include "server/http/pool.h"
-#include "server/http/selftest.h"
 #include "server/http/waiters.h"
 #include "server/metrics.h"
 #include "server/nodes/nodes.h"

@@ -13,7 +13,6 @@
 #include "common/net.h"
 #include "common/text.h"
 #include "common/thread.h"
-#include "server/http/pool.h"
 #include "server/http/waiters.h"
 
 #define ROWS_AT_ONCE 256

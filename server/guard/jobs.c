@@ -10,7 +10,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/thread.h"
-#include "server/http/pool.h"
+#include "server/http/waiters.h"
 
 /* They share the catalog's commits, and wait for the store side by side. */
 #define COMMITS_AT_ONCE 16

@@ -11,7 +11,7 @@
  *          3   params and query were checked against their rules; the body is whole and within the
  *              limit of its route.
  *          4   a reply with holds_for may be given again to whoever asks for the same path without
- *              a query, once he was judged, until the catalog changes (server/http/kept.h).
+ *              a query, once he was judged, until the catalog changes (server/http/inside.h).
  * Limits:  8 reply headers of 511 bytes.
  * Threads: one pool thread at a time.
  * Next:    api/routes.def for which handler takes what; server/handle.c, which calls it.

@@ -20,7 +20,6 @@
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/guard/record.h"
-#include "server/http/pool.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"

@@ -20,7 +20,6 @@
 #include "server/db/values.h"
 #include "server/guard/lease.h"
 #include "server/guard/ticks.h"
-#include "server/http/pool.h"
 #include "server/http/waiters.h"
 #include "server/operations/child.h"
 #include "server/operations/operation_command.h"

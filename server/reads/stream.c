@@ -18,7 +18,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/pages.h"
-#include "server/http/pool.h"
 #include "server/http/waiters.h"
 #include "server/metrics.h"
 #include "server/reads/chunks.h"

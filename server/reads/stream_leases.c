@@ -8,7 +8,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "server/guard/ticks.h"
-#include "server/http/pool.h"
+#include "server/http/waiters.h"
 #include "server/ledger/read_leases.h"
 
 #define RENEW_MS (CAIRN_SRV_STREAM_LEASE_S * 1000 / 3)
