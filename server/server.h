@@ -8,7 +8,7 @@
  *          2   rules of time read the injected clock; only threads that wait read the system's.
  *          3   frozen never goes back while the process lives; it is the whole catalog that is
  *              behind its store (Q36). A single run is frozen by a row: jobs/freeze.h.
- * Limits:  one catalog; one store that checkpoints are saved to (server/guard/tiers.h has the others).
+ * Limits:  one catalog; one store that checkpoints are saved to (the others: server/guard/tiers.h).
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
  */

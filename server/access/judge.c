@@ -19,7 +19,7 @@
 
 #include "common/net.h"
 #include "server/access/rates.h"
-#include "server/http/request.h"
+#include "server/http/above.h"
 #include "server/metrics.h"
 
 /* As the catalog says it of a run that is not there (P16). */

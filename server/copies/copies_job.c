@@ -12,6 +12,7 @@
 #include "server/copies/tiering.h"
 #include "server/guard/jobs.h"
 #include "server/ledger/frozen.h"
+#include "server/operations/above.h"
 
 #define PROMOTE "promote" /* the operation's kind */
 

@@ -13,7 +13,7 @@
  *              version, and go with it.
  * Limits:  1,000 older versions of one step.
  * Threads: any that owns the worker.
- * Next:    server/intake/verdicts.c, server/guard/record.c, server/recovery/compare.c; docs/format.md.
+ * Next:    server/intake/verdicts.c, server/recovery/compare.c; docs/format.md.
  */
 #pragma once
 

@@ -11,7 +11,7 @@
 #include "common/net.h"
 #include "common/text.h"
 #include "server/http/inside.h"
-#include "server/http/request.h"
+#include "server/http/above.h"
 
 static uint64_t body_limit(enum cairn_route_id id) {
     switch (id) {

@@ -20,6 +20,7 @@
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "server/http/above.h"
 #include "server/http/inside.h"
 #include "server/metrics.h"
 
@@ -360,7 +361,8 @@ void cairn_srv_parked_remove(struct cairn_srv_exchange *exchange) {
 }
 
 /* Of at most TAKEN_MAX connections; their requests wait for nothing any more. */
-static size_t take_gone_callers(struct cairn_srv_http *http, struct cairn_srv_exchange *ret[TAKEN_MAX]) {
+static size_t take_gone_callers(struct cairn_srv_http *http,
+                                struct cairn_srv_exchange *ret[TAKEN_MAX]) {
     struct epoll_event events[TAKEN_MAX];
     size_t taken = 0;
     CAIRN_HOLD(&http->parked_lock);
@@ -480,4 +482,24 @@ void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *c
     if (!conn) return;
     uint64_t held_bytes = atomic_exchange(&conn->held_bytes, 0);
     if (held_bytes) atomic_fetch_sub(&http->memory[conn->held_kind], held_bytes);
+}
+
+/* ---- the end of an exchange ---- */
+
+/* By the library's word that its request is over, or with its connection where the library has
+ * refused it without one. */
+void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
+    if (!exchange) return;
+    cairn_buf_release(&exchange->body);
+    if (exchange->reply.flow.owner) exchange->reply.flow.free(exchange->reply.flow.owner);
+    cairn_srv_trim_later(exchange->reply.body.size);
+    cairn_srv_reply_release(&exchange->reply);
+    free(exchange->request.path);
+    free(exchange->target);
+    free(exchange);
+}
+
+void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange) {
+    exchange->ready = true;
+    MHD_resume_connection(exchange->connection);
 }

@@ -10,8 +10,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "server/http/above.h"
 #include "server/http/inside.h"
-#include "server/http/request.h"
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
 #define ROOM_MADE_FROM (64 * CAIRN_KIB) /* what stays below costs no more than its announcement */
@@ -515,24 +515,4 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     if (http->listen_fd >= 0) close(http->listen_fd);
     cairn_lock_release(&http->lock);
     free(http);
-}
-
-/* ---- the end of an exchange ---- */
-
-/* By the library's word that its request is over, or with its connection where the library has
- * refused it without one. */
-void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
-    if (!exchange) return;
-    cairn_buf_release(&exchange->body);
-    if (exchange->reply.flow.owner) exchange->reply.flow.free(exchange->reply.flow.owner);
-    cairn_srv_trim_later(exchange->reply.body.size);
-    cairn_srv_reply_release(&exchange->reply);
-    free(exchange->request.path);
-    free(exchange->target);
-    free(exchange);
-}
-
-void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange) {
-    exchange->ready = true;
-    MHD_resume_connection(exchange->connection);
 }

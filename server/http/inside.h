@@ -193,9 +193,6 @@ bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_m
 void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
 /* reply.c: what the library refuses before its first callback, answered in our words. */
 void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn);
-void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* NULL is fine */
-/* It was answered: the event loop owns it again when this returns. */
-void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange);
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
@@ -224,6 +221,9 @@ void cairn_srv_parked_close(struct cairn_srv_http *http);
 void cairn_srv_parked_add(struct cairn_srv_exchange *exchange);
 void cairn_srv_parked_remove(struct cairn_srv_exchange *exchange);
 /* conns.c */
+void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* NULL is fine */
+/* It was answered: the event loop owns it again when this returns. */
+void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange);
 enum cairn_code cairn_srv_conn_start(struct cairn_srv_http *http,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_conn_stop(struct cairn_srv_http *http);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers onto the wire: problems, flows of bytes, pages, and what the library refuses by itself. */
+/* Answers onto the wire: problems, flows of bytes, pages, refusals of the library. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -171,9 +171,9 @@ static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
  * `latest` is asked by every node of every job again and again, and is the same until the catalog
  * changes: a look, its JSON and two switches of threads for each cost five times what sending the
  * bytes does. So answers without a query are kept by the hash of their path, and given again on the
- * event loop, to callers that were judged by their own token just before (request.h#4). An answer is
- * given only while the catalog has the number of changes that it had before it was looked at; none
- * where other servers change the same catalog, nor while anything is frozen (Q36). */
+ * event loop, to callers that were judged by their own token just before (request.h#4). An answer
+ * is given only while the catalog has the number of changes that it had before it was looked at;
+ * none where other servers change the same catalog, nor while anything is frozen (Q36). */
 
 #define KEPT_MAX 512 /* a newer answer takes the place of an older one of the same hash */
 #define BODY_BYTES_MAX (16 * CAIRN_KIB)

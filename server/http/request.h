@@ -26,7 +26,6 @@
 #include "server/access/access.h"
 #include "server/ledger/idempotency.h"
 
-
 struct cairn_srv_request {
     struct cairn_srv *server;
     struct cairn_store_worker *store; /* of the thread that runs the handler */
@@ -151,22 +150,4 @@ enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char
 /* The grant of a write: that, and of the run in the path. */
 enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
                                      struct cairn_grant *ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- what http/ calls above it ---- */
-
-/* server/handle.c: runs the handler of request->route and nothing of HTTP. *reply is zeroed or from
- * the run before. A grant of a higher attempt than the catalog knows freezes its run (Q6). */
-enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* server/handle.c: the thread of deadlines calls it several times a second. */
-void cairn_srv_housekeep(struct cairn_srv *server);
-/* server/handle.c: flows whose size is not known end, and none begins from here on. */
-void cairn_srv_end_flows(struct cairn_srv *server);
-/* server/access/judge.c: may this caller make this call? Sets request->caller. */
-enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
-                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Once a request, which was judged as `judged`. CAIRN_RATE_LIMITED comes with *ret_wait_ms. */
-enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
-                                     enum cairn_code judged, uint64_t *ret_wait_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -29,8 +29,8 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
 /* What is known of two lists that differ, while it is sought in which tensor they do (see
- * server/versions/list_calls.h); it stays when the version's groups go. get: appends nothing where there
- * is none. settle: the version, which has ended, keeps these words as its reason. */
+ * server/versions/list_calls.h); it stays when the version's groups go. get: appends nothing where
+ * there is none. settle: the version, which has ended, keeps these words as its reason. */
 enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *version,
                                       struct cairn_buf *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

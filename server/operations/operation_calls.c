@@ -5,7 +5,7 @@
 #include "server/guard/jobs.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"
-#include "server/operations/operations_job.h"
+#include "server/operations/above.h"
 #include "server/operations/operations_json.h"
 
 struct call {

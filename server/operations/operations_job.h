@@ -78,10 +78,3 @@ enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
 /* Ends what a server left that is gone, and forgets old ones; now and then. */
 enum cairn_code cairn_srv_operations_look(struct cairn_srv *server,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-
-/* server/copies/copies_job.c: in the change that ends an operation which nobody has begun to work
- * on. Its wish goes with it, or the next sweep would begin it again; an operation of another kind
- * than a promotion has none. */
-enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                        const struct cairn_srv_operation *operation,
-                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How often callers may ask: the buckets (server/access/rates.h), what costs a request and whom, and how a
- * refusal is told (server/http/request.h#3). */
+/* How often callers may ask: the buckets (server/access/rates.h), what costs a request and whom,
+ * and how a refusal is told (server/access/judge.c#3). */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -14,7 +14,7 @@
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/guard/tier_identity.h"
-#include "server/http/request.h"
+#include "server/http/above.h"
 #include "server/http/waiters.h"
 #include "server/nodes/nodes.h"
 #include "server/nodes/restores.h"

@@ -71,16 +71,26 @@ void cairn_tidy_declared_add(struct cairn_tidy_declared *declared,
 
 /* ---- comparing ---- */
 
-/* May a function of this header be defined in this source? */
+/* "server/http/http.h": its name is its folder's. */
+static bool is_face(const char *header, const char *stem) {
+    const char *folder = stem - 1;
+    while (folder > header && folder[-1] != '/') folder--;
+    size_t size = (size_t)(stem - folder) - 1;
+    return strlen(stem) == size + 2 && !strncmp(stem, folder, size);
+}
+
+/* May a function of this header be defined in this source? Of a room's face and of its inside.h in
+ * any source of the room, of its above.h (what the room calls above itself) in any of another. */
 static bool belongs(const char *header, const char *source) {
     const char *stem = strrchr(header, '/'), *other = strrchr(source, '/');
     size_t folder = stem ? (size_t)(stem - header) + 1 : 0;
-    if (!stem || !other || (size_t)(other - source) + 1 != folder ||
-        strncmp(header, source, folder) != 0)
-        return false;
+    if (!stem || !other) return false;
+    bool same = (size_t)(other - source) + 1 == folder && !strncmp(header, source, folder);
     stem++, other++;
+    if (!strcmp(stem, "above.h")) return !same;
+    if (!same) return false;
+    if (!strcmp(stem, "inside.h") || is_face(header, stem)) return true;
     size_t size = strlen(stem) - 2;
-    if (!strcmp(stem, "inside.h")) return true;
     const char *inside = strstr(stem, "_inside.h");
     if (inside) size = (size_t)(inside - stem);
     if (strncmp(stem, other, size) != 0) return false;

@@ -49,6 +49,11 @@ TEST(a_function_that_is_declared_elsewhere_is_found) {
     EXPECT(accepted("store/dir/inside.h", "store/dir/write.c"));
     EXPECT(accepted("store/multipart_inside.h", "store/multipart_proof.c"));
     EXPECT(accepted("store/multipart_inside.h", "store/multipart.c"));
+    EXPECT(accepted("server/http/http.h", "server/http/tls.c"));
+    EXPECT(accepted("server/http/above.h", "server/handle.c"));
+    EXPECT(!accepted("server/http/above.h", "server/http/tls.c"));
+    EXPECT(!accepted("server/http/http.h", "server/handle.c"));
+    EXPECT(!accepted("server/http/htt.h", "server/http/tls.c"));
     EXPECT(!accepted("api/table.h", "api/tables.c"));
     EXPECT(!accepted("api/table.h", "api/digest.c"));
     EXPECT(!accepted("api/table.h", "plan/table.c"));
