@@ -2,7 +2,7 @@
 /*
  * above: what operations/ calls of a room above it.
  *
- * Why:     a promotion is an operation, and copies/ begins it; its wish goes when nobody works on it.
+ * Why:     a promotion is an operation that copies/ begins, and its wish is a row of copies.
  * Promise: none but the one below.
  * Limits:  -
  * Threads: those of a transaction.
