@@ -8,7 +8,7 @@
  *               CAIRN_ABORTED say that it came too late, any other failure that nothing is known.
  * Limits:  jobs of CAIRN_JOB_BYTES_MAX, one reader each, or one that shares it on purpose.
  * Threads: one owner.
- * Next:    uploader/fetch/leases.h, cli/held.h; server/ledger/read_leases.h.
+ * Next:    uploader/fetch/leases.h, cli/held.h; server/ledger/leases.h.
  */
 #pragma once
 

@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"
-#include "server/ledger/servers.h"
+#include "server/ledger/leases.h"
 #include "store/record.h"
 
 #define REQUEST_MS 5000

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /v1/quotas, /v1/quota, /v1/projects/P/quota: what versions take up, and how much they may. */
-#include "server/ledger/quotas.h"
+#include "server/ledger/policies.h"
 
 #include "api/messages.h"
 #include "common/clock.h"

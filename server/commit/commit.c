@@ -31,8 +31,6 @@
 #include "server/guard/record.h"
 #include "server/http/waiters.h"
 #include "server/ledger/layouts.h"
-#include "server/ledger/ranks.h"
-#include "server/ledger/shard_lists.h"
 #include "server/ledger/shards.h"
 #include "server/metrics.h"
 #include "server/retention/retain.h"

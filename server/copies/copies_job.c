@@ -11,7 +11,7 @@
 #include "server/copies/demote.h"
 #include "server/copies/tiering.h"
 #include "server/guard/jobs.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/operations/above.h"
 
 #define PROMOTE "promote" /* the operation's kind */

@@ -14,7 +14,7 @@
 #include "server/copies/copying_now.h"
 #include "server/guard/tier_identity.h"
 #include "server/http/waiters.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/metrics.h"
 
 #define TELL_MS 500

@@ -13,7 +13,7 @@
 #include "server/copies/verify_copy.h"
 #include "server/guard/identity.h"
 #include "server/ledger/events.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/metrics.h"
 
 #define TELL_MS 500

@@ -10,7 +10,6 @@
 #include "common/text.h"
 #include "server/http/request.h"
 #include "server/ledger/events.h"
-#include "server/ledger/webhooks.h"
 
 struct call {
     struct cairn_srv_request *request;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread for each webhook: what it was not told yet, one event after the other; webhooks.h. */
+/* A thread for each webhook: what it was not told yet, one event after the other; events.h. */
 #include "server/events/webhooks_job.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #include "server/db/values.h"
 #include "server/guard/lease.h"
 #include "server/guard/ticks.h"
-#include "server/ledger/webhooks.h"
+#include "server/ledger/events.h"
 #include "server/metrics.h"
 
 #define PAGE_EVENTS 50

@@ -17,7 +17,7 @@
  * Limits:  CAIRN_SRV_WEBHOOKS_MAX webhooks, a thread and a connection each; one event of it is
  *          under way at a time, for 10 s at most; redirects are not followed.
  * Threads: one of its own for each webhook; the rest on any.
- * Next:    server/events/webhook_file.h, server/ledger/webhooks.h, server/events/webhook_calls.c.
+ * Next:    server/events/webhook_file.h, server/ledger/events.h, server/events/webhook_calls.c.
  */
 #pragma once
 

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/server.h"
 
 /* At start: how many there are. */

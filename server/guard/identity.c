@@ -19,7 +19,7 @@
 #include "server/guard/run_objects.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"
-#include "server/ledger/servers.h"
+#include "server/ledger/leases.h"
 #include "store/record.h"
 
 #define NUMBERS_TRIED_MAX 16

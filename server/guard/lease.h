@@ -38,14 +38,14 @@ enum cairn_code cairn_srv_lease_take_in(struct cairn_srv_tx *tx, struct cairn_sr
                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_lease_take(struct cairn_srv_lease *lease,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* What take_in will look at (catalog/sql.h). */
+/* What take_in will look at (server/db/sql.h). */
 enum cairn_code cairn_srv_lease_take_expect(struct cairn_srv_tx *tx,
                                             const struct cairn_srv_lease *lease,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* Inside a change. lease NULL: of nobody's job. */
 enum cairn_code cairn_srv_lease_check(struct cairn_srv_tx *tx, const struct cairn_srv_lease *lease,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* What check will look at (catalog/sql.h). */
+/* What check will look at (server/db/sql.h). */
 enum cairn_code cairn_srv_lease_check_expect(struct cairn_srv_tx *tx,
                                              const struct cairn_srv_lease *lease,
                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -24,7 +24,7 @@
 #include "common/json.h"
 #include "common/tracing.h"
 #include "server/access/access.h"
-#include "server/ledger/idempotency.h"
+#include "server/ledger/tokens.h"
 
 struct cairn_srv_request {
     struct cairn_srv *server;

@@ -23,10 +23,8 @@
 #include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"
-#include "server/ledger/members.h"
-#include "server/ledger/node_rows.h"
+#include "server/ledger/leases.h"
 #include "server/ledger/version_lists.h"
-#include "server/ledger/weights.h"
 #include "server/nodes/nodes.h"
 
 #define BUSY_MS (10 * 60000) /* Q7 */

@@ -13,7 +13,7 @@
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/intake/saves.h"
-#include "server/ledger/members.h"
+#include "server/ledger/attempts.h"
 #include "server/ledger/version_lists.h"
 #include "server/recovery/compare.h"
 

@@ -13,12 +13,12 @@
  *              store and is not frozen (Q35, Q36). A report that was not taken comes again.
  * Limits:  65,536 reports a call.
  * Threads: any pool thread.
- * Next:    server/nodes/node_calls.c, server/ledger/members.h, uploader/saves/ended.h.
+ * Next:    server/nodes/node_calls.c, server/ledger/attempts.h, uploader/saves/ended.h.
  */
 #pragma once
 
 #include "server/http/request.h"
-#include "server/ledger/members.h"
+#include "server/ledger/attempts.h"
 
 struct cairn_srv_ended {
     struct cairn_grant grant;

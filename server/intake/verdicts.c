@@ -16,11 +16,11 @@
 #include "server/http/waiters.h"
 #include "server/intake/saves.h"
 #include "server/intake/verdicts.h"
-#include "server/ledger/aliases.h"
+#include "server/ledger/attempts.h"
 #include "server/ledger/events.h"
-#include "server/ledger/members.h"
-#include "server/ledger/read_leases.h"
+#include "server/ledger/leases.h"
 #include "server/ledger/shards.h"
+#include "server/ledger/versions.h"
 #include "server/versions/versions_json.h"
 
 struct verdict {

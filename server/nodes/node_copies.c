@@ -3,7 +3,7 @@
 #include "server/nodes/node_copies.h"
 
 #include "api/messages.h"
-#include "server/ledger/node_rows.h"
+#include "server/ledger/leases.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"

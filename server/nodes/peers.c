@@ -7,7 +7,7 @@
 #include "api/messages.h"
 #include "common/text.h"
 #include "plan/partner.h"
-#include "server/ledger/members.h"
+#include "server/ledger/attempts.h"
 #include "server/ledger/policies.h"
 #include "server/nodes/nodes.h"
 

@@ -6,12 +6,12 @@
  * Promise: Q29  the version is found, judged and leased in one transaction.
  * Limits:  CAIRN_LEASE_S_MAX; 5 min where nobody says how long.
  * Threads: the request's.
- * Next:    server/ledger/read_leases.h.
+ * Next:    server/ledger/leases.h.
  */
 #pragma once
 
 #include "server/http/request.h"
-#include "server/ledger/read_leases.h"
+#include "server/ledger/leases.h"
 
 #define CAIRN_SRV_READ_LEASE_S 300
 

@@ -8,7 +8,6 @@
 #include "api/listing.h"
 #include "common/text.h"
 #include "server/guard/freeze.h"
-#include "server/ledger/shard_lists.h"
 #include "server/ledger/shards.h"
 #include "server/reads/cache.h"
 

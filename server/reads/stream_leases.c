@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"
-#include "server/ledger/read_leases.h"
+#include "server/ledger/leases.h"
 
 #define RENEW_MS (CAIRN_SRV_STREAM_LEASE_S * 1000 / 3)
 

@@ -13,7 +13,7 @@
  *          and one each third of the lease's time in between.
  * Threads: take: any that may wait for the catalog; renew, give: any, a thread of the pool of reads
  *          does what they need.
- * Next:    server/reads/stream.c; server/ledger/read_leases.h.
+ * Next:    server/reads/stream.c; server/ledger/leases.h.
  */
 #pragma once
 

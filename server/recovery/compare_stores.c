@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "common/log.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/reads/tier_reads.h"
 #include "server/recovery/mend_copies.h"
 #include "server/recovery/mend_read.h"

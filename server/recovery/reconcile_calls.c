@@ -4,7 +4,7 @@
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 
 #define HOLD_MS 10000 /* less than proxies wait for an answer; it may be asked again */
 

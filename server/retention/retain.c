@@ -10,9 +10,9 @@
 #include "server/guard/marks.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"
-#include "server/ledger/aliases.h"
-#include "server/ledger/frozen.h"
-#include "server/ledger/read_leases.h"
+#include "server/ledger/leases.h"
+#include "server/ledger/runs.h"
+#include "server/ledger/versions.h"
 #include "server/metrics.h"
 #include "server/retention/retained.h"
 

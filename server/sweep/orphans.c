@@ -11,7 +11,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/ledger/buried.h"
+#include "server/ledger/versions.h"
 #include "server/metrics.h"
 
 #define PAGES_A_ROUND 20

@@ -25,7 +25,7 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/ledger/buried.h"
+#include "server/ledger/versions.h"
 #include "server/server.h"
 
 struct cairn_srv_orphans;

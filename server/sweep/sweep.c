@@ -2,7 +2,7 @@
 /* One round of what falls due by time: catalog time, commits and records that were left over,
  * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
  * which order, is in sweep_objects.c. */
-#include "server/ledger/aliases.h"
+#include "server/ledger/versions.h"
 #include "server/sweep/sweep.h"
 
 #include <inttypes.h>
@@ -21,15 +21,11 @@
 #include "server/guard/said_copy.h"
 #include "server/guard/ticks.h"
 #include "server/http/waiters.h"
+#include "server/ledger/attempts.h"
 #include "server/ledger/events.h"
-#include "server/ledger/members.h"
-#include "server/ledger/node_rows.h"
-#include "server/ledger/not_freed.h"
-#include "server/ledger/over.h"
-#include "server/ledger/quotas.h"
-#include "server/ledger/read_leases.h"
-#include "server/ledger/servers.h"
-#include "server/ledger/shard_lists.h"
+#include "server/ledger/leases.h"
+#include "server/ledger/policies.h"
+#include "server/ledger/shards.h"
 #include "server/ledger/tokens.h"
 #include "server/ledger/version_lists.h"
 #include "server/metrics.h"

@@ -15,10 +15,10 @@
 #include "server/guard/ticks.h"
 #include "server/guard/tier_identity.h"
 #include "server/http/waiters.h"
-#include "server/ledger/frozen.h"
 #include "server/ledger/layouts.h"
-#include "server/ledger/not_freed.h"
+#include "server/ledger/runs.h"
 #include "server/ledger/shards.h"
+#include "server/ledger/version_lists.h"
 #include "store/purge.h"
 
 #define PAGES_MAX 1000000

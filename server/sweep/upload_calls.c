@@ -13,7 +13,7 @@
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/ledger/events.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/ledger/versions.h"
 #include "server/sweep/orphans.h"
 #include "server/sweep/sweep_objects.h"

@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/copying_now.h"
-#include "server/ledger/frozen.h"
 #include "server/ledger/runs.h"
 #include "server/ledger/versions.h"
 #include "server/metrics.h"

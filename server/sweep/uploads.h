@@ -21,8 +21,8 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/ledger/buried.h"
 #include "server/ledger/lists.h"
+#include "server/ledger/versions.h"
 #include "server/server.h"
 
 struct cairn_srv_uploads;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Aliases of a run: names that people give, which protect what they point at. `latest` and `best`
  * are computed, so nobody sets them. */
-#include "server/ledger/aliases.h"
+#include "server/ledger/versions.h"
 
 #include <stdio.h>
 
@@ -9,8 +9,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/http/request.h"
-#include "server/ledger/frozen.h"
-#include "server/ledger/versions.h"
+#include "server/ledger/runs.h"
 
 struct call {
     struct cairn_srv_request *request;

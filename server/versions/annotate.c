@@ -8,9 +8,9 @@
 #include "api/meta.h"
 #include "api/policy.h"
 #include "common/log.h"
-#include "server/ledger/aliases.h"
-#include "server/ledger/frozen.h"
-#include "server/ledger/lineage.h"
+#include "server/ledger/runs.h"
+#include "server/ledger/version_lists.h"
+#include "server/ledger/versions.h"
 #include "server/versions/runs_json.h"
 #include "server/versions/versions_json.h"
 

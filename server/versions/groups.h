@@ -10,11 +10,11 @@
  *              asked for it (lists.h), where they can be.
  * Limits:  CAIRN_SRV_GROUPS_MAX groups a rank, CAIRN_SRV_GROUP_MARKS_MAX marks a group.
  * Threads: join inside a transaction; check is stateless.
- * Next:    plan/split.h makes digests and marks; server/ledger/ranks.h keeps them.
+ * Next:    plan/split.h makes digests and marks; server/ledger/shards.h keeps them.
  */
 #pragma once
 
-#include "server/ledger/ranks.h"
+#include "server/ledger/shards.h"
 
 #define CAIRN_SRV_GROUPS_MAX 64
 #define CAIRN_SRV_GROUP_MARKS_MAX 256

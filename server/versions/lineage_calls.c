@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {C}/lineage: what a version was trained from, attempt by attempt and across runs. */
-#include "server/ledger/lineage.h"
+#include "server/ledger/version_lists.h"
 
 #include "api/messages.h"
 #include "server/http/request.h"

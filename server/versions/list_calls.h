@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "server/ledger/ranks.h"
+#include "server/ledger/shards.h"
 
 struct cairn_srv_parties {
     const char *group;

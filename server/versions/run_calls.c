@@ -8,7 +8,7 @@
 #include "api/meta.h"
 #include "api/selector.h"
 #include "server/intake/verdicts.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/retention/remove_run.h"
 #include "server/versions/runs_json.h"
 

@@ -10,10 +10,9 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/http/waiters.h"
-#include "server/ledger/aliases.h"
 #include "server/ledger/copies.h"
-#include "server/ledger/shard_lists.h"
 #include "server/ledger/shards.h"
+#include "server/ledger/versions.h"
 
 /* Text for a row of messages.def that is null where there is none. */
 struct shown {
