@@ -36,7 +36,7 @@ struct cairn_srv_tiers {
     struct cairn_srv_tier tiers[CAIRN_SRV_TIERS_MAX]; /* nearest first */
     size_t count, main; /* main: the index of the main store */
     struct cairn_lock lock;
-    struct cairn_srv_copying *copying; /* what is being copied now (server/copies/copying_now.h); locked */
+    struct cairn_srv_copying *copying; /* what is being copied now; locked */
 };
 
 /* server->store is open: it becomes main's. open is called for each of the others. */

@@ -49,7 +49,7 @@ bool cairn_srv_http_is_quiet(const struct cairn_srv_http *http);
  * pools and waiters on the way, since they hold connections. NULL is fine. */
 void cairn_srv_http_stop(struct cairn_srv_http *http);
 
-/* One good request and one with a bare line feed, sent to ourselves at start (tls.c): shape.c reads
+/* One good request and one with a bare line feed, sent to ourselves at start: shape.c reads
  * what libmicrohttpd has parsed from where that library keeps it, and another release may keep it
  * elsewhere. A server that takes the second, or refuses the first, does not start. */
 enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,

@@ -209,6 +209,9 @@ bool cairn_srv_tls_is_on(void);
 void *cairn_srv_tls_picker(void);
 /* On the connection's event loop. */
 bool cairn_srv_tls_send(struct MHD_Connection *connection, const void *data, size_t size);
+/* One request of the self-test to ourselves, by whatever certificate. */
+enum cairn_code cairn_srv_tls_ask(int fd, const char *text, char *ret_answer, size_t size,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* acceptor.c */
 enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http,
                                         struct cairn_error *err) CAIRN_MUST_USE;
