@@ -8,7 +8,7 @@
  */
 #include "server/db/actor.h"
 #include "server/events/feed.h"
-#include "server/guard/freeze.h"
+#include "server/guard/identity.h"
 #include "server/http/above.h"
 #include "server/http/waiters.h"
 #include "server/ledger/versions.h"

@@ -30,8 +30,6 @@
 #include "server/events/webhooks_job.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
-#include "server/guard/lease.h"
-#include "server/guard/tier_identity.h"
 #include "server/health.h"
 #include "server/http/http.h"
 #include "server/http/waiters.h"

@@ -6,7 +6,7 @@
  * Promise: 1   main is one of them: where the text says, else the first.
  * Limits:  CAIRN_STORES_MAX with main.
  * Threads: immutable after parse.
- * Next:    server/guard/tiers.h, uploader/fetch/fetch.h; docs/tiers.md.
+ * Next:    server/guard/stores.h, uploader/fetch/fetch.h; docs/tiers.md.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
  *               repeated, and what is there already is compared.
  * Limits:  those of a manifest (api/limits.h).
  * Threads: one version at a time (jobs.h#1).
- * Next:    server/guard/record.h for what follows the transaction.
+ * Next:    server/guard/records.h for what follows the transaction.
  */
 #pragma once
 

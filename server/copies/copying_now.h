@@ -16,8 +16,8 @@
  */
 #pragma once
 
-#include "server/guard/lease.h"
-#include "server/guard/tiers.h"
+#include "server/guard/jobs.h"
+#include "server/guard/stores.h"
 
 struct cairn_srv_copy_hold {
     struct cairn_srv *server;

@@ -11,7 +11,6 @@
 #include "server/copies/copy_look.h"
 #include "server/copies/copying_now.h"
 #include "server/guard/identity.h"
-#include "server/guard/tier_identity.h"
 #include "server/http/waiters.h"
 #include "server/ledger/leases.h"
 #include "server/ledger/runs.h"

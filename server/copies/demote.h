@@ -20,7 +20,7 @@
  */
 #pragma once
 
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 #include "server/ledger/versions.h"
 
 struct cairn_srv_demote {

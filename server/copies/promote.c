@@ -12,7 +12,7 @@
 #include "server/copies/copy_look.h"
 #include "server/copies/copy_shard.h"
 #include "server/copies/copying_now.h"
-#include "server/guard/tier_identity.h"
+#include "server/guard/identity.h"
 #include "server/http/waiters.h"
 #include "server/ledger/runs.h"
 #include "server/metrics.h"

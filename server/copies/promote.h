@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 #include "server/ledger/versions.h"
 
 /* Inside a change: the version shall lie there. *ret_whole: it does. CAIRN_NOT_COMMITTED,

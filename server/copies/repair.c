@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/copy_shard.h"
-#include "server/guard/record.h"
+#include "server/guard/records.h"
 
 #define RANGES_BYTES 120 /* of a message that names lost bytes, before the last range */
 #define TRIES 3 /* of a shard whose answer was lost: what is there is the old object still */

@@ -21,7 +21,7 @@
  */
 #pragma once
 
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 
 #define CAIRN_SRV_TIERING_ROUND 1000
 #define CAIRN_SRV_TIERED_MAX 64

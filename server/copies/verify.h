@@ -22,7 +22,7 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 
 struct cairn_srv_verify {
     struct cairn_srv *server;

@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/copy_shard.h"
-#include "server/guard/record.h"
-#include "server/guard/tier_identity.h"
+#include "server/guard/identity.h"
+#include "server/guard/records.h"
 
 void cairn_srv_verified_copy_release(struct cairn_srv_verified_copy *copy) {
     for (size_t i = 0; i < copy->count; i++) {

@@ -15,8 +15,7 @@
 #include "common/text.h"
 #include "common/thread.h"
 #include "server/db/values.h"
-#include "server/guard/lease.h"
-#include "server/guard/ticks.h"
+#include "server/guard/jobs.h"
 #include "server/ledger/events.h"
 #include "server/metrics.h"
 

@@ -9,7 +9,7 @@
 #include "api/messages.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/guard/freeze.h"
+#include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/intake/saves.h"

@@ -11,8 +11,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/guard/jobs.h"
-#include "server/guard/marks.h"
-#include "server/guard/ticks.h"
+#include "server/guard/records.h"
 #include "server/http/waiters.h"
 #include "server/intake/saves.h"
 #include "server/intake/verdicts.h"
@@ -346,7 +345,7 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
     return show_again(tx, verdict, err);
 }
 
-/* The store's mark first, then the row (marks.h, marks.h#1): a reader of the store alone sees no
+/* The store's mark first, then the row (records.h, records.h#1): a reader of the store alone sees no
  * version that the server has called trashed, and no deletion ever follows a mark that is not
  * there. */
 static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {

@@ -29,7 +29,7 @@
  *          MiB together; CAIRN_SRV_OVER_ROUND removed runs in a round. Without incarnations a
  *          process whose end nobody has reported yet counts as alive.
  * Threads: inside a transaction; a struct belongs to its caller.
- * Next:    server/intake/attempt_calls.c, server/guard/record.h; cairn_session_weights in
+ * Next:    server/intake/attempt_calls.c, server/guard/records.h; cairn_session_weights in
  *          include/cairn/cairn.h.
  */
 #pragma once

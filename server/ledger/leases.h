@@ -27,7 +27,7 @@
  *          uploader says of itself; CAIRN_SRV_READ_LEASES_MAX readers of a version, jobs of
  *          CAIRN_JOB_BYTES_MAX.
  * Threads: inside a transaction; what writes inside a change.
- * Next:    server/guard/lease.h, server/guard/identity.c, server/nodes/nodes.h,
+ * Next:    server/guard/jobs.h, server/guard/identity.c, server/nodes/nodes.h,
  *          server/reads/read_lease_calls.c; E2 in server/README.md.
  */
 #pragma once

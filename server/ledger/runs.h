@@ -11,7 +11,7 @@
  *               transaction.
  * Limits:  labels 1 MiB; causes and notes of CAIRN_SRV_CAUSE_BYTES.
  * Threads: inside a transaction; a struct belongs to its caller.
- * Next:    server/ledger/versions.h, server/ledger/attempts.h, server/guard/freeze.h.
+ * Next:    server/ledger/versions.h, server/ledger/attempts.h, server/guard/identity.h.
  */
 #pragma once
 

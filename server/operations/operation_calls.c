@@ -3,7 +3,6 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/guard/jobs.h"
-#include "server/guard/ticks.h"
 #include "server/http/waiters.h"
 #include "server/operations/above.h"
 #include "server/operations/operations_json.h"

@@ -7,7 +7,7 @@
 #include "api/messages.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/guard/ticks.h"
+#include "server/guard/jobs.h"
 #include "server/ledger/versions.h"
 
 struct call {

@@ -7,7 +7,7 @@
 
 #include "api/listing.h"
 #include "common/text.h"
-#include "server/guard/freeze.h"
+#include "server/guard/identity.h"
 #include "server/ledger/shards.h"
 #include "server/reads/cache.h"
 

@@ -7,7 +7,7 @@
 
 #include "common/lock.h"
 #include "common/log.h"
-#include "server/guard/ticks.h"
+#include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/ledger/leases.h"
 

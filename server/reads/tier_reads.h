@@ -13,11 +13,11 @@
  *               is there, is known to be damaged from then on (damage.h), also the only one.
  * Limits:  a borrowed worker a call and store.
  * Threads: any, with the main store's worker of its own.
- * Next:    server/guard/tiers.h, server/reads/source.c, server/reads/cache.c, server/copies/promote.c.
+ * Next:    server/guard/stores.h, server/reads/source.c, server/reads/cache.c, server/copies/promote.c.
  */
 #pragma once
 
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 #include "store/documents.h"
 #include "store/range.h"
 

@@ -15,7 +15,7 @@
  *              being there; an attempt record that cannot be read does, since its number is taken.
  * Limits:  two listings of a run's prefix; where keys may not list, a HEAD of the next attempt.
  * Threads: any; one thread at a time compares a run, the others get `busy`.
- * Next:    server/guard/freeze.h, server/recovery/reconcile.h.
+ * Next:    server/guard/identity.h, server/recovery/reconcile.h.
  */
 #pragma once
 

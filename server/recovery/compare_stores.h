@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 
 #define CAIRN_SRV_STORES_CAUSE_BYTES 400
 

@@ -11,7 +11,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/db/notify.h"
-#include "server/guard/marks.h"
+#include "server/guard/records.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"

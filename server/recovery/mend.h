@@ -15,7 +15,7 @@
 #pragma once
 
 #include "api/records.h"
-#include "server/guard/run_stores.h"
+#include "server/guard/stores.h"
 #include "server/server.h"
 
 struct cairn_srv_mend_attempt {

@@ -13,7 +13,7 @@
  *          4   objects without a record in a further store are a copy that is being made: the
  *              sweep goes on with it. In the main store they stay as they are.
  *          5   of a known version the rows change under its hold (copying_now.h).
- * Limits:  as server/guard/run_stores.h; a copy that its row calls whole is not verified again.
+ * Limits:  as server/guard/stores.h; a copy that its row calls whole is not verified again.
  * Threads: one owner.
  * Next:    server/recovery/mend_read.h.
  */

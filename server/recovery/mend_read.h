@@ -9,7 +9,7 @@
  *              release's; with neither it is the rest of a deletion.
  *          2   a store that does not answer is a failure, never a statement about a version.
  *          3   an attempt's record is read from the next store where one has it not, or damaged.
- * Limits:  as server/guard/run_stores.h.
+ * Limits:  as server/guard/stores.h.
  * Threads: one owner.
  * Next:    server/recovery/mend.h takes it over; server/recovery/reconcile.c, server/recovery/reindex.c.
  */

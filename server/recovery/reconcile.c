@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "server/db/values.h"
 #include "server/guard/identity.h"
-#include "server/guard/lease.h"
+#include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/ledger/policies.h"
 #include "server/ledger/runs.h"

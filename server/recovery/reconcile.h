@@ -16,7 +16,7 @@
  *          4   where one of the stores of the setting does not answer the run stays frozen.
  * Limits:  16 runs a round; a run's records in memory at once.
  * Threads: the sweeping thread.
- * Next:    server/ledger/runs.h, server/guard/run_objects.h.
+ * Next:    server/ledger/runs.h, server/guard/stores.h.
  */
 #pragma once
 

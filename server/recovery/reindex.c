@@ -13,7 +13,6 @@
 #include "common/text.h"
 #include "server/guard/identity.h"
 #include "server/guard/said_copy.h"
-#include "server/guard/tier_identity.h"
 #include "server/ledger/runs.h"
 #include "server/recovery/mend_read.h"
 #include "store/record.h"

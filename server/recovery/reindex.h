@@ -22,7 +22,7 @@
  */
 #pragma once
 
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 #include "server/server.h"
 
 /* Copies of committed versions in one store. */

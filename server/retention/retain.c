@@ -7,8 +7,8 @@
 #include "common/encode.h"
 #include "common/hash.h"
 #include "common/log.h"
-#include "server/guard/marks.h"
-#include "server/guard/ticks.h"
+#include "server/guard/jobs.h"
+#include "server/guard/records.h"
 #include "server/http/waiters.h"
 #include "server/ledger/leases.h"
 #include "server/ledger/runs.h"
@@ -143,7 +143,7 @@ static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_version_trash(tx, &removal->version, removal->reason, err);
 }
 
-/* marks.h#1: the mark first, then the row; the mark is made what the row says in the end. */
+/* records.h#1: the mark first, then the row; the mark is made what the row says in the end. */
 static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   struct removal *removal, struct cairn_error *err) {
     struct cairn_error unused = {0};

@@ -16,7 +16,7 @@
  *          2    no request lists the store: what is answered is what the last look found; a
  *               request may ask for a look.
  *          3    marks alone keep themselves: the copy in the main store is removed without them
- *               (marks.h#3), so their version may lie in a store that was not read.
+ *               (records.h#3), so their version may lie in a store that was not read.
  * Limits:  a look every 6 hours, the first an hour after the start; 20 pages of a listing a round;
  *          the first 1,000 orphans are kept, what is behind them is found when those are gone.
  * Threads: looks on the sweeping thread; _ask, _status and _page on any.

@@ -28,7 +28,7 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
                                         const char *version_id, uint64_t *away,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* One copy, by a worker of its store: in the order of Q30, and then by version ids where its store
- * keeps versions. Marks stay in the main store, where alone they are (marks.h#3). */
+ * keeps versions. Marks stay in the main store, where alone they are (records.h#3). */
 enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const struct cairn_srv_version *version,
                                      const struct cairn_srv_lease *lease,

@@ -7,7 +7,7 @@
 #include "api/messages.h"
 #include "server/db/notify.h"
 #include "server/events/feed.h"
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 #include "server/ledger/shards.h"
 
 enum cairn_code cairn_srv_awaited_read(const struct cairn_srv_request *request,

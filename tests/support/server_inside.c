@@ -13,7 +13,6 @@
 #include "server/db/values.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
-#include "server/guard/tier_identity.h"
 #include "server/http/above.h"
 #include "server/http/waiters.h"
 #include "server/nodes/nodes.h"
