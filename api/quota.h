@@ -8,7 +8,7 @@
  *              text is.
  * Limits:  none of its own.
  * Threads: stateless; structs belong to their caller.
- * Next:    server/ledger/quotas.h.
+ * Next:    server/ledger/policies.h.
  */
 #pragma once
 

@@ -8,7 +8,7 @@
  *               CAIRN_ABORTED say that it came too late, any other failure that nothing is known.
  * Limits:  jobs of CAIRN_JOB_BYTES_MAX, one reader each, or one that shares it on purpose.
  * Threads: one owner.
- * Next:    uploader/fetch/inside.h, cli/bucket/bucket.h; server/ledger/read_leases.h.
+ * Next:    uploader/fetch/inside.h, cli/bucket/bucket.h; server/ledger/leases.h.
  */
 #pragma once
 

@@ -8,8 +8,8 @@
  */
 #include "server/db/actor.h"
 #include "server/events/feed.h"
-#include "server/guard/freeze.h"
-#include "server/http/request.h"
+#include "server/guard/identity.h"
+#include "server/http/above.h"
 #include "server/http/waiters.h"
 #include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"

@@ -14,7 +14,7 @@
 #include "common/process.h"
 #include "common/text.h"
 #include "common/trace.h"
-#include "server/ledger/servers.h"
+#include "server/ledger/leases.h"
 #include "store/open.h"
 
 #define REQUEST_MS 5000

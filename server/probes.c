@@ -10,7 +10,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/http/request.h"
-#include "server/ledger/members.h"
+#include "server/ledger/attempts.h"
 #include "server/ledger/runs.h"
 
 /* ---- POST ---- */

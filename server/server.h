@@ -7,8 +7,8 @@
  *              atomic ones.
  *          2   rules of time read the injected clock; only threads that wait read the system's.
  *          3   frozen never goes back while the process lives; it is the whole catalog that is
- *              behind its store (Q36). A single run is frozen by a row: jobs/freeze.h.
- * Limits:  one catalog; one store that checkpoints are saved to (server/guard/tiers.h has the others).
+ *              behind its store (Q36). A single run is frozen by a row: server/guard/identity.h.
+ * Limits:  one catalog; one store that checkpoints are saved to (the others: server/guard/stores.h).
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
  */
@@ -45,13 +45,13 @@ struct cairn_srv_operations;
 struct cairn_srv_tiers;
 struct cairn_metrics;
 
-/* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
+/* What this server has seen of catalog time; inside changes alone (server/guard/jobs.h). */
 struct cairn_srv_ticks {
     _Atomic uint64_t seen_tick; /* of changes; others look at it */
     uint64_t seen_boot_ms;
 };
 
-enum cairn_srv_revocations { /* jobs/revoked.h */
+enum cairn_srv_revocations { /* server/access/access.h */
                              CAIRN_SRV_REVOCATIONS_UNREAD,
                              CAIRN_SRV_REVOCATIONS_MISSED, /* it did not list them */
                              CAIRN_SRV_REVOCATIONS_READ
@@ -111,7 +111,7 @@ struct cairn_srv {
     enum cairn_srv_revocations revocations;  /* in the store; of the start, then of the sweep */
 };
 
-/* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */
+/* Q36: all of the catalog is older than the store. Logged once. One run: server/guard/identity.h. */
 void cairn_srv_freeze(struct cairn_srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND when frozen. */
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;

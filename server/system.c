@@ -7,7 +7,7 @@
 #include "common/json.h"
 #include "server/copies/damage.h"
 #include "server/db/engine.h"
-#include "server/guard/freeze.h"
+#include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/health.h"
 #include "server/http/request.h"

@@ -15,7 +15,7 @@
  * Limits:  URLs of 1,023 bytes; in S3 1,000. CAIRN_STORES_MAX with main. Records of 1 MiB.
  * Threads: register before the first open; open from any thread; stores are immutable after parse.
  * Next:    store/s3/start.h for how a daemon comes to its store; server/guard/identity.c,
- *          server/guard/tiers.h, uploader/send/send.c; docs/tiers.md, docs/format.md.
+ *          server/guard/stores.h, uploader/send/send.c; docs/tiers.md, docs/format.md.
  */
 #pragma once
 

@@ -16,7 +16,7 @@
 #include "common/process.h"
 #include "common/text.h"
 #include "server/http/request.h"
-#include "server/ledger/quotas.h"
+#include "server/ledger/policies.h"
 #include "server/metrics.h"
 
 /* ---- scopes ---- */

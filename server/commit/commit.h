@@ -20,7 +20,7 @@
  *               it; the commit goes on.
  * Limits:  those of a manifest (api/limits.h).
  * Threads: one version at a time (jobs.h#1).
- * Next:    server/guard/record.h for what follows the transaction;
+ * Next:    server/guard/records.h for what follows the transaction;
  *          store/whole.h.
  */
 #pragma once

@@ -18,7 +18,7 @@
 #include "common/text.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
-#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
 #include "server/operations/above.h"
 #include "server/versions/versions.h"
 

@@ -60,7 +60,7 @@
 /* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
 #define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id)"
 #define LAYOUT_THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = l.run_id)"
-/* In the order of node_of (server/ledger/node_rows.c). */
+/* In the order of node_of (server/ledger/leases.c). */
 #define NODE_COLUMNS "n.node, n.last_tick, n.asked, n.answered, n.away, n.said, n.projects"
 #define SHARD_COLUMNS "name, rank, size, crc32c, registered, part_bytes, node"
 /* A page of a run's versions of one kind, from a cursor on: ?2, ?3, ?4. A text for each order, as
@@ -100,7 +100,7 @@
 /* As what a version is counted: the number of its state, or this one behind them. */
 #define TRASHED_KIND "5"
 #define NOT_GONE "v.state <> " GONE
-/* What a version counts for in its project (quotas.h#2). */
+/* What a version counts for in its project (policies.h#3). */
 #define USES_ONE                                                                                   \
     "CASE WHEN v.state IN (" OPEN ", " COMMITTED ", " DELETING ") THEN 1 ELSE 0 END"
 #define USES_BYTES                                                                                 \
@@ -132,7 +132,7 @@
 #define OPERATION_COLUMNS                                                                          \
     "operation, kind, project, run, request, phase, done, total, cancel, result, problem, who, "   \
     "created_ms, ended_ms"
-/* In the order of read_row (server/ledger/not_freed.c). */
+/* In the order of read_row (server/ledger/version_lists.c). */
 #define NOT_FREED_COLUMNS                                                                          \
     "n.code, n.cause, n.counted, n.objects, n.bytes, n.since_ms, n.tried_ms, n.tries, n.next_tick"
 /* Of what the store keeps: it has times of its own. */

@@ -21,11 +21,9 @@
 #include "common/process.h"
 #include "common/text.h"
 #include "server/db/values.h"
-#include "server/guard/lease.h"
-#include "server/guard/ticks.h"
+#include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/ledger/events.h"
-#include "server/ledger/webhooks.h"
 #include "server/metrics.h"
 
 #define PAGE_EVENTS 50

@@ -20,7 +20,7 @@
  * Limits:  32 webhooks, a thread and a connection each; one event of it is under way at a time, for
  *          10 s at most; redirects are not followed.
  * Threads: one of its own for each webhook; the rest on any.
- * Next:    server/events/deliver.c, server/ledger/webhooks.h; docs/webhooks.md.
+ * Next:    server/events/deliver.c, server/ledger/events.h; docs/webhooks.md.
  */
 #pragma once
 

@@ -17,7 +17,6 @@
 #include "common/net.h"
 #include "common/process.h"
 #include "common/text.h"
-#include "server/http/pool.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/ledger/events.h"

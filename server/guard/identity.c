@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.json, the generation and the grant key; see identity.h. */
+/* store.json of all stores, the generation, the grant key and the freeze; see identity.h. */
 #include "server/guard/identity.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,15 +12,18 @@
 #include "api/records.h"
 #include "common/file.h"
 #include "common/hash/hash.h"
+#include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/db/notify.h"
 #include "server/db/values.h"
-#include "server/guard/freeze.h"
-#include "server/guard/run_objects.h"
+#include "server/guard/jobs.h"
+#include "server/guard/stores.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"
-#include "server/ledger/servers.h"
+#include "server/ledger/leases.h"
 #include "store/open.h"
+#include "store/s3/start.h"
 
 #define NUMBERS_TRIED_MAX 16
 #define PUTS_MAX 3
@@ -480,4 +484,250 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
     cairn_srv_freeze(server, "the store is another one, or its generation was raised by a server "
                              "that is not of this catalog");
     return cairn_srv_thawed(server, err);
+}
+
+/* ---- freezing ---- */
+
+#define THAW_S_MAX 30 /* a reconcile may be done sooner than it is due */
+
+struct row {
+    struct cairn_srv *server;
+    const struct cairn_run_name *name;
+    bool made, frozen, asked;
+    char cause[CAIRN_SRV_CAUSE_BYTES];
+    struct cairn_run_name first;
+    uint64_t count; /* or a tick: find_end */
+};
+
+static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct row *row = argument;
+    return cairn_srv_frozen_count(tx, &row->count, err);
+}
+
+enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server, struct cairn_error *err) {
+    struct row row = {.server = server};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_rows, &row, err));
+    server->frozen_runs = row.count;
+    return CAIRN_OK;
+}
+
+static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct row *row = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    int64_t wall_ms = cairn_srv_wall_ms(row->server);
+    CAIRN_TRY(cairn_srv_run_take(tx, row->name, wall_ms, &run, err));
+    cairn_srv_notify_run(tx, row->name);
+    return cairn_srv_frozen_put(tx, run.id, row->cause, wall_ms,
+                                row->asked || row->server->settings->adopt_store, &row->made, err);
+}
+
+static enum cairn_code behind(const struct cairn_run_name *name, const char *cause,
+                              struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_CATALOG_BEHIND,
+                      "run %s/%s is frozen until `cairn reconcile %s/%s` has ended: %s",
+                      name->project, name->run, name->project, name->run, cause);
+}
+
+static enum cairn_code freeze(struct cairn_srv *server, const struct cairn_run_name *name,
+                              const char *why, bool asked, struct cairn_error *err) {
+    struct row row = {.server = server, .name = name, .asked = asked};
+    (void)cairn_text_copy(row.cause, sizeof(row.cause), why);
+    if (!CAIRN_RULE(Q36)) {
+        cairn_srv_freeze(server, why);
+        return cairn_srv_thawed(server, err);
+    }
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put, &row, err));
+    if (row.made) {
+        atomic_fetch_add(&server->frozen_runs, 1);
+        cairn_log(ERROR, "run.frozen",
+                  "run=%s/%s cause=\"%s\" effect=\"nothing is written, deleted or resumed from in "
+                  "this run until it is reconciled; other runs go on\"",
+                  name->project, name->run, row.cause);
+    }
+    return behind(name, row.cause, err);
+}
+
+enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
+                                     const char *why, struct cairn_error *err) {
+    return freeze(server, name, why, false, err);
+}
+
+enum cairn_code cairn_srv_run_freeze_asked(struct cairn_srv *server,
+                                           const struct cairn_run_name *name, const char *why,
+                                           struct cairn_error *err) {
+    return freeze(server, name, why, true, err);
+}
+
+static enum cairn_code find_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct row *row = argument;
+    return cairn_srv_frozen_cause(tx, row->name, &row->frozen, row->cause, err);
+}
+
+enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    /* Other servers freeze runs, too. */
+    if (!server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog)) return CAIRN_OK;
+    struct row row = {.name = name};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_row, &row, err));
+    return row.frozen ? behind(name, row.cause, err) : CAIRN_OK;
+}
+
+static enum cairn_code find_end(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct row *row = argument;
+    return cairn_srv_frozen_ends(tx, row->name, &row->asked, &row->count, err);
+}
+
+uint32_t cairn_srv_run_thaws_in_s(struct cairn_srv *server, const struct cairn_run_name *name) {
+    struct row row = {.name = name};
+    if (cairn_srv_thawed(server, NULL) ||
+        cairn_srv_catalog_read(server->catalog, find_end, &row, NULL) || !row.asked)
+        return 0;
+    uint64_t now_tick = cairn_srv_ticks_now(server), due_tick = row.count;
+    uint64_t left_ms = due_tick > now_tick ? due_tick - now_tick : 0;
+    return (uint32_t)cairn_min_u64(left_ms / 1000 + 1, THAW_S_MAX);
+}
+
+static enum cairn_code find_first(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct row *row = argument;
+    CAIRN_TRY(cairn_srv_frozen_count(tx, &row->count, err));
+    return cairn_srv_frozen_first(tx, &row->frozen, &row->first, row->cause, err);
+}
+
+uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]) {
+    struct row row = {.server = server};
+    ret[0] = '\0';
+    if (!server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog)) return 0;
+    if (cairn_srv_catalog_read(server->catalog, find_first, &row, NULL) || !row.count) return 0;
+    snprintf(ret, CAIRN_SRV_FROZEN_BYTES, "%" PRIu64 " frozen; %s/%s: %s", row.count,
+             row.first.project, row.first.run, row.cause);
+    return row.count;
+}
+
+/* ---- store.json of further stores ---- */
+
+struct known {
+    const char *store;
+    char uuid[CAIRN_UUID_TEXT_BYTES];
+    bool taken_back, unread;
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct known *known = argument;
+    return cairn_srv_tier_uuid_get(tx, known->store, known->uuid, err);
+}
+
+/* Of two servers that claim at once the first names it. */
+static enum cairn_code claim_tier(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct known *known = argument;
+    CAIRN_TRY(cairn_srv_tier_uuid_put(tx, known->store, known->uuid, err));
+    if (known->taken_back) CAIRN_TRY(cairn_srv_tier_unread_put(tx, known->store, true, err));
+    return cairn_srv_tier_uuid_get(tx, known->store, known->uuid, err);
+}
+
+static enum cairn_code make(struct cairn_srv *server, struct cairn_store_worker *worker,
+                            struct known *known, struct cairn_store_record *ret,
+                            struct cairn_error *err) {
+    cairn_uuid_random(known->uuid);
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, claim_tier, known, err));
+    struct cairn_store_record record = {.format = 1};
+    (void)cairn_text_copy(record.uuid, sizeof(record.uuid), known->uuid);
+    (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
+    (void)cairn_text_copy(record.copies_of, sizeof(record.copies_of), server->store_uuid);
+    struct cairn_error failure = {0};
+    enum cairn_code code = cairn_store_record_put(worker, &record, true, &failure);
+    if (code && code != CAIRN_PRECONDITION) {
+        if (err) *err = failure;
+        return code;
+    }
+    if (!code)
+        cairn_log(INFO, "tier.created", "store=%s uuid=%s", known->store, record.uuid);
+    return cairn_store_record_get(worker, 0, ret, err);
+}
+
+static enum cairn_code stranger(const struct cairn_srv *server, const struct cairn_srv_tier *tier,
+                                const struct cairn_store_record *record, const struct known *known,
+                                struct cairn_error *err) {
+    if (!strcmp(record->uuid, server->store_uuid))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "stores: %s is the main store itself", tier->name);
+    if (known->uuid[0])
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "stores: %s is %s (owner %s), this catalog knows %s by that name",
+                          tier->name, record->uuid, record->owner, known->uuid);
+    return cairn_fail(err, CAIRN_FORBIDDEN,
+                      "stores: %s is %s (owner %s), and holds no copies of the versions of %s",
+                      tier->name, record->uuid, record->owner, server->store_uuid);
+}
+
+enum cairn_code cairn_srv_tier_ready(struct cairn_srv *server, const struct cairn_srv_tier *tier,
+                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct known known = {.store = tier->name};
+    struct cairn_store_record record = {0};
+    if (cairn_srv_tier_is_main(server, tier)) return CAIRN_OK; /* identity.h looks after it */
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, &known, err));
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
+    if (code == CAIRN_NOT_FOUND && known.uuid[0])
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "stores: %s (%s) has no .cairn/store.json: is it mounted?", tier->name,
+                          cairn_store_url(tier->store));
+    if (code == CAIRN_NOT_FOUND) code = make(server, worker, &known, &record, err);
+    if (code) return cairn_within(err, code, "stores: %s", tier->name);
+    bool ours = !strcmp(record.copies_of, server->store_uuid);
+    if (known.uuid[0] ? strcmp(known.uuid, record.uuid) != 0 : !ours)
+        return stranger(server, tier, &record, &known, err);
+    if (known.uuid[0]) return CAIRN_OK;
+    (void)cairn_text_copy(known.uuid, sizeof(known.uuid), record.uuid);
+    known.taken_back = true;
+    cairn_log(INFO, "tier.taken_back", "store=%s uuid=%s", tier->name, record.uuid);
+    code = cairn_srv_catalog_write(server->catalog, claim_tier, &known, err);
+    return code ? cairn_within(err, code, "stores: %s", tier->name) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_tier_is_ours(struct cairn_srv *server, const struct cairn_srv_tier *tier,
+                                       struct cairn_store_worker *worker,
+                                       struct cairn_error *err) {
+    const struct known known = {.store = tier->name};
+    struct cairn_store_record record = {0};
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "stores: %s (%s) has no .cairn/store.json: is it mounted?", tier->name,
+                          cairn_store_url(tier->store));
+    if (code) return cairn_within(err, code, "stores: %s", tier->name);
+    if (strcmp(record.copies_of, server->store_uuid) != 0)
+        return stranger(server, tier, &record, &known, err);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_unread(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct known *known = argument;
+    return cairn_srv_tier_unread_get(tx, known->store, &known->unread, err);
+}
+
+enum cairn_code cairn_srv_tiers_start(struct cairn_srv *server, struct cairn_error *err) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    for (size_t i = 0; i < tiers->count; i++) {
+        struct cairn_srv_tier *tier = &tiers->tiers[i];
+        struct cairn_store_worker *worker = NULL;
+        struct cairn_error why = {0};
+        if (i == tiers->main) continue;
+        enum cairn_code code = cairn_srv_tier_borrow(server, tier, &worker, &why);
+        if (!code) code = cairn_srv_tier_ready(server, tier, worker, &why);
+        cairn_srv_tier_return(server, tier, worker);
+        if (!code) cairn_store_start_keep(tier->store);
+        struct known known = {.store = tier->name};
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_unread, &known, err));
+        tier->unread = known.unread;
+        if (!code) continue;
+        if (!cairn_code_info(code)->retryable) {
+            if (err) *err = why;
+            return code;
+        }
+        cairn_log(WARN, "tier.away", "store=%s cause=\"%s\"", tier->name, why.message);
+    }
+    return CAIRN_OK;
 }

@@ -1,20 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jobs: work without a request that waits for it: commits, records, sweeps.
+ * jobs: work without a request that waits for it: commits, records, sweeps; and the right of this
+ * server to do it, where several share a catalog.
  *
  * Why:     a commit writes to the store for seconds; a request must not carry it, and a crash in
- *          the middle must be taken up again.
+ *          the middle must be taken up again. A server that was stopped in the middle of a commit
+ *          or a sweep and comes back must not finish what another has taken over; one that is dead
+ *          must keep nobody waiting.
  * Promise: 1   one version is committed by one job at a time.
  *          2   what could not be finished (the store is away) is tried again, with growing pauses,
  *              and anyway at each sweep; the reason is logged when it changes.
  *          3   of commits whose rows and tables are 8 MiB or more two run at once, so that memory
  *              does not grow with the number of threads.
- * Limits:  16 commits at once; 65,536 versions in work.
- * Threads: commit and sweep are asked for on any thread; an idle one has one thread.
- * Next:    server/commit/commit.c, server/sweep/sweep.c.
+ *          4   a lease lasts for job-lease of catalog time and is renewed for as long as the
+ *              process runs; who is stopped for longer loses it.
+ *          5   a change of the job that begins with cairn_srv_lease_check fails, by busy, once
+ *              another server has taken the job.
+ *          6   where a catalog is one process's alone (SQLite) nothing is written for it.
+ *          7   by at most the boot clock's time since this server last saw it change, and at most
+ *              60 s at once; who finds that another has raised it has only seen it change.
+ * Limits:  16 commits at once; 65,536 versions in work; job-lease of 1 s at least.
+ * Threads: commit and sweep are asked for on any thread; an idle one has one thread. A lease
+ *          belongs to one thread.
+ * Next:    server/commit/commit.c, server/sweep/sweep.c, server/ledger/leases.h; E2 in
+ *          server/README.md.
  */
 #pragma once
 
+#include "server/ledger/leases.h"
 #include "server/server.h"
 
 /* What the threads run: cairn_srv_commit_run and cairn_srv_sweep_run. They are handed in, since a
@@ -52,3 +65,51 @@ bool cairn_srv_jobs_stuck_of(struct cairn_srv *server, const char *version,
                              char ret[CAIRN_SRV_STUCK_BYTES]);
 /* Sweep now instead of at the next interval. */
 void cairn_srv_jobs_sweep(struct cairn_srv *server);
+
+/* ---- leases ---- */
+
+struct cairn_srv_lease {
+    struct cairn_srv *server;
+    char job[CAIRN_SRV_JOB_BYTES];
+    uint64_t fence;
+    bool held;
+    bool dropped; /* set by the caller when the change of drop_in was kept */
+};
+
+enum cairn_code cairn_srv_leases_new(struct cairn_srv *server, struct cairn_srv_leases **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_leases_free(struct cairn_srv_leases *leases); /* NULL is fine */
+
+void cairn_srv_lease_init(struct cairn_srv_lease *lease, struct cairn_srv *server, const char *kind,
+                          const char *id);
+/* Inside a change of its own, or of the job; CAIRN_BUSY: another server has it. The first undoes
+ * nothing: held says whether it was taken. */
+enum cairn_code cairn_srv_lease_take_in(struct cairn_srv_tx *tx, struct cairn_srv_lease *lease,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_lease_take(struct cairn_srv_lease *lease,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* What take_in will look at (server/db/sql.h). */
+enum cairn_code cairn_srv_lease_take_expect(struct cairn_srv_tx *tx,
+                                            const struct cairn_srv_lease *lease,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Inside a change. lease NULL: of nobody's job. */
+enum cairn_code cairn_srv_lease_check(struct cairn_srv_tx *tx, const struct cairn_srv_lease *lease,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* What check will look at (server/db/sql.h). */
+enum cairn_code cairn_srv_lease_check_expect(struct cairn_srv_tx *tx,
+                                             const struct cairn_srv_lease *lease,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* Before something is done in the store that no change guards. */
+enum cairn_code cairn_srv_lease_still(const struct cairn_srv_lease *lease,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Inside the job's last change; and after it, whatever became of it. */
+enum cairn_code cairn_srv_lease_drop_in(struct cairn_srv_tx *tx, struct cairn_srv_lease *lease,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_lease_end(struct cairn_srv_lease *lease);
+
+/* ---- catalog time ---- */
+
+enum cairn_code cairn_srv_ticks_advance(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* As that has left it. */
+uint64_t cairn_srv_ticks_now(const struct cairn_srv *server);

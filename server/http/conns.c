@@ -6,16 +6,21 @@
  * The same table knows who sends, who is idle and how many connections an address has: at a bound
  * the request goes that has not come whole for longest, then the longest idle, so that connections
  * without requests and halves of requests lock no caller out (B05). */
+
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/crc.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "server/http/above.h"
 #include "server/http/inside.h"
 #include "server/metrics.h"
 
@@ -137,7 +142,7 @@ static void leave_peer(struct cairn_srv_http *http, struct cairn_srv_peer *peer)
 }
 
 /* Without linger 0 a slow reader would go on draining the kernel's buffer. */
-void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+static void reset_conn(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
     struct linger now = {.l_onoff = 1, .l_linger = 0};
     (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     (void)shutdown(conn->fd, SHUT_RDWR);
@@ -156,7 +161,7 @@ static bool keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh
     if (!fresh->peer || fresh->peer->connections <= bound) return false;
     struct cairn_srv_conn *next = next_to_go(http, fresh->peer, 0);
     bool lost = !next && fresh->peer->connections > bound + BEYOND_MAX;
-    if (next || lost) cairn_srv_conn_reset(http, next ? next : fresh);
+    if (next || lost) reset_conn(http, next ? next : fresh);
     fresh->is_beyond = !lost && fresh->peer->connections > bound;
     return lost;
 }
@@ -274,7 +279,7 @@ bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_
     while (http->locked.resets < count) {
         struct cairn_srv_conn *next = next_to_go(http, NULL, idle_ms);
         if (!next) break;
-        cairn_srv_conn_reset(http, next);
+        reset_conn(http, next);
     }
     return http->locked.resets > 0;
 }
@@ -295,17 +300,100 @@ static size_t reset_overdue(struct cairn_srv_http *http) {
     uint64_t now_ms = cairn_mono_ms();
     for (struct cairn_srv_conn *one = http->locked.conns; one; one = one->next) {
         if (one->deadline_ms > now_ms) continue;
-        cairn_srv_conn_reset(http, one);
+        reset_conn(http, one);
         count++;
     }
     return count;
+}
+
+/* ---- callers of parked requests ----
+ *
+ * Callers of parked requests that go away. The library takes a suspended connection out of its
+ * epoll, so its end would be noticed when the wait is over; here the connection is in an epoll of
+ * ours for as long. A caller that only shuts its sending side down has gone, too: the two look the
+ * same until something is sent.
+ */
+
+#define TAKEN_MAX 64 /* at once, with the lock held */
+
+enum cairn_code cairn_srv_parked_open(struct cairn_srv_http *http, struct cairn_error *err) {
+    cairn_lock_init(&http->parked_lock, CAIRN_LOCK_server_parked);
+    http->parked_fd = epoll_create1(EPOLL_CLOEXEC);
+    return http->parked_fd < 0 ? cairn_fail_errno(err, "epoll") : CAIRN_OK;
+}
+
+void cairn_srv_parked_close(struct cairn_srv_http *http) {
+    CAIRN_ASSERT(!http->parked.count);
+    if (http->parked_fd >= 0) close(http->parked_fd);
+    cairn_lock_release(&http->parked_lock);
+}
+
+void cairn_srv_parked_add(struct cairn_srv_exchange *exchange) {
+    struct cairn_srv_http *http = exchange->http;
+    struct cairn_srv_conn *conn = exchange->conn;
+    struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = conn};
+    CAIRN_HOLD(&http->parked_lock);
+    CAIRN_ASSERT(!conn->parked);
+    if (conn->fd < 0 || epoll_ctl(http->parked_fd, EPOLL_CTL_ADD, conn->fd, &event)) return;
+    conn->parked = exchange;
+    http->parked.count++;
+}
+
+static void unwatch(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+    (void)epoll_ctl(http->parked_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+    conn->parked = NULL;
+    http->parked.count--;
+}
+
+/* NULL: it is being woken, or about to be parked; who does that takes it from here. */
+static struct cairn_srv_exchange *take_if_parked(struct cairn_srv_http *http,
+                                            struct cairn_srv_conn *conn) {
+    struct cairn_srv_exchange *exchange = conn->parked;
+    if (!exchange || !cairn_srv_waiters_cancel(http->server->waiters, &exchange->waiter))
+        return NULL;
+    unwatch(http, conn);
+    return exchange;
+}
+
+void cairn_srv_parked_remove(struct cairn_srv_exchange *exchange) {
+    CAIRN_HOLD(&exchange->http->parked_lock);
+    if (exchange->conn->parked) unwatch(exchange->http, exchange->conn);
+}
+
+/* Of at most TAKEN_MAX connections; their requests wait for nothing any more. */
+static size_t take_gone_callers(struct cairn_srv_http *http,
+                                struct cairn_srv_exchange *ret[TAKEN_MAX]) {
+    struct epoll_event events[TAKEN_MAX];
+    size_t taken = 0;
+    CAIRN_HOLD(&http->parked_lock);
+    if (!http->parked.count) return 0;
+    int count = epoll_wait(http->parked_fd, events, TAKEN_MAX, 0);
+    for (int i = 0; i < count; i++) {
+        struct cairn_srv_exchange *gone = take_if_parked(http, events[i].data.ptr);
+        if (gone) ret[taken++] = gone;
+    }
+    return taken;
+}
+
+static void end_parked_of_gone_callers(struct cairn_srv_http *http) {
+    struct cairn_srv_exchange *gone[TAKEN_MAX];
+    size_t count;
+    do {
+        count = take_gone_callers(http, gone);
+        for (size_t i = 0; i < count; i++) {
+            cairn_srv_reply_release(&gone[i]->reply);
+            gone[i]->reply = (struct cairn_srv_reply){0};
+            gone[i]->code = cairn_fail(&gone[i]->error, CAIRN_CANCELLED, "the caller has gone");
+            cairn_srv_exchange_finish(gone[i]);
+        }
+    } while (count);
 }
 
 static void conns_loop(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_http *http = owner;
     do {
         cairn_srv_housekeep(http->server);
-        cairn_srv_parked_end_gone(http);
+        end_parked_of_gone_callers(http);
         size_t count = reset_overdue(http);
         if (count) cairn_log(DEBUG, "http.cut", "connections=%zu", count);
     } while (cairn_thread_wait(thread, cairn_mono_ms() + LOOK_EVERY_MS));
@@ -319,4 +407,99 @@ enum cairn_code cairn_srv_conn_start(struct cairn_srv_http *http, struct cairn_e
 
 void cairn_srv_conn_stop(struct cairn_srv_http *http) {
     cairn_thread_stop(&http->conns_thread);
+}
+
+/* ---- memory ----
+ *
+ * Memory that peers make the server hold: bodies as they arrive and replies until they are taken.
+ * It is counted when it is used and not when it is announced (B10). Where there is no more, the
+ * connection goes first whose peer has neither sent nor taken anything for longest.
+ */
+
+#define STALLED_MS 2000
+#define SHARE_OF_SAVES 4 /* a quarter of bodies-max */
+
+static uint64_t bound_of(const struct cairn_srv_http *http, enum cairn_srv_memory kind) {
+    const struct cairn_srv_settings *settings = http->server->settings;
+    uint64_t share = settings->bodies_max_bytes / SHARE_OF_SAVES;
+    if (kind == CAIRN_SRV_MEMORY_REPLIES) return settings->replies_max_bytes;
+    return kind == CAIRN_SRV_MEMORY_BODIES ? settings->bodies_max_bytes - share : share;
+}
+
+/* The connection whose peer has moved least recently of those that hold memory of that kind; the
+ * lock is held. */
+static struct cairn_srv_conn *longest_still(struct cairn_srv_http *http,
+                                            enum cairn_srv_memory kind) {
+    struct cairn_srv_conn *found = NULL;
+    uint64_t before_ms = cairn_mono_ms() - STALLED_MS;
+    for (struct cairn_srv_conn *one = http->locked.conns; one; one = one->next) {
+        if (one->is_reset || one->held_kind != (int)kind || !one->held_bytes) continue;
+        if (one->moved_ms > before_ms) continue;
+        if (!found || one->moved_ms < found->moved_ms) found = one;
+    }
+    return found;
+}
+
+/* The memory of who is reset is given back within a moment, and is counted out at once. */
+static bool reset_still(struct cairn_srv_http *http, enum cairn_srv_memory kind) {
+    uint64_t held_bytes = 0;
+    {
+        CAIRN_HOLD(&http->lock);
+        struct cairn_srv_conn *conn = longest_still(http, kind);
+        if (!conn) return false;
+        reset_conn(http, conn);
+        held_bytes = atomic_exchange(&conn->held_bytes, 0);
+        atomic_fetch_sub(&http->memory[kind], held_bytes);
+    }
+    cairn_log(DEBUG, "http.memory_taken_back", "bytes=%llu of=%s", (unsigned long long)held_bytes,
+              kind == CAIRN_SRV_MEMORY_REPLIES ? "replies" : "bodies");
+    return true;
+}
+
+bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
+                           uint64_t bytes) {
+    struct cairn_srv_http *http = exchange->http;
+    struct cairn_srv_conn *conn = exchange->conn;
+    uint64_t bound = bound_of(http, kind);
+    uint64_t held_bytes = conn->held_bytes;
+    CAIRN_ASSERT(!held_bytes || conn->held_kind == (int)kind);
+    uint64_t all = atomic_fetch_add(&http->memory[kind], bytes) + bytes;
+    /* A single body or reply is taken whatever the bound. */
+    while (all > bound && all > held_bytes + bytes) {
+        if (!reset_still(http, kind)) {
+            atomic_fetch_sub(&http->memory[kind], bytes);
+            return false;
+        }
+        all = http->memory[kind];
+    }
+    conn->held_kind = (int)kind;
+    conn->moved_ms = cairn_mono_ms();
+    atomic_fetch_add(&conn->held_bytes, bytes);
+    return true;
+}
+
+void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+    if (!conn) return;
+    uint64_t held_bytes = atomic_exchange(&conn->held_bytes, 0);
+    if (held_bytes) atomic_fetch_sub(&http->memory[conn->held_kind], held_bytes);
+}
+
+/* ---- the end of an exchange ---- */
+
+/* By the library's word that its request is over, or with its connection where the library has
+ * refused it without one. */
+void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
+    if (!exchange) return;
+    cairn_buf_release(&exchange->body);
+    if (exchange->reply.flow.owner) exchange->reply.flow.free(exchange->reply.flow.owner);
+    cairn_srv_trim_later(exchange->reply.body.size);
+    cairn_srv_reply_release(&exchange->reply);
+    free(exchange->request.path);
+    free(exchange->target);
+    free(exchange);
+}
+
+void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange) {
+    exchange->ready = true;
+    MHD_resume_connection(exchange->connection);
 }

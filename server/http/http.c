@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon and the way of one request through it; see http.h. */
+
 #include <arpa/inet.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,8 +10,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "server/http/kept.h"
-#include "server/http/request.h"
+#include "server/http/above.h"
+#include "server/http/inside.h"
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
 #define ROOM_MADE_FROM (64 * CAIRN_KIB) /* what stays below costs no more than its announcement */

@@ -34,6 +34,7 @@
  */
 #pragma once
 
+#include "common/error.h"
 #include "server/server.h"
 
 enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_http **ret,
@@ -47,3 +48,9 @@ bool cairn_srv_http_is_quiet(const struct cairn_srv_http *http);
 /* No new connections; what waits is answered 503; then everything is closed. Stops the server's
  * pools and waiters on the way, since they hold connections. NULL is fine. */
 void cairn_srv_http_stop(struct cairn_srv_http *http);
+
+/* One good request and one with a bare line feed, sent to ourselves at start: shape.c reads
+ * what libmicrohttpd has parsed from where that library keeps it, and another release may keep it
+ * elsewhere. A server that takes the second, or refuses the first, does not start. */
+enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -17,7 +17,6 @@
 
 #include "common/process.h"
 #include "server/http/http.h"
-#include "server/http/pool.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
 
@@ -61,7 +60,7 @@ enum cairn_srv_conn_line {
 struct cairn_srv_conn {
     int fd;
     _Atomic uint64_t deadline_ms; /* mono clock; UINT64_MAX = none */
-    _Atomic uint64_t held_bytes;  /* of memory.c, all of one kind */
+    _Atomic uint64_t held_bytes;  /* of memory, all of one kind */
     _Atomic int held_kind;
     _Atomic uint64_t moved_ms; /* when its peer last sent or took; UINT64_MAX: it need do neither */
     /* Its first line has come and the library has not called us; of its event loop. The end of a
@@ -78,11 +77,11 @@ struct cairn_srv_conn {
     bool is_proxy;  /* its requests count for their own callers */
     bool is_beyond; /* the bound of its address: it is for checks of health */
     bool is_reset;
-    struct cairn_srv_exchange *parked; /* of parked.c, under its lock; NULL: it is not watched */
+    struct cairn_srv_exchange *parked; /* under parked_lock; NULL: it is not watched */
 };
 
 struct cairn_srv_tls;  /* tls.c */
-struct cairn_srv_kept; /* kept.h */
+struct cairn_srv_kept; /* reply.c */
 
 struct cairn_srv_http {
     struct cairn_srv *server;
@@ -90,11 +89,11 @@ struct cairn_srv_http {
     struct cairn_srv_tls *tls; /* the newest; NULL: plain HTTP. Of the main thread */
     int listen_fd;
     _Atomic bool stopping;
-    _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections; memory.c */
+    _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections */
     _Atomic uint32_t answering;                      /* requests that came whole, until answered */
     struct cairn_srv_kept *kept;
     char hostname[256];                              /* this machine's own name */
-    struct cairn_srv_trusted *trusted;               /* proxied.c */
+    struct cairn_srv_trusted *trusted;               /* accept.c */
     size_t trusted_count;
     _Atomic uint64_t bound_said_ms; /* when a bound was last logged */
     struct cairn_thread conns_thread, acceptor_thread;
@@ -157,7 +156,7 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
 /* The value of a header without the spaces behind it; false when it is longer than capacity. */
 bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char *name, char *ret,
                            size_t capacity, bool *ret_there);
-/* site.c: is the request for this server, and not made by a page of another site? */
+/* shape.c: is the request for this server, and not made by a page of another site? */
 enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* The headers by which a browser lets a page of allowed_origins see the answer; they end with a
@@ -167,7 +166,7 @@ struct cairn_srv_cors {
 };
 const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange *exchange);
 void cairn_srv_site_init(struct cairn_srv_http *http);
-/* proxied.c */
+/* accept.c */
 enum cairn_code cairn_srv_proxied_open(struct cairn_srv_http *http,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* request.from becomes whom the proxy names, where it is one that is trusted. */
@@ -187,18 +186,13 @@ enum cairn_srv_proxy_header cairn_srv_proxied_header(const uint8_t *bytes, size_
                                                      size_t *ret_size);
 /* request.from, as bounds count it. */
 void cairn_srv_proxied_caller(const struct cairn_srv_exchange *exchange, uint8_t ret[16]);
-/* memory.c: false when there is none, also after connections were reset whose peers neither send
+/* conns.c: false when there is none, also after connections were reset whose peers neither send
  * nor take. */
 bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
                            uint64_t bytes) CAIRN_MUST_USE;
 void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
-/* refuse.c: what the library refuses before its first callback, answered in our words. */
+/* reply.c: what the library refuses before its first callback, answered in our words. */
 void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn);
-/* Sends the problem of an exchange whose body has not come, and no more after it. */
-void cairn_srv_refuse_send(struct cairn_srv_exchange *exchange);
-void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* exchange.c; NULL is fine */
-/* It was answered: the event loop owns it again when this returns. */
-void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange);
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
@@ -206,9 +200,6 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
 void cairn_srv_http_refuse(struct cairn_srv_exchange *exchange);
 /* With an answer that was given before; false: there is none that holds. */
 bool cairn_srv_http_reply_again(struct cairn_srv_exchange *exchange, enum MHD_Result *ret);
-/* The body of a problem, as it is sent. */
-enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* tls.c: certificate and key of the settings, at the start and again when they may be others. */
 enum cairn_code cairn_srv_tls_load(struct cairn_srv_http *http,
                                    struct cairn_error *err) CAIRN_MUST_USE;
@@ -218,23 +209,24 @@ bool cairn_srv_tls_is_on(void);
 void *cairn_srv_tls_picker(void);
 /* On the connection's event loop. */
 bool cairn_srv_tls_send(struct MHD_Connection *connection, const void *data, size_t size);
-/* One request of the start to ourselves, by whatever certificate. */
-enum cairn_code cairn_srv_tls_exchange(int fd, const char *text, char *ret_answer, size_t size,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* One request of the self-test to ourselves, by whatever certificate. */
+enum cairn_code cairn_srv_tls_ask(int fd, const char *text, char *ret_answer, size_t size,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* acceptor.c */
 enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* No caller is accepted any more. */
 void cairn_srv_acceptor_close(struct cairn_srv_http *http);
-/* parked.c: add before the request is parked, remove when it is woken. */
+/* conns.c: add before the request is parked, remove when it is woken. */
 enum cairn_code cairn_srv_parked_open(struct cairn_srv_http *http,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_parked_close(struct cairn_srv_http *http);
 void cairn_srv_parked_add(struct cairn_srv_exchange *exchange);
 void cairn_srv_parked_remove(struct cairn_srv_exchange *exchange);
-/* Answers those whose callers have gone; called now and then. */
-void cairn_srv_parked_end_gone(struct cairn_srv_http *http);
 /* conns.c */
+void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* NULL is fine */
+/* It was answered: the event loop owns it again when this returns. */
+void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange);
 enum cairn_code cairn_srv_conn_start(struct cairn_srv_http *http,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_conn_stop(struct cairn_srv_http *http);
@@ -254,8 +246,10 @@ enum cairn_code cairn_srv_conn_admit(struct cairn_srv_exchange *exchange,
 void cairn_srv_conn_leave(struct cairn_srv_exchange *exchange);
 /* A bound was met: it is counted, and said now and then. */
 void cairn_srv_conn_bound(struct cairn_srv_http *http, unsigned bound, const char *from);
-/* The lock is held. */
-void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
 /* Closes requests that have not come whole for longest, then who has been idle for longest, and for
  * idle_ms at least, until count are on their way out; false: none is. */
 bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_t idle_ms);
+/* reply.c: answers that are given again. */
+enum cairn_code cairn_srv_kept_new(struct cairn_srv_kept **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_kept_free(struct cairn_srv_kept *kept); /* NULL is fine; no event loop runs */

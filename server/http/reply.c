@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replies and problems onto the wire, and the stream of a shard's bytes. */
+/* Answers onto the wire: problems, flows of bytes, pages, refusals of the library. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/http/kept.h"
+#include "server/http/inside.h"
+#include "server/http/waiters.h"
 #include "server/metrics.h"
 
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
@@ -19,8 +22,7 @@ static const char *path_of(const struct cairn_srv_exchange *exchange) {
     return exchange->request.path ? exchange->request.path : "";
 }
 
-enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
-                                       struct cairn_error *err) {
+static enum cairn_code make_problem(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
     struct cairn_srv_reply *reply = &exchange->reply;
     char instance[CAIRN_ROUTE_PATH_BYTES_MAX + 520];
     snprintf(instance, sizeof(instance), "%s%s",
@@ -164,6 +166,220 @@ static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
     return response;
 }
 
+/* ---- answers that are given again ----
+ *
+ * `latest` is asked by every node of every job again and again, and is the same until the catalog
+ * changes: a look, its JSON and two switches of threads for each cost five times what sending the
+ * bytes does. So answers without a query are kept by the hash of their path, and given again on the
+ * event loop, to callers that were judged by their own token just before (request.h#4). An answer
+ * is given only while the catalog has the number of changes that it had before it was looked at;
+ * none where other servers change the same catalog, nor while anything is frozen (Q36). */
+
+#define KEPT_MAX 512 /* a newer answer takes the place of an older one of the same hash */
+#define BODY_BYTES_MAX (16 * CAIRN_KIB)
+
+struct answer {
+    char *path; /* owned; NULL: none */
+    uint64_t holds_for, body_bytes;
+    struct MHD_Response *response; /* a reference of ours */
+};
+struct cairn_srv_kept {
+    struct cairn_lock lock;
+    struct {
+        struct answer answers[KEPT_MAX];
+    } locked;
+};
+
+static void release_answer(struct answer *answer) {
+    if (answer->response) MHD_destroy_response(answer->response);
+    free(answer->path);
+    *answer = (struct answer){0};
+}
+
+enum cairn_code cairn_srv_kept_new(struct cairn_srv_kept **ret, struct cairn_error *err) {
+    *ret = calloc(1, sizeof(**ret));
+    if (!*ret) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for answers");
+    cairn_lock_init(&(*ret)->lock, CAIRN_LOCK_server_kept);
+    return CAIRN_OK;
+}
+
+void cairn_srv_kept_free(struct cairn_srv_kept *kept) {
+    if (!kept) return;
+    for (size_t i = 0; i < KEPT_MAX; i++) release_answer(&kept->locked.answers[i]);
+    cairn_lock_release(&kept->lock);
+    free(kept);
+}
+
+static bool may_be_kept(const struct cairn_srv_exchange *exchange) {
+    const struct cairn_srv *server = exchange->http->server;
+    const struct cairn_srv_request *request = &exchange->request;
+    return request->route->id == CAIRN_ROUTE_CHECKPOINT_GET && !request->head_only &&
+           !request->query.count && !exchange->origin[0] && !request->if_none_match[0] &&
+           !server->frozen && !server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog);
+}
+
+static struct answer *place_of(struct cairn_srv_kept *kept, const char *path) {
+    return &kept->locked.answers[cairn_srv_key_of(path) % KEPT_MAX];
+}
+
+/* true: the caller's reference of the response is the table's now. */
+static bool keep_answer(const struct cairn_srv_exchange *exchange, struct MHD_Response *response,
+                        uint64_t body_bytes) {
+    const struct cairn_srv_reply *reply = &exchange->reply;
+    struct cairn_srv_kept *kept = exchange->http->kept;
+    if (!reply->holds_for || exchange->code || body_bytes > BODY_BYTES_MAX) return false;
+    if ((reply->status && reply->status != 200) || !may_be_kept(exchange)) return false;
+    char *path = strdup(exchange->request.path);
+    if (!path) return false;
+    CAIRN_HOLD(&kept->lock);
+    struct answer *answer = place_of(kept, path);
+    release_answer(answer);
+    *answer = (struct answer){path, reply->holds_for, body_bytes, response};
+    return true;
+}
+
+static bool give_kept_answer(const struct cairn_srv_exchange *exchange, enum MHD_Result *ret,
+                             uint64_t *ret_body_bytes) {
+    struct cairn_srv_kept *kept = exchange->http->kept;
+    if (!may_be_kept(exchange)) return false;
+    uint64_t changes = cairn_srv_catalog_changes(exchange->http->server->catalog);
+    CAIRN_HOLD(&kept->lock);
+    const struct answer *answer = place_of(kept, exchange->request.path);
+    if (!answer->path || answer->holds_for != changes ||
+        strcmp(answer->path, exchange->request.path) != 0)
+        return false;
+    *ret_body_bytes = answer->body_bytes;
+    *ret = MHD_queue_response(exchange->connection, MHD_HTTP_OK, answer->response);
+    return true;
+}
+
+/* ---- refusals of the library ----
+ *
+ * Requests that libmicrohttpd refuses before it calls us: a first line or a header that is none,
+ * too much of either, another version, no Host, a Content-Length that is no number. Its own answer
+ * is a page of HTML, and of release 0.9.75 sometimes one with two header blocks, since it goes on
+ * as if nothing had been queued. It says what it does to its logger, on the event loop and before
+ * it queues anything; so the problem is sent from there, and the connection is closed for writing,
+ * which ends whatever the library would send after it.
+ *
+ * Which connection that is, it does not say. An event loop works on one connection until there is
+ * nothing left to do for it: on the one that it has read from last, or on the one whose answer has
+ * just ended and behind which another request had come already. The library reads with recv(2),
+ * and the one that it finds is the one below.
+ */
+
+static _Thread_local int working_fd = -1;
+
+/* recv, for the library, too. By its own name it could not be declared beside the inline one of
+ * fortified headers. */
+CAIRN_EXPORT ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size,
+                                           int flags) __asm__("recv");
+
+ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size, int flags) {
+    working_fd = fd;
+    return recvfrom(fd, to, size, flags, NULL, NULL);
+}
+
+void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn) {
+    working_fd = conn ? conn->fd : -1;
+}
+
+/* It stays while it is refused, since only its event loop, this thread, ends it. */
+static struct cairn_srv_conn *find_refused(struct cairn_srv_http *http) {
+    CAIRN_HOLD(&http->lock);
+    struct cairn_srv_conn *one = http->locked.conns;
+    while (one && one->fd != working_fd) one = one->next;
+    return one;
+}
+
+/* Why the library refuses headers that it has read. */
+static enum cairn_code judge_headers(struct cairn_srv_exchange *exchange, unsigned status) {
+    struct cairn_error *err = &exchange->error;
+    char value[32];
+    bool host = false, coding = false, length = false;
+    (void)cairn_srv_http_header(exchange, "Host", value, sizeof(value), &host);
+    (void)cairn_srv_http_header(exchange, "Transfer-Encoding", value, sizeof(value), &coding);
+    bool fits = cairn_srv_http_header(exchange, "Content-Length", value, sizeof(value), &length);
+    bool number = fits && value[0] && strspn(value, "0123456789") == strlen(value);
+    if (coding)
+        return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
+                          "Transfer-Encoding is not taken: send Content-Length");
+    if (!host) return cairn_fail(err, CAIRN_INVALID, "exactly one Host is needed");
+    if (length && status == 413)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "Content-Length is larger than any number of bytes");
+    if (length && !number)
+        return cairn_fail(err, CAIRN_INVALID, "Content-Length is not a number of bytes");
+    exchange->status = 431;
+    return cairn_fail(err, CAIRN_INVALID, "%s", CAIRN_SRV_HEAD_TOO_LONG);
+}
+
+/* By the status that the library was about to answer with. */
+static enum cairn_code judge_refused(struct cairn_srv_exchange *exchange, unsigned status) {
+    struct cairn_error *err = &exchange->error;
+    bool in_headers = exchange->connection != NULL;
+    if (in_headers &&
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE))
+        return judge_headers(exchange, status);
+    if (status >= 500 && status != 505)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
+    exchange->status = status == 413 ? 431 : status;
+    if (status == 505)
+        return cairn_fail(err, CAIRN_INVALID, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+    if (status == 414)
+        return cairn_fail(err, CAIRN_INVALID, CAIRN_SRV_TARGET_TOO_LONG,
+                          CAIRN_SRV_TARGET_BYTES_MAX);
+    if (status != 400) return cairn_fail(err, CAIRN_INVALID, "%s", CAIRN_SRV_HEAD_TOO_LONG);
+    if (in_headers)
+        return cairn_fail(err, CAIRN_INVALID, "a line of the headers is not \"Name: value\"");
+    return cairn_fail(err, CAIRN_INVALID, "the first line is not \"METHOD /path HTTP/1.1\"");
+}
+
+/* The kernel has room for it: nothing else is on its way on this connection. */
+static enum cairn_code write_problem(const struct cairn_srv_exchange *exchange,
+                                     struct cairn_buf *text, struct cairn_error *err) {
+    const struct cairn_srv_reply *reply = &exchange->reply;
+    unsigned status = (unsigned)reply->status;
+    CAIRN_TRY(cairn_buf_printf(text, err,
+                               "HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
+                               "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
+                               "Connection: close\r\nContent-Length: %zu\r\n",
+                               status, MHD_get_reason_phrase_for(status), reply->content_type,
+                               reply->body.size));
+    for (size_t i = 0; i < reply->header_count; i++)
+        CAIRN_TRY(cairn_buf_printf(text, err, "%s: %s\r\n", reply->headers[i].name,
+                                   reply->headers[i].value));
+    for (const struct cairn_srv_cors *cors = cairn_srv_site_cors(exchange); cors->name; cors++)
+        CAIRN_TRY(cairn_buf_printf(text, err, "%s: %s\r\n", cors->name,
+                                   cors->value ? cors->value : exchange->origin));
+    return cairn_buf_printf(text, err, "\r\n%s", reply->body.data);
+}
+
+static void send_refusal(struct cairn_srv_exchange *exchange) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) text = {0};
+    if (make_problem(exchange, &err) || write_problem(exchange, &text, &err)) return;
+    if (cairn_srv_tls_is_on())
+        (void)!cairn_srv_tls_send(exchange->conn->connection, text.data, text.size);
+    else
+        (void)!send(exchange->conn->fd, text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(exchange->conn->fd, SHUT_WR);
+}
+
+void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments) {
+    static const char refusal[] = "Error processing request";
+    struct cairn_srv_http *http = cls;
+    if (strncmp(format, refusal, sizeof(refusal) - 1) != 0) return;
+    unsigned status = va_arg(arguments, unsigned);
+    struct cairn_srv_conn *conn = find_refused(http);
+    if (!conn) return;
+    struct cairn_srv_exchange exchange = {.http = http, .conn = conn};
+    if (conn->arriving) exchange.connection = conn->arriving->connection;
+    exchange.code = judge_refused(&exchange, status);
+    send_refusal(&exchange);
+    cairn_srv_reply_release(&exchange.reply);
+}
+
 /* ---- responses ---- */
 
 static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
@@ -281,7 +497,7 @@ static void reserve(struct cairn_srv_exchange *exchange) {
                                 "too many replies are waiting to be taken; try again");
 }
 
-static void measure(const struct cairn_srv_exchange *exchange) {
+static void measure_answer(const struct cairn_srv_exchange *exchange) {
     const struct cairn_route *route = exchange->request.route;
     unsigned status = exchange->reply.status ? (unsigned)exchange->reply.status : 200;
     struct cairn_metric_at at = {CAIRN_SRV_METRIC_http_request_duration_seconds,
@@ -297,9 +513,9 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     reserve(exchange);
     if (exchange->code) {
         log_failure(exchange);
-        if (cairn_srv_http_problem(exchange, &err)) return MHD_NO;
+        if (make_problem(exchange, &err)) return MHD_NO;
     }
-    measure(exchange);
+    measure_answer(exchange);
     log_answer(exchange);
     struct cairn_srv_reply *reply = &exchange->reply;
     uint64_t size = reply->body.size; /* make_response takes the body over */
@@ -313,7 +529,7 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
         cairn_srv_conn_set(exchange->conn, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,
                                     (unsigned)(reply->status ? reply->status : 200), response);
-        kept = cairn_srv_kept_keep(exchange, response, size);
+        kept = keep_answer(exchange, response, size);
     } else {
         cairn_log(ERROR, "http.header_refused", "path=%s", path_of(exchange));
     }
@@ -324,17 +540,17 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
 void cairn_srv_http_refuse(struct cairn_srv_exchange *exchange) {
     cairn_trace_set(&exchange->request.trace);
     log_failure(exchange);
-    cairn_srv_refuse_send(exchange);
-    measure(exchange);
+    send_refusal(exchange);
+    measure_answer(exchange);
     log_answer(exchange);
     cairn_trace_set(NULL);
 }
 
 bool cairn_srv_http_reply_again(struct cairn_srv_exchange *exchange, enum MHD_Result *ret) {
     uint64_t size = 0;
-    if (!cairn_srv_kept_give(exchange, ret, &size)) return false;
+    if (!give_kept_answer(exchange, ret, &size)) return false;
     cairn_trace_set(&exchange->request.trace);
-    measure(exchange);
+    measure_answer(exchange);
     log_answer(exchange);
     cairn_trace_set(NULL);
     cairn_srv_conn_set(exchange->conn,

@@ -11,7 +11,7 @@
  *          3   params and query were checked against their rules; the body is whole and within the
  *              limit of its route.
  *          4   a reply with holds_for may be given again to whoever asks for the same path without
- *              a query, once he was judged, until the catalog changes (server/http/kept.h).
+ *              a query, once he was judged, until the catalog changes (server/http/inside.h).
  * Limits:  8 reply headers of 511 bytes.
  * Threads: one pool thread at a time.
  * Next:    api/routes.def for which handler takes what; server/handle.c, which calls it.
@@ -24,8 +24,7 @@
 #include "common/json.h"
 #include "common/trace.h"
 #include "server/access/access.h"
-#include "server/ledger/idempotency.h"
-
+#include "server/ledger/tokens.h"
 
 struct cairn_srv_request {
     struct cairn_srv *server;
@@ -151,22 +150,4 @@ enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char
 /* The grant of a write: that, and of the run in the path. */
 enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
                                      struct cairn_grant *ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- what http/ calls above it ---- */
-
-/* server/handle.c: runs the handler of request->route and nothing of HTTP. *reply is zeroed or from
- * the run before. A grant of a higher attempt than the catalog knows freezes its run (Q6). */
-enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* server/handle.c: the thread of deadlines calls it several times a second. */
-void cairn_srv_housekeep(struct cairn_srv *server);
-/* server/handle.c: flows whose size is not known end, and none begins from here on. */
-void cairn_srv_end_flows(struct cairn_srv *server);
-/* server/access/limits.c: may this caller make this call? Sets request->caller. */
-enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
-                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Once a request, which was judged as `judged`. CAIRN_RATE_LIMITED comes with *ret_wait_ms. */
-enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
-                                     enum cairn_code judged, uint64_t *ret_wait_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -4,9 +4,14 @@
  * target, version and each name and value lie exactly next to each other in its buffer, and the
  * last ends where the header ends. One pointer elsewhere means that something was forgiven, and
  * then it is refused. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "common/text.h"
 #include "server/http/inside.h"
 
 struct walk {
@@ -103,4 +108,255 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
     if (!walk.ok || !info || !is_line_end(&walk, method + info->header_size - 2))
         return cairn_fail(err, CAIRN_INVALID, "%s", doubt);
     return CAIRN_OK;
+}
+
+/* ---- pages of other sites ----
+ *
+ * What a browser can be made to send to this server by a page of somebody else. There is no login,
+ * so two things stand between such a page and the checkpoints (B08):
+ * - a name that its owner lets point here (DNS rebinding) is not a name of this server. An address
+ *   is: a page cannot make a browser send another address than the one it connects to. Checks of
+ *   health are answered to any name;
+ * - a POST without a body, or with a type that a form can have, is sent by browsers without a
+ *   question. So a POST carries Content-Type: application/json (or octet-stream) or a header
+ *   X-Cairn-..., for which a browser first asks with OPTIONS, which is refused here but for pages
+ *   of allowed_origins. It asks before PUT and DELETE by itself.
+ */
+
+#define HOST_BYTES_MAX 262 /* a name of 255 bytes, a colon, a port */
+
+/* The host of "host", "host:port", "[v6]:port"; "" when it is none. */
+static void host_of(const char *authority, char ret[HOST_BYTES_MAX]) {
+    bool six = authority[0] == '[';
+    const char *end = six ? strchr(authority, ']') : authority + strcspn(authority, ":");
+    ret[0] = '\0';
+    if (!end) return;
+    const char *port = end + six;
+    if (*port && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1))) return;
+    size_t size = (size_t)(end - authority) - six;
+    if (size >= HOST_BYTES_MAX) return;
+    memcpy(ret, authority + six, size);
+    ret[size] = '\0';
+    if (!six && size && ret[size - 1] == '.') ret[size - 1] = '\0';
+}
+
+static bool is_address(const char *host) {
+    uint8_t bytes[16];
+    return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+}
+
+/* Names in a list with commas or spaces between them; "*" is every name. */
+static bool is_listed(const char *list, const char *host) {
+    while (*list) {
+        list += strspn(list, ", ");
+        size_t size = strcspn(list, ", ");
+        if (size == 1 && *list == '*') return true;
+        if (size && size == strlen(host) && !strncasecmp(list, host, size)) return true;
+        list += size;
+    }
+    return false;
+}
+
+/* That of public_url, by which callers of a proxy know this server. */
+static bool is_public_name(const struct cairn_srv_http *http, const char *host) {
+    char authority[HOST_BYTES_MAX], public[HOST_BYTES_MAX];
+    const char *url = strstr(http->server->settings->public_url, "://");
+    if (!url) return false;
+    snprintf(authority, sizeof(authority), "%.*s", (int)strcspn(url + 3, "/"), url + 3);
+    host_of(authority, public);
+    return public[0] && !strcasecmp(host, public);
+}
+
+static bool is_our_name(const struct cairn_srv_http *http, const char *authority) {
+    char host[HOST_BYTES_MAX], listen[HOST_BYTES_MAX];
+    host_of(authority, host);
+    host_of(http->server->settings->listen, listen);
+    if (!host[0]) return false;
+    bool listens = !is_address(listen) && !strcasecmp(host, listen);
+    return !strcasecmp(host, "localhost") || listens ||
+           !strcasecmp(host, http->hostname) || is_public_name(http, host) ||
+           is_listed(http->server->settings->allowed_hosts, host);
+}
+
+static bool is_ours(const struct cairn_srv_http *http, const char *authority) {
+    char host[HOST_BYTES_MAX];
+    host_of(authority, host);
+    return is_address(host) || is_our_name(http, authority);
+}
+
+/* Anybody may serve a page at an address; at ours, and our port, nobody but this server does. */
+static bool is_same_address(const char *authority, const char *asked) {
+    char host[HOST_BYTES_MAX];
+    host_of(authority, host);
+    return is_address(host) && !strcasecmp(authority, asked);
+}
+
+void cairn_srv_site_init(struct cairn_srv_http *http) {
+    if (gethostname(http->hostname, sizeof(http->hostname) - 1)) http->hostname[0] = '\0';
+}
+
+/* Kept for the answer where it is one of allowed_origins. */
+static void note_origin(struct cairn_srv_exchange *exchange) {
+    char origin[sizeof(exchange->origin)];
+    bool there = false;
+    bool fits = cairn_srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
+    const char *list = exchange->http->server->settings->allowed_origins;
+    if (there && fits && strcmp(origin, "*") != 0 && is_listed(list, origin))
+        memcpy(exchange->origin, origin, sizeof(origin));
+}
+
+const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange *exchange) {
+    static const struct cairn_srv_cors none[] = {{NULL, NULL}};
+    static const struct cairn_srv_cors answers[] = {
+        {"Access-Control-Allow-Origin", NULL},
+        {"Vary", "Origin"},
+        {"Access-Control-Expose-Headers",
+         "ETag, Location, Link, Retry-After, Content-Range, Accept-Ranges, WWW-Authenticate"},
+        {NULL, NULL}};
+    static const struct cairn_srv_cors asks[] = {
+        {"Access-Control-Allow-Origin", NULL},
+        {"Vary", "Origin"},
+        {"Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE"},
+        {"Access-Control-Allow-Headers",
+         "Authorization, Content-Type, If-Match, If-None-Match, If-Range, Range, Prefer, "
+         "Idempotency-Key, Last-Event-ID, X-Cairn, X-Cairn-Grant, traceparent"},
+        {"Access-Control-Max-Age", "600"},
+        {NULL, NULL}};
+    if (!exchange->origin[0]) return none;
+    return exchange->asks_only ? asks : answers;
+}
+
+/* RFC 6454: "scheme://host:port", or "null" of a page that has no site. */
+static enum cairn_code check_origin(const struct cairn_srv_exchange *exchange, const char *asked,
+                                    struct cairn_error *err) {
+    char origin[HOST_BYTES_MAX + 16];
+    bool there = false;
+    bool fits = cairn_srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
+    if (!there || exchange->origin[0]) return CAIRN_OK;
+    const char *authority = strstr(origin, "://");
+    if (fits && authority &&
+        (is_our_name(exchange->http, authority + 3) || is_same_address(authority + 3, asked)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_FORBIDDEN,
+                      "a page of another site (Origin: %.200s) may change nothing here",
+                      fits ? origin : "of too many bytes");
+}
+
+/* No form and no request without a question of the browser has one of these. */
+static bool is_deliberate(const struct cairn_srv_exchange *exchange) {
+    static const char *const types[] = {"application/json", "application/octet-stream"};
+    char type[128], other[8];
+    bool there = false;
+    if (!cairn_srv_http_header(exchange, "Content-Type", type, sizeof(type), NULL)) return false;
+    for (size_t i = 0; i < CAIRN_COUNT(types); i++)
+        if (!strncasecmp(type, types[i], strlen(types[i]))) return true;
+    (void)cairn_srv_http_header(exchange, "X-Cairn-Grant", other, sizeof(other), &there);
+    if (!there) (void)cairn_srv_http_header(exchange, "X-Cairn", other, sizeof(other), &there);
+    return there;
+}
+
+/* Load balancers ask them by the name of their own group of servers; no secret is in the answer. */
+static bool is_health(const struct cairn_srv_exchange *exchange) {
+    return !strcmp(exchange->request.path, "/livez") || !strcmp(exchange->request.path, "/readyz");
+}
+
+/* No browser sends a request without Host, so none that has no Host was made by a page. */
+static bool is_for_us(const struct cairn_srv_exchange *exchange, char host[HOST_BYTES_MAX]) {
+    bool there = false;
+    bool fits = cairn_srv_http_header(exchange, "Host", host, HOST_BYTES_MAX, &there);
+    return is_health(exchange) || !there || (fits && is_ours(exchange->http, host));
+}
+
+enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
+                                     struct cairn_error *err) {
+    char host[HOST_BYTES_MAX];
+    if (!is_for_us(exchange, host)) {
+        exchange->title = "This server is not asked by that name.";
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "\"%.200s\" is not a name of this server: ask by its address, let a "
+                          "proxy pass on the Host of its caller, or name it in allowed-hosts",
+                          host);
+    }
+    note_origin(exchange);
+    exchange->asks_only = exchange->origin[0] && !strcmp(method, "OPTIONS");
+    if (exchange->asks_only || !strcmp(method, "GET") || !strcmp(method, "HEAD")) return CAIRN_OK;
+    CAIRN_TRY(check_origin(exchange, host, err));
+    if (strcmp(method, "POST") != 0 || is_deliberate(exchange)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_MEDIA_TYPE,
+                      "a POST needs Content-Type: application/json, also without a body");
+}
+
+/* ---- the self-test at start (http.h) ---- */
+
+static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd,
+                                  struct cairn_error *err) {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } to = {0};
+    bool six = listen[0] == '[';
+    if (six) {
+        to.v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
+        to.v6.sin6_addr = in6addr_loopback;
+    } else {
+        to.v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+        to.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        char host[64];
+        snprintf(host, sizeof(host), "%.*s", (int)strcspn(listen, ":"), listen);
+        struct in_addr given;
+        /* An address of one interface only answers there. */
+        if (inet_pton(AF_INET, host, &given) == 1 && given.s_addr != htonl(INADDR_ANY))
+            to.v4.sin_addr = given;
+    }
+    CAIRN_AUTO_FD fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return cairn_fail_errno(err, "self-test socket");
+    struct timeval timeout = {.tv_sec = 10};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+    if (connect(fd, &to.any, six ? sizeof(to.v6) : sizeof(to.v4)))
+        return cairn_fail_errno(err, "self-test connection");
+    *ret_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+/* The first 12 bytes of the answer. */
+static enum cairn_code ask_plain(int fd, const char *text, char *answer, struct cairn_error *err) {
+    if (send(fd, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text))
+        return cairn_fail_errno(err, "self-test request");
+    size_t size = 0;
+    while (size < 12) {
+        ssize_t got = recv(fd, answer + size, 12 - size, 0);
+        if (got <= 0) break;
+        size += (size_t)got;
+    }
+    answer[size] = 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code expect_answer(const char *listen, uint16_t port, const char *text,
+                                const char *wanted, struct cairn_error *err) {
+    int fd_value = -1;
+    CAIRN_TRY(connect_to(listen, port, &fd_value, err));
+    CAIRN_AUTO_FD fd = fd_value;
+    char answer[64] = "";
+    if (cairn_srv_tls_is_on())
+        CAIRN_TRY(cairn_srv_tls_ask(fd, text, answer, 13, err));
+    else
+        CAIRN_TRY(ask_plain(fd, text, answer, err));
+    if (!strcmp(answer, wanted)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "self-test: \"%s\" instead of \"%s\": this libmicrohttpd is not the one that "
+                      "the checks of requests were made for",
+                      answer, wanted);
+}
+
+enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
+                                         struct cairn_error *err) {
+    CAIRN_TRY(expect_answer(listen, port,
+                       "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                       "HTTP/1.1 200", err));
+    return expect_answer(listen, port,
+                    "GET /livez HTTP/1.1\r\nHost: localhost\nConnection: close\r\n\r\n",
+                    "HTTP/1.1 400", err);
 }

@@ -7,11 +7,11 @@
 #include <gnutls/x509.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #include "common/file.h"
 #include "common/hash/hash.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "server/http/inside.h"
 
 #define CHAIN_MAX 16
@@ -167,10 +167,8 @@ bool cairn_srv_tls_send(struct MHD_Connection *connection, const void *data, siz
            gnutls_record_send(info->tls_session, data, size) == (ssize_t)size;
 }
 
-/* ---- the start's questions to ourselves ---- */
-
-enum cairn_code cairn_srv_tls_exchange(int fd, const char *text, char *ret_answer, size_t size,
-                                       struct cairn_error *err) {
+enum cairn_code cairn_srv_tls_ask(int fd, const char *text, char *ret_answer, size_t size,
+                                  struct cairn_error *err) {
     gnutls_session_t session = NULL;
     gnutls_certificate_credentials_t nobody = NULL;
     int result = gnutls_certificate_allocate_credentials(&nobody);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * waiters: requests that wait for a version or a run to change, without a thread each.
+ * waiters: requests that wait for a version or a run to change, without a thread each;
+ * and the pool that runs requests: threads that run tasks, each with a store worker of its own.
  *
  * Why:     a thousand clients wait for one commit; they are parked and woken by its change, or by
  *          their deadline, whichever comes first.
@@ -12,14 +13,19 @@
  *          4   after cancel() has returned true there is no wake().
  *          5   a wait that its timer ended, though what it waited for had come and nobody rang for
  *              it until CAIRN_LATE_MS later, is counted (common/process.h).
- * Limits:  bounded by the connections that may be open.
- * Threads: any thread.
+ *          6   a task that the pool has taken runs exactly once, not before its time, on one
+ *              thread; stop runs what was due, drops what was delayed, and returns when all have
+ *              ended.
+ * Limits:  waiters and tasks are bounded by their users (connections, versions); 256 threads.
+ * Threads: any thread, also from a task.
  * Next:    server/http/http.h.
  */
 #pragma once
 
 #include "api/routes.h"
+#include "common/error.h"
 #include "server/db/notify.h"
+#include "store/store.h"
 
 struct cairn_srv_waiters;
 struct cairn_srv_waiter {
@@ -57,3 +63,27 @@ void cairn_srv_waiters_wake_version(struct cairn_srv_waiters *waiters,
 /* Wakes all waiters, and from now on each that parks. */
 void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters);
 void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters); /* stops; NULL is fine */
+
+/* ---- the pool ---- */
+
+struct cairn_srv_pool;
+struct cairn_srv_task {
+    void (*run)(struct cairn_srv_task *task, struct cairn_store_worker *worker);
+    /* Called instead of run when the pool stops before a delayed task is due; may be NULL. */
+    void (*drop)(struct cairn_srv_task *task);
+    uint64_t due_ms; /* mono clock; 0 = now */
+    struct cairn_srv_task *next;
+};
+struct cairn_srv_pool_options {
+    struct cairn_store *store;
+    uint32_t threads;
+    const char *name; /* of the threads, at most 10 bytes */
+    int nice;         /* by how much other threads of the process go before these */
+};
+enum cairn_code cairn_srv_pool_new(const struct cairn_srv_pool_options *options,
+                                   struct cairn_srv_pool **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* False when the pool stops: the task was not taken. */
+bool cairn_srv_pool_push(struct cairn_srv_pool *pool, struct cairn_srv_task *task) CAIRN_MUST_USE;
+void cairn_srv_pool_stop(struct cairn_srv_pool *pool); /* idempotent */
+void cairn_srv_pool_free(struct cairn_srv_pool *pool); /* stops; NULL is fine */

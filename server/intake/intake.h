@@ -36,7 +36,7 @@
 #pragma once
 
 #include "server/http/request.h"
-#include "server/ledger/members.h"
+#include "server/ledger/attempts.h"
 #include "server/ledger/versions.h"
 
 /* The version that a write's path names: by id, of this run. */

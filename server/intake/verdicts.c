@@ -14,18 +14,16 @@
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/guard/freeze.h"
+#include "server/guard/identity.h"
 #include "server/guard/jobs.h"
-#include "server/guard/marks.h"
-#include "server/guard/ticks.h"
+#include "server/guard/records.h"
 #include "server/http/waiters.h"
-#include "server/ledger/aliases.h"
+#include "server/ledger/attempts.h"
 #include "server/ledger/events.h"
-#include "server/ledger/members.h"
-#include "server/ledger/ranks.h"
-#include "server/ledger/read_leases.h"
+#include "server/ledger/leases.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
+#include "server/ledger/versions.h"
 #include "server/recovery/recovery.h"
 #include "server/versions/versions.h"
 
@@ -400,7 +398,7 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
     return show_again(tx, verdict, err);
 }
 
-/* The store's mark first, then the row (marks.h, marks.h#1): a reader of the store alone sees no
+/* The store's mark first, then the row (records.h, records.h#1): a reader of the store alone sees no
  * version that the server has called trashed, and no deletion ever follows a mark that is not
  * there. */
 static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {

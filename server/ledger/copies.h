@@ -12,7 +12,7 @@
  *              right, or the copy is gone. A catalog that is made again does not know it.
  * Limits:  CAIRN_SRV_COPIES_MAX stores of a version.
  * Threads: inside a transaction.
- * Next:    server/guard/tiers.h; docs/tiers.md.
+ * Next:    server/guard/stores.h; docs/tiers.md.
  */
 #pragma once
 

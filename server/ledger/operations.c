@@ -11,7 +11,7 @@
 #include "server/db/notify.h"
 #include "server/db/values.h"
 #include "server/ledger/events.h"
-#include "server/ledger/idempotency.h"
+#include "server/ledger/tokens.h"
 
 #define UNFINISHED_MAX 100000
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shards, ranks and seals of an open version as rows; see shards.h. What is said is compared in
- * groups: all looks of one go out together, and what they allow is written after them. */
+/* Rows of shards and ranks of open versions; see shards.h. */
 #include "server/ledger/shards.h"
 
 #include <inttypes.h>
@@ -14,7 +13,7 @@
 #include "server/db/sql.h"
 #include "server/ledger/events.h"
 #include "server/ledger/layouts.h"
-#include "server/ledger/quotas.h"
+#include "server/ledger/policies.h"
 #include "server/ledger/versions.h"
 
 #define GROUP_MAX 64 /* shards that are compared together; half as many looks as may be expected */
@@ -619,4 +618,164 @@ enum cairn_code cairn_srv_shards_drop(struct cairn_srv_tx *tx, const char *versi
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(version)));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(version)));
     return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(version));
+}
+
+/* ---- the shards as they are read ---- */
+
+static enum cairn_code each_row(struct cairn_srv_rows *rows, cairn_srv_each_shard *each,
+                                void *argument, struct cairn_error *err) {
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) return CAIRN_OK;
+        struct cairn_srv_shard_row row = {.name = cairn_srv_rows_text(rows, 0),
+                                          .rank = cairn_srv_rows_u64(rows, 1),
+                                          .size = cairn_srv_rows_u64(rows, 2),
+                                          .crc32c = (uint32_t)cairn_srv_rows_i64(rows, 3),
+                                          .registered = cairn_srv_rows_i64(rows, 4) != 0,
+                                          .part_bytes = cairn_srv_rows_u64(rows, 5),
+                                          .node = cairn_srv_rows_text(rows, 6),
+                                          .blocks = cairn_srv_rows_blob(rows, 7)};
+        CAIRN_TRY(each(argument, &row, err));
+    }
+}
+
+enum cairn_code cairn_srv_shards_all_expect(struct cairn_srv_tx *tx, const char *version,
+                                            struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(shards_of_version), SQL_T(version)));
+    return cairn_srv_sql_expect(tx, err, SQL(ranks_of_version), SQL_T(version));
+}
+
+enum cairn_code cairn_srv_shards_all(struct cairn_srv_tx *tx, const char *version,
+                                     cairn_srv_each_shard *each, void *argument,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_of_version), SQL_T(version)));
+    return each_row(&rows, each, argument, err);
+}
+
+enum cairn_code cairn_srv_shards_page(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_shard_page *page,
+                                      cairn_srv_each_shard *each, void *argument,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(page->by_rank
+                  ? cairn_srv_sql_open(tx, &rows, err, SQL(shards_page_of_rank),
+                                       SQL_T(page->version), SQL_I(page->rank), SQL_T(page->after),
+                                       SQL_I(page->limit))
+                  : cairn_srv_sql_open(tx, &rows, err, SQL(shards_page), SQL_T(page->version),
+                                       SQL_T(page->after), SQL_I(page->limit)));
+    return each_row(&rows, each, argument, err);
+}
+
+enum cairn_code cairn_srv_shard_named(struct cairn_srv_tx *tx, const char *version,
+                                      const char *name, cairn_srv_each_shard *each, void *argument,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_shown), SQL_T(version), SQL_T(name)));
+    return each_row(&rows, each, argument, err);
+}
+
+enum cairn_code cairn_srv_version_weight(struct cairn_srv_tx *tx, const char *version,
+                                         uint64_t *ret_bytes, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_weight), SQL_T(version)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    *ret_bytes = cairn_srv_rows_u64(&rows, 0) + cairn_srv_rows_u64(&rows, 1);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *version,
+                                           struct cairn_srv_progress *ret,
+                                           struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_counts), SQL_T(version)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    *ret = (struct cairn_srv_progress){.shards = cairn_srv_rows_u64(&rows, 0),
+                                       .registered = cairn_srv_rows_u64(&rows, 1),
+                                       .bytes = cairn_srv_rows_u64(&rows, 2),
+                                       .ranks_sealed = cairn_srv_rows_u64(&rows, 3)};
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop_left)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop_left)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop_left));
+}
+
+/* ---- ranks that have begun, and their groups ---- */
+
+enum cairn_code cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                    const char *node, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_insert), SQL_T(version), SQL_I(rank),
+                             SQL_T(node));
+}
+
+enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                     uint64_t *ret, struct cairn_error *err) {
+    bool found = false;
+    int64_t other = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &other, err, SQL(rank_first_other), SQL_T(version),
+                                   SQL_I(rank)));
+    *ret = (uint64_t)other;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *version,
+                                     const struct cairn_srv_group_said *said,
+                                     struct cairn_buf *ret_words, uint64_t *ret_first,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(group_insert), SQL_T(version), SQL_T(said->name),
+                                SQL_T(said->words), SQL_I(said->rank)));
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool found = false;
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(group_get), SQL_T(version), SQL_T(said->name)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_ASSERT(found); /* put in above, or by an earlier begin */
+    *ret_first = cairn_srv_rows_u64(&rows, 1);
+    return cairn_buf_append_text(ret_words, cairn_srv_rows_text(&rows, 0), err);
+}
+
+enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *version,
+                                      struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(dispute_get), SQL_T(version)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    return found ? cairn_buf_append_text(ret, cairn_srv_rows_text(&rows, 0), err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_dispute_put(struct cairn_srv_tx *tx, const char *version,
+                                      const char *words, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(dispute_put), SQL_T(version), SQL_T(words));
+}
+
+enum cairn_code cairn_srv_dispute_settle(struct cairn_srv_tx *tx, const char *version,
+                                         const char *reason, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(dispute_drop), SQL_T(version)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_reason), SQL_T(version), SQL_T(reason));
+}
+
+enum cairn_code cairn_srv_ranks_sealed(
+    struct cairn_srv_tx *tx, const char *version,
+    enum cairn_code (*each)(void *argument, const struct cairn_srv_rank_sealed *rank,
+                            struct cairn_error *err),
+    void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(ranks_of_version), SQL_T(version)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        struct cairn_view digest = cairn_srv_rows_blob(&rows, 1);
+        struct cairn_srv_rank_sealed rank = {.rank = (uint32_t)cairn_srv_rows_i64(&rows, 0),
+                                             .has_table = digest.size == sizeof(rank.table)};
+        if (rank.has_table) memcpy(rank.table, digest.data, sizeof(rank.table));
+        rank.replicated = cairn_srv_rows_text(&rows, 2);
+        CAIRN_TRY(each(argument, &rank, err));
+    }
 }

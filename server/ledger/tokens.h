@@ -1,24 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tokens: rows of bearer tokens: who may do what in which projects, until when.
+ * tokens: rows of bearer tokens (who may do what in which projects, until when) and of what their
+ * callers named with the header Idempotency-Key.
  *
- * Why:     rights must outlive the process and be the same at each server of a catalog.
+ * Why:     rights must outlive the process and be the same at each server of a catalog. Who got no
+ *          answer to a POST sends it again; what each call makes anew (a token, an operation that
+ *          has ended meanwhile) would be there twice.
  * Promise: 1   a row has the SHA-256 of a token and not the token.
  *          2   each change is an event with who made it, and is told to other servers.
  *          3   a token that has expired never stands in the way of a new one: it is kept for
  *              CAIRN_SRV_TOKEN_KEPT_MS to be looked at, and where the rows are full those that
  *              expired first go.
  *          4   the operator's token has a place wherever all others are taken.
+ *          5   of two calls of one caller with the same key the second one makes nothing and is
+ *              answered with what the first one made: the row stands in the same transaction.
+ *          6   the same key with another method, path or body is CAIRN_KEY_REUSED, and nothing
+ *              happens.
+ *          7   one caller's keys are nothing to another one.
  * Limits:  CAIRN_SRV_TOKENS_MAX rows, and CAIRN_SRV_TOKENS_OPERATOR beyond them for the operator's;
  *          where these are full, too, the oldest of the operator's is revoked for the new one.
+ *          CAIRN_SRV_IDEMPOTENCY_KEPT_MS, and the newest CAIRN_SRV_IDEMPOTENCY_MAX of a caller.
  * Threads: inside a transaction.
- * Next:    server/access/access.h, which is asked; api/token.h.
+ * Next:    server/access/access.h, which is asked; api/token.h; server/db/actor.h, server/handle.c.
  */
 #pragma once
 
 #include "api/keys.h"
 #include "api/scope.h"
 #include "api/token.h"
+#include "common/hash/hash.h"
 #include "server/db/sql.h"
 
 #define CAIRN_SRV_TOKENS_MAX 10000
@@ -67,3 +77,25 @@ enum cairn_code cairn_srv_token_children(struct cairn_srv_tx *tx, const char *id
 enum cairn_code cairn_srv_tokens_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
                                       cairn_srv_each_token *each, void *owner,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- idempotency keys ---- */
+
+#define CAIRN_SRV_IDEMPOTENCY_KEPT_MS (INT64_C(24) * 3600 * 1000)
+#define CAIRN_SRV_IDEMPOTENCY_MAX 1000
+#define CAIRN_SRV_IDEMPOTENCY_KEY_MAX 255
+#define CAIRN_SRV_SUBJECT_BYTES 128
+
+/* Of a request; the texts are the request's. */
+struct cairn_srv_idempotency {
+    const char *caller, *key;
+    uint8_t digest[CAIRN_SHA256_BYTES]; /* of method, path and body */
+};
+
+/* What was made with the key of the call that makes this change; "" where it has none, or nothing
+ * was made yet. */
+enum cairn_code cairn_srv_idempotency_find(struct cairn_srv_tx *tx,
+                                           char ret_subject[CAIRN_SRV_SUBJECT_BYTES],
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* This is made with it; nothing where the call has no key. */
+enum cairn_code cairn_srv_idempotency_keep(struct cairn_srv_tx *tx, const char *subject,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -3,14 +3,30 @@
  * version_lists: which versions a question is about, in the words of the question.
  *
  * Why:     what is open, shown, in the trash or to be swept is decided by predicates.h alone; who
- *          acts on a list checks each version again in its own transaction (Q27).
+ *          acts on a list checks each version again in its own transaction (Q27). What a checkpoint
+ *          was trained from is asked long after the rows of its ancestors went; what a bucket keeps
+ *          of deleted versions costs money, and must go by itself once it may.
  * Promise: Q36  nothing of a frozen run is in the lists that the sweep works from.
- * Limits:  as each says; lists without a limit are of one run.
+ *          1    the chain goes from a version to the one that its attempt resumed from, and so on;
+ *               where the first attempt of a run resumed from nothing, to the version that the run
+ *               says it began from (`from`), of whatever run.
+ *          2    a version whose row was forgotten stands in it by id, run, attempt and step, and
+ *               the chain goes on behind it.
+ *          3    no version is met twice: runs that name each other end the chain.
+ *          4    a row is there from the sweep that left something to the one that left nothing; its
+ *               version's row stays as long, so that the sweep knows where to look.
+ *          5    the pauses between two tries grow to a day: what is locked for years costs no round
+ *               of the sweep more than a few requests a day.
+ *          6    the first row and its end are events (checkpoint.not_freed, checkpoint.freed).
+ * Limits:  as each says; lists without a limit are of one run; CAIRN_SRV_LINEAGE_MAX versions; a
+ *          reason of CAIRN_SRV_LEFT_REASON_BYTES.
  * Threads: inside a transaction.
- * Next:    server/db/predicates.h, server/sweep/sweep.c.
+ * Next:    server/db/predicates.h, server/sweep/sweep.c, server/versions/run_calls.c;
+ *          store/store.h.
  */
 #pragma once
 
+#include "common/json.h"
 #include "server/ledger/lists.h"
 #include "server/ledger/versions.h"
 
@@ -145,3 +161,76 @@ cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name
                             enum cairn_code (*each)(void *argument, const char *id, uint64_t step,
                                                     bool trashed, struct cairn_error *err),
                             void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- lineage ---- */
+
+#define CAIRN_SRV_LINEAGE_MAX 1000
+
+/* A JSON array, the version itself first. *ret_more: it is longer than is given. */
+enum cairn_code cairn_srv_lineage(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                  json_t **ret, bool *ret_more,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+
+/* What a run says that it began from. */
+struct cairn_srv_origin {
+    struct cairn_run_name name; /* "" for none */
+    struct cairn_version_id version;
+    uint64_t attempt, step;
+};
+enum cairn_code cairn_srv_run_origin(struct cairn_srv_tx *tx, int64_t run_id,
+                                     struct cairn_srv_origin *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* version NULL: none. */
+enum cairn_code cairn_srv_run_set_origin(struct cairn_srv_tx *tx, int64_t run_id,
+                                         const struct cairn_srv_version *version,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- deleted versions whose bytes the store keeps ---- */
+
+#define CAIRN_SRV_LEFT_REASON_BYTES 200
+
+/* What a sweep left. */
+struct cairn_srv_left {
+    enum cairn_code code;
+    char reason[CAIRN_SRV_LEFT_REASON_BYTES]; /* as the store worded it */
+    bool counted; /* false: the store does not tell; at least what the catalog knows of */
+    uint64_t objects, bytes;
+};
+struct cairn_srv_not_freed {
+    bool there;
+    struct cairn_srv_left left;
+    int64_t since_ms, tried_ms; /* wall clock */
+    uint64_t tries, next_tick;
+};
+enum cairn_code cairn_srv_not_freed_get(struct cairn_srv_tx *tx, const char *version,
+                                        struct cairn_srv_not_freed *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_not_freed_note(struct cairn_srv_tx *tx, const char *version,
+                                         const struct cairn_srv_left *left,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Nothing is left of it. */
+enum cairn_code cairn_srv_not_freed_drop(struct cairn_srv_tx *tx, const char *version,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* The next round tries all of them. */
+enum cairn_code cairn_srv_not_freed_hurry(struct cairn_srv_tx *tx,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+
+struct cairn_srv_not_freed_sum {
+    uint64_t versions, bytes;
+};
+enum cairn_code cairn_srv_not_freed_sum(struct cairn_srv_tx *tx,
+                                        struct cairn_srv_not_freed_sum *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_srv_not_freed_row {
+    struct cairn_srv_not_freed not_freed;
+    struct cairn_version_id version;
+    struct cairn_run_name name;
+    uint64_t step;
+    enum cairn_state state;
+};
+/* In the order of their ids, behind that one. */
+enum cairn_code cairn_srv_not_freed_each(
+    struct cairn_srv_tx *tx, const char *after, uint64_t limit,
+    enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row, void *owner,
+                            struct cairn_error *err),
+    void *owner, struct cairn_error *err) CAIRN_MUST_USE;

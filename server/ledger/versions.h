@@ -1,23 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * versions: rows of versions, and the rules that all of them share.
+ * versions: rows of versions, the rules that all of them share, and the names that point at them.
  *
- * Why:     which version `latest` or a step means, what may move and what is shown must be decided
- *          by one text, whoever asks.
+ * Why:     which version `latest`, a step or an alias means, what may move and what is shown must
+ *          be decided by one text, whoever asks. A begin that comes late must find that its version
+ *          is over, before the first of its objects is deleted (V12).
  * Promise: Q25  order is (line, step, attempt, n) over versions that are recorded and neither
  *               superseded nor trashed.
  *          Q24  a committed version that is not recorded is shown as open.
  *          1    a version is moved by cairn_srv_version_move alone, which refuses what
  *               api/lifecycle.def does not list.
- * Limits:  labels, meta, warnings and reasons 1 MiB together.
+ *          2    an alias points at a committed version that is not in the trash; that version goes
+ *               there by nobody while it does.
+ *          3    of equal metrics the newer version is the best (plan/retention.h#6); only versions
+ *               that are shown (Q25) are.
+ *          Q31  a version gets a row only where it has none, given up from the start; it counts as
+ *               one of the run's newest attempt, so that its id stays refused after the row is
+ *               forgotten.
+ *          Q30  one that is gone is swept once more only after its last sweep.
+ * Limits:  labels, meta, warnings and reasons 1 MiB together; CAIRN_SRV_ALIAS_BYTES_MAX,
+ *          CAIRN_SRV_ALIASES_MAX of a run.
  * Threads: inside a transaction; a struct belongs to its caller.
- * Next:    server/intake/verdicts.c, server/commit/commit.c, server/sweep/sweep.c.
+ * Next:    server/intake/verdicts.c, server/commit/commit.c, server/sweep/sweep.c,
+ *          server/versions/annotate.c.
  */
 #pragma once
 
 #include "api/lifecycle.h"
+#include "api/policy.h"
 #include "common/json.h"
 #include "server/db/values.h"
+#include "server/ledger/lists.h"
 #include "server/ledger/runs.h"
 
 #define CAIRN_SRV_REASON_BYTES 512
@@ -245,3 +258,59 @@ enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version
 enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version);
+
+/* ---- aliases, and the best by a metric ---- */
+
+#define CAIRN_SRV_ALIAS_BYTES_MAX 63
+#define CAIRN_SRV_ALIASES_MAX 1000
+
+/* "" where there is none. */
+enum cairn_code cairn_srv_alias_get(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
+                                    struct cairn_version_id *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_alias_put(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
+                                    const char *version, int64_t wall_ms,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_alias_drop(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* A JSON array of {alias, version, step, changed_at}, by name. */
+enum cairn_code cairn_srv_aliases_of_run(struct cairn_srv_tx *tx, int64_t run_id, json_t **ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* A JSON array of names. */
+enum cairn_code cairn_srv_aliases_of_version(struct cairn_srv_tx *tx, const char *version,
+                                             json_t **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_aliased(struct cairn_srv_tx *tx, const char *version, bool *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Of a version: its metrics, an object of numbers, in place of those of before. */
+struct cairn_srv_version;
+enum cairn_code cairn_srv_metrics_put(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_version *version,
+                                      const json_t *metrics,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_metrics_drop(struct cairn_srv_tx *tx, const char *version,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* By the first metric of the policy that holds for the run. "" where there is no such version;
+ * CAIRN_NOT_FOUND where no policy names a metric. */
+enum cairn_code cairn_srv_best(struct cairn_srv_tx *tx, int64_t run_id,
+                               const struct cairn_policy *policy, struct cairn_version_id *ret,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- versions that only the store knows ---- */
+
+/* What the catalog says of a version that was met in the store. */
+struct cairn_srv_met {
+    struct cairn_run_name name;
+    struct cairn_version_id id;
+    uint64_t step;
+    bool known; /* ret: it has a row, and a sweep of its own if it needs one */
+    bool gone;  /* ret: it has a row and was swept for the last time */
+    bool run;   /* ret: its run has a row */
+};
+enum cairn_code cairn_srv_met_look(struct cairn_srv_tx *tx, struct cairn_srv_met *met,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* *ret_done false: it is not what it was any more, and nothing was changed. CAIRN_CATALOG_BEHIND:
+ * its run is frozen. */
+enum cairn_code cairn_srv_met_bury(struct cairn_srv_tx *tx, struct cairn_srv_met *met,
+                                   const char *reason, int64_t wall_ms, bool *ret_done,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

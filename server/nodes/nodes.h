@@ -23,7 +23,7 @@
 
 #include "api/keys.h"
 #include "common/json.h"
-#include "server/ledger/node_rows.h"
+#include "server/ledger/leases.h"
 #include "server/server.h"
 
 #define CAIRN_SRV_SILENT_MS 30000

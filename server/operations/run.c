@@ -21,9 +21,6 @@
 #include "server/db/notify.h"
 #include "server/db/values.h"
 #include "server/guard/jobs.h"
-#include "server/guard/lease.h"
-#include "server/guard/ticks.h"
-#include "server/http/pool.h"
 #include "server/http/waiters.h"
 #include "server/operations/above.h"
 

@@ -9,9 +9,8 @@
 
 #include "api/listing.h"
 #include "common/text.h"
-#include "server/guard/freeze.h"
+#include "server/guard/identity.h"
 #include "server/http/request.h"
-#include "server/ledger/shard_lists.h"
 #include "server/ledger/shards.h"
 #include "server/reads/send.h"
 #include "server/reads/tier_reads.h"

@@ -26,7 +26,7 @@
  *          held. A check has CAIRN_SRV_CHECK_BYTES of memory and one range under way.
  * Threads: any, with the main store's worker of its own; the cache is locked by server_cache, and
  *          what it handed out is immutable.
- * Next:    server/guard/tiers.h, server/reads/source.h, server/copies/verify.c.
+ * Next:    server/guard/stores.h, server/reads/source.h, server/copies/verify.c.
  */
 #pragma once
 
@@ -34,7 +34,7 @@
 #include "api/layout.h"
 #include "api/manifest.h"
 #include "api/table.h"
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 #include "server/ledger/versions.h"
 #include "server/server.h"
 #include "store/range.h"

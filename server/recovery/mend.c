@@ -39,15 +39,14 @@
 #include "server/db/values.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
-#include "server/guard/lease.h"
-#include "server/guard/marks.h"
+#include "server/guard/records.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"
-#include "server/ledger/frozen.h"
 #include "server/ledger/layouts.h"
-#include "server/ledger/quotas.h"
+#include "server/ledger/policies.h"
+#include "server/ledger/runs.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
 #include "server/ledger/versions.h"
@@ -656,7 +655,7 @@ static enum cairn_code count_again(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_usage_recount(tx, recount->project, &recount->before, &recount->after, err);
 }
 
-/* quotas.h#1: what a hand has changed in the database is put right here. It looks at every version
+/* policies.h#2: what a hand has changed in the database is put right here. It looks at every version
  * of the project while all other changes wait, so thousands of runs that are reconciled one after
  * the other share one. */
 static enum cairn_code recount(struct cairn_srv *server, const char *project,

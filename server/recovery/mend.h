@@ -8,14 +8,14 @@
  *               what is not so, `damaged` and `newer` whether that is damage or a newer release's;
  *               with neither it is the rest of a deletion.
  *          1    what is taken over and the end of the freeze are one transaction (mend.c).
- * Limits:  as server/guard/run_stores.h; a copy that its row calls whole is not verified again.
+ * Limits:  as server/guard/stores.h; a copy that its row calls whole is not verified again.
  * Threads: one owner.
  * Next:    server/recovery/mend.c, server/recovery/reindex.c, server/recovery/compare.c.
  */
 #pragma once
 
 #include "api/records.h"
-#include "server/guard/run_stores.h"
+#include "server/guard/stores.h"
 
 struct cairn_srv_mend_attempt {
     uint64_t number;

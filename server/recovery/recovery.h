@@ -13,11 +13,11 @@
  *               which ends the freeze; nothing is deleted, and no object is written.
  *          2    a store that does not answer is a failure, never a statement about a version.
  *          The numbered promises stand in compare.c, mend.c and reindex.c.
- * Limits:  as server/guard/run_stores.h: 1,000,000 versions and attempts of a run. A run's records
+ * Limits:  as server/guard/stores.h: 1,000,000 versions and attempts of a run. A run's records
  *          are in memory at once.
  * Threads: compare: any, one thread at a time a run, the others get `busy`; reconcile: the sweeping
  *          thread; a reindex has one owner.
- * Next:    server/recovery/mend.h, server/guard/freeze.h, server/ledger/frozen.h.
+ * Next:    server/recovery/mend.h, server/guard/identity.h, server/ledger/runs.h.
  */
 #pragma once
 

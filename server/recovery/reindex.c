@@ -41,7 +41,6 @@
 #include "server/db/copy.h"
 #include "server/guard/identity.h"
 #include "server/guard/said_copy.h"
-#include "server/guard/tier_identity.h"
 #include "server/health.h"
 #include "server/http/waiters.h"
 #include "server/ledger/runs.h"

@@ -14,13 +14,12 @@
 #include "common/text.h"
 #include "plan/retention.h"
 #include "server/events/since.h"
-#include "server/guard/marks.h"
-#include "server/guard/ticks.h"
+#include "server/guard/jobs.h"
+#include "server/guard/records.h"
 #include "server/http/waiters.h"
-#include "server/ledger/aliases.h"
-#include "server/ledger/frozen.h"
-#include "server/ledger/read_leases.h"
+#include "server/ledger/leases.h"
 #include "server/ledger/runs.h"
+#include "server/ledger/versions.h"
 #include "server/metrics.h"
 
 #define NEWEST_KEPT 1 /* K of Q28 */
@@ -152,7 +151,7 @@ static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_version_trash(tx, &removal->version, removal->reason, err);
 }
 
-/* marks.h#1: the mark first, then the row; the mark is made what the row says in the end. */
+/* records.h#1: the mark first, then the row; the mark is made what the row says in the end. */
 static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   struct removal *removal, struct cairn_error *err) {
     struct cairn_error unused = {0};

@@ -20,8 +20,8 @@
 
 #include "common/lock.h"
 #include "server/http/request.h"
-#include "server/ledger/buried.h"
 #include "server/ledger/lists.h"
+#include "server/ledger/versions.h"
 #include "server/server.h"
 
 /* What one sweeping thread remembers from round to round. */

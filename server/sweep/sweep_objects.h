@@ -8,7 +8,7 @@
  *               Copies in further stores go before the version's own objects, each in that order.
  *          Q32  a committed.json under an aborting version deletes nothing and freezes the server.
  *          1    what the store refuses to delete or to free (versioning, object lock, a missing
- *               right) is noted with its bytes (server/ledger/not_freed.h) and tried again after
+ *               right) is noted with its bytes (server/ledger/version_lists.h) and tried again after
  *               pauses; it is no failure of the sweep, and nothing that was deleted is seen again.
  *          Q33  a layout object goes when no version has named it for 48 h; its key is not reused.
  * Limits:  one page of a listing in memory.
@@ -28,7 +28,7 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
                                         const char *version_id, uint64_t *away,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* One copy, by a worker of its store: in the order of Q30, and then by version ids where its store
- * keeps versions. Marks stay in the main store, where alone they are (marks.h#3). */
+ * keeps versions. Marks stay in the main store, where alone they are (records.h#3). */
 enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const struct cairn_srv_version *version,
                                      const struct cairn_srv_lease *lease,

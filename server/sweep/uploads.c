@@ -27,7 +27,6 @@
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/ledger/events.h"
-#include "server/ledger/frozen.h"
 #include "server/ledger/runs.h"
 #include "server/ledger/versions.h"
 #include "server/metrics.h"

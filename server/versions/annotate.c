@@ -11,9 +11,8 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/http/request.h"
-#include "server/ledger/aliases.h"
-#include "server/ledger/frozen.h"
-#include "server/ledger/lineage.h"
+#include "server/ledger/runs.h"
+#include "server/ledger/version_lists.h"
 #include "server/ledger/versions.h"
 #include "server/versions/versions.h"
 

@@ -16,7 +16,7 @@
 #include "server/db/notify.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
-#include "server/guard/tiers.h"
+#include "server/guard/stores.h"
 #include "server/http/waiters.h"
 #include "server/intake/intake.h"
 #include "server/ledger/shards.h"

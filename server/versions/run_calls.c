@@ -9,8 +9,8 @@
 #include "api/selector.h"
 #include "server/http/request.h"
 #include "server/intake/intake.h"
-#include "server/ledger/frozen.h"
-#include "server/ledger/lineage.h"
+#include "server/ledger/runs.h"
+#include "server/ledger/version_lists.h"
 #include "server/retention/remove_run.h"
 #include "server/versions/versions.h"
 

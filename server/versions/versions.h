@@ -29,8 +29,8 @@
 
 #include "api/messages.h"
 #include "server/http/request.h"
-#include "server/ledger/not_freed.h"
 #include "server/ledger/runs.h"
+#include "server/ledger/version_lists.h"
 #include "server/ledger/versions.h"
 
 /* What the store keeps of a version that was deleted, as not_freed of messages.def. NULL without

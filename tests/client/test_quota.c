@@ -61,7 +61,7 @@ static enum cairn_code save_all(struct job *job, uint64_t step, struct cairn_err
     return codes[0];
 }
 
-TEST(a_save_beyond_the_quota_fails_at_every_rank_with_507_and_the_numbers) { /* quotas.h#4 */
+TEST(a_save_beyond_the_quota_fails_at_every_rank_with_507_and_the_numbers) { /* policies.h#5 */
     struct cairn_error err = {0}, errs[RANKS];
     CAIRN_AUTO(world) world = {0};
     if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");

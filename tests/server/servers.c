@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders, keys and starts of two servers; see servers.h. */
+/* Folders, keys and starts of two servers; see leases.h. */
 #include "tests/server/servers.h"
 
 #include <stdio.h>

@@ -101,7 +101,7 @@ TEST(a_put_that_wants_nothing_to_be_there_makes_a_run_or_an_alias_once) /* RFC 9
     EXPECT(put_new(&world, other, "{}") == 201); /* what was removed is not there */
 }
 
-TEST(what_an_alias_points_at_is_removed_by_nobody) { /* aliases.h#1 */
+TEST(what_an_alias_points_at_is_removed_by_nobody) { /* versions.h#2 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[3], open;
@@ -126,7 +126,7 @@ TEST(what_an_alias_points_at_is_removed_by_nobody) { /* aliases.h#1 */
     REQUIRE_OK(call(&world, NULL, "DELETE", saves[0].path, NULL, NULL));
 }
 
-TEST(best_is_the_version_with_the_best_metric_that_is_there) { /* aliases.h#2 */
+TEST(best_is_the_version_with_the_best_metric_that_is_there) { /* versions.h#3 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[5];

@@ -107,7 +107,7 @@ TEST(a_promotion_that_loses_to_a_demote_fails_as_aborted_and_says_so) {
 }
 
 /* The mark is put while the copy is being removed, and is the only one. */
-TEST(the_mark_of_the_trash_outlives_the_copy_in_the_main_store) { /* marks.h#1 */
+TEST(the_mark_of_the_trash_outlives_the_copy_in_the_main_store) { /* records.h#1 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[2];
@@ -145,7 +145,7 @@ static enum cairn_code head(struct cairn_world *world, const struct cairn_key *k
 }
 
 /* One is superseded before its copy in the main store is removed, the other one afterwards. */
-TEST(the_mark_of_what_is_superseded_outlives_the_copy_in_the_main_store) { /* marks.h#3 */
+TEST(the_mark_of_what_is_superseded_outlives_the_copy_in_the_main_store) { /* records.h#3 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[2], newer;

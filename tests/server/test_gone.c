@@ -3,7 +3,7 @@
 /* What is over is forgotten after a time, and what the rules need of it stays (Q6, Q11, Q30). */
 #include <stdio.h>
 
-#include "server/ledger/members.h"
+#include "server/ledger/attempts.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
@@ -168,7 +168,7 @@ static enum cairn_code end_rank(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_member_end_put(tx, &process, CAIRN_SRV_END_SETTLED, why);
 }
 
-TEST(ranks_of_superseded_attempts_and_tombstones_of_ended_jobs_go) { /* over.h#1, over.h#2 */
+TEST(ranks_of_superseded_attempts_and_tombstones_of_ended_jobs_go) { /* attempts.h#4, #5 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[2];
@@ -193,7 +193,7 @@ TEST(ranks_of_superseded_attempts_and_tombstones_of_ended_jobs_go) { /* over.h#1
     EXPECT_EQ_U64(ROWS("tombstones"), 0); /* nor of what is forgotten later */
 }
 
-/* over.h#2, over.h#3, Q1, Q31 */
+/* attempts.h#5, attempts.h#6, Q1, Q31 */
 TEST(a_tombstone_of_a_living_attempt_stays_and_of_a_removed_run_its_number) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand, next;

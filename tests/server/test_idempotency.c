@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
-/* Idempotency-Key: what is made is made once, and a repeat is answered with it; idempotency.h. */
+/* Idempotency-Key: what is made is made once, and a repeat is answered with it; tokens.h. */
 #include <stdio.h>
 
 #include "server/db/actor.h"
-#include "server/ledger/idempotency.h"
+#include "server/ledger/tokens.h"
 #include "tests/server/office.h"
 
 #define say cairn_office_say
@@ -53,7 +53,7 @@ TEST(a_token_is_made_once_by_its_key_and_a_repeat_is_told_the_same_text) {
     EXPECT(say(&office, first, "GET", "/v1/runs/llm/none", NULL, NULL, NULL) == 404); /* good */
     EXPECT(post(&office, office.admin, "k-2", "/v1/tokens", TOKEN, "token", other, 200) == 201);
     EXPECT(strcmp(first, other) != 0);
-    /* Another call with the same key makes nothing (idempotency.h#2). */
+    /* Another call with the same key makes nothing (tokens.h#6). */
     EXPECT(post(&office, office.admin, "k-1", "/v1/tokens",
                 "{\"scopes\":[\"write\"],\"project\":\"llm\"}", "code", code, 40) == 422);
     EXPECT_EQ_TEXT(code, "key-reused");
@@ -80,7 +80,7 @@ TEST(a_key_means_the_same_after_a_restart_of_the_server) {
                 "{\"scopes\":[\"write\"],\"project\":\"llm\"}", "code", code, 40) == 422);
 }
 
-TEST(one_callers_keys_are_nothing_to_another_one) { /* idempotency.h#3 */
+TEST(one_callers_keys_are_nothing_to_another_one) { /* tokens.h#7 */
     AUTO_OFFICE office = {0};
     struct made chief;
     char first[200], second[200];

@@ -38,7 +38,7 @@ static bool chain_is(struct cairn_world *world, const char *path, const char *wa
 
 #define err world.err /* of the macros */
 
-TEST(a_chain_goes_through_attempts_and_what_is_forgotten) { /* lineage.h#1, #2 */
+TEST(a_chain_goes_through_attempts_and_what_is_forgotten) { /* version_lists.h#1, #2 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save one, two, three, beyond, last;
@@ -60,7 +60,7 @@ TEST(a_chain_goes_through_attempts_and_what_is_forgotten) { /* lineage.h#1, #2 *
     EXPECT(chain_is(&world, last.path, "llm/seven@5 llm/seven@4 llm/seven@2! llm/seven@1"));
 }
 
-TEST(a_chain_goes_on_in_the_run_that_a_run_began_from) { /* lineage.h#1, #3 */
+TEST(a_chain_goes_on_in_the_run_that_a_run_began_from) { /* version_lists.h#1, #3 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save one, three;

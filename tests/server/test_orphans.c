@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "api/digest.h"
-#include "server/ledger/buried.h"
+#include "server/ledger/versions.h"
 #include "tests/server/world.h"
 
 #define MINUTE_MS UINT64_C(60000)

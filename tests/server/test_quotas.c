@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* Quotas of projects: what counts, what is refused and how it is told, who sets them, and that the
- * rows they are judged by are what a recount finds (server/ledger/quotas.h). */
+ * rows they are judged by are what a recount finds (server/ledger/policies.h). */
 #include <signal.h>
 #include <stdio.h>
 
@@ -345,7 +345,7 @@ TEST(a_reconcile_finds_what_a_lost_catalog_had_and_counts_it_for_the_quota) {
     EXPECT(!cairn_daemon_logged(&world.server, "usage.differed")); /* also before the recount */
 }
 
-TEST(a_reconcile_puts_right_what_somebody_changed_in_the_database) { /* quotas.h#1 */
+TEST(a_reconcile_puts_right_what_somebody_changed_in_the_database) { /* policies.h#2 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save save;

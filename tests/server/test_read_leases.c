@@ -93,7 +93,7 @@ TEST(what_is_leased_is_trashed_by_nobody_until_the_lease_ends) { /* Q29 */
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL));
 }
 
-TEST(the_same_job_has_one_lease_and_it_never_becomes_shorter) { /* read_leases.h#1, #2 */
+TEST(the_same_job_has_one_lease_and_it_never_becomes_shorter) { /* leases.h#7, #2 */
     SCENE(scene);
     char one[128], again[128], other[128];
     CAIRN_AUTO_JSON json_t *page = NULL;

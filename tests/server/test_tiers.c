@@ -6,7 +6,7 @@
 #include "api/records.h"
 #include "common/file.h"
 #include "server/copies/copies.h"
-#include "server/guard/tier_identity.h"
+#include "server/guard/identity.h"
 #include "tests/server/world.h"
 
 static const char *said(const struct cairn_world *world) {

@@ -83,7 +83,7 @@ TEST(with_a_certificate_only_https_is_spoken_and_only_who_believes_it_is_served)
     EXPECT_EQ_U64(bytes.size, 3000000);
 }
 
-/* The library answers that by itself, and we before it (http/refuse.c). */
+/* The library answers that by itself, and we before it (http/reply.c). */
 TEST(what_the_library_refuses_is_a_problem_over_tls_too) {
     AUTO_SITE site = {0};
     char url[80];

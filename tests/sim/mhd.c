@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/http/http.h"
 #include "server/http/inside.h"
-#include "server/http/selftest.h"
 #include "tests/sim/net.h"
 
 struct MHD_Response {
