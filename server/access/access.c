@@ -10,7 +10,6 @@
 
 #include "common/array.h"
 #include "common/file.h"
-#include "common/id.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"

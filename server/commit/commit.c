@@ -22,7 +22,6 @@
 #include "common/text.h"
 #include "plan/cover.h"
 #include "server/copies/tiering.h"
-#include "server/db/values.h"
 #include "server/guard/freeze.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"

@@ -6,10 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
 #include "api/messages.h"
-#include "common/clock.h"
-#include "common/crashpoint.h"
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/rule.h"

@@ -41,13 +41,8 @@ struct beat {
     struct cairn_srv_request *request;
     struct cairn_msg_node_put said;
     struct cairn_buf uploader_text;
-    struct cairn_grant *grants;           /* those that are ours (Q49) */
-    struct cairn_srv_run_report *reports; /* one for each of them */
-    size_t report_count;
-    struct cairn_srv_version_report *versions;
-    size_t version_report_count;
-    struct cairn_srv_kept *kept;
-    size_t kept_count;
+    struct cairn_grant *grants;       /* those that are ours (Q49) */
+    struct cairn_srv_heartbeat heard; /* with a report for each of them; what is left is owned */
     struct cairn_srv_ends ends;
     bool has_row, write_row, was_away, is_anothers;
     uint64_t asked, answered;                     /* by another server (Q3) */
@@ -60,7 +55,7 @@ struct beat {
         int64_t run_id;
         json_t *copies, *kept; /* borrowed */
         char *told;            /* to the other nodes of the attempt: JSON; owned */
-    } * wishes;
+    } *wishes;
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
 
@@ -83,8 +78,8 @@ static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_versi
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
     struct cairn_msg_node_attempt said = {0};
-    struct cairn_srv_run_report *report = &beat->reports[beat->report_count];
-    struct cairn_grant *grant = &beat->grants[beat->report_count];
+    struct cairn_srv_run_report *report = &beat->heard.take_reports[beat->heard.report_count];
+    struct cairn_grant *grant = &beat->grants[beat->heard.report_count];
     CAIRN_TRY(cairn_msg_node_attempt_read(json_array_get(beat->said.attempts, index), "/attempts",
                                           &said, err));
     struct cairn_error why = {0};
@@ -95,12 +90,12 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
                       CAIRN_PACK(node_foreign, .index = index, .code = cairn_code_info(code)->slug,
                                  .detail = why.message),
                       err);
-    beat->wishes[beat->report_count] = (struct wish){
+    beat->wishes[beat->heard.report_count] = (struct wish){
         .index = index, .peers = said.peers, .copies = said.copies, .kept = said.kept};
     report->unsent = said.unsent;
     report->run = grant->name;
     report->attempt = grant->attempt;
-    beat->report_count++;
+    beat->heard.report_count++;
     return CAIRN_OK;
 }
 
@@ -108,10 +103,10 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     size_t count = json_array_size(beat->said.attempts);
     if (count > RUNS_MAX || json_array_size(beat->said.versions) > RUNS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
-    beat->reports = calloc(count + 1, sizeof(*beat->reports));
+    beat->heard.take_reports = calloc(count + 1, sizeof(*beat->heard.take_reports));
     beat->grants = calloc(count + 1, sizeof(*beat->grants));
     beat->wishes = calloc(count + 1, sizeof(*beat->wishes));
-    if (!beat->reports || !beat->grants || !beat->wishes)
+    if (!beat->heard.take_reports || !beat->grants || !beat->wishes)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
     return CAIRN_OK;
@@ -139,10 +134,12 @@ static void read_errors(const json_t *said, struct cairn_srv_version_report *rep
 static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
     size_t count =
         cairn_min_u64(json_array_size(beat->said.versions), CAIRN_SRV_VERSION_REPORTS_MAX);
-    beat->versions = calloc(count + 1, sizeof(*beat->versions));
-    if (!beat->versions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    beat->heard.take_versions = calloc(count + 1, sizeof(*beat->heard.take_versions));
+    if (!beat->heard.take_versions)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) {
-        struct cairn_srv_version_report *report = &beat->versions[beat->version_report_count];
+        struct cairn_srv_version_report *report =
+            &beat->heard.take_versions[beat->heard.version_report_count];
         struct cairn_msg_node_version said = {.shards_done = CAIRN_MESSAGE_NONE,
                                               .shards_total = CAIRN_MESSAGE_NONE,
                                               .parts_done = CAIRN_MESSAGE_NONE,
@@ -159,34 +156,35 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
         report->parts_total = said.parts_total;
         if (said.error) cairn_utf8_shorten(report->error, sizeof(report->error), said.error);
         read_errors(said.errors, report);
-        beat->version_report_count++;
+        beat->heard.version_report_count++;
     }
     return CAIRN_OK;
 }
 
 /* For people, as progress is. */
 static enum cairn_code read_kept(struct beat *beat, struct cairn_error *err) {
-    beat->kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->kept));
-    if (!beat->kept) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
-    for (size_t i = 0; i < beat->report_count; i++) {
+    beat->heard.take_kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->heard.take_kept));
+    if (!beat->heard.take_kept)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         const json_t *copies = beat->wishes[i].copies;
         for (size_t k = 0; k < json_array_size(copies); k++) {
-            struct cairn_srv_kept *kept = &beat->kept[beat->kept_count];
+            struct cairn_srv_kept *kept = &beat->heard.take_kept[beat->heard.kept_count];
             struct cairn_msg_node_copy said = {0};
-            if (beat->kept_count == CAIRN_SRV_KEPT_MAX) return CAIRN_OK;
+            if (beat->heard.kept_count == CAIRN_SRV_KEPT_MAX) return CAIRN_OK;
             if (cairn_msg_node_copy_read(json_array_get(copies, k), "/copies", &said, NULL) ||
                 !cairn_text_copy(kept->version.text, sizeof(kept->version.text), said.version) ||
                 !cairn_text_copy(kept->node, sizeof(kept->node), said.node))
                 continue;
             kept->rank = said.rank;
-            beat->kept_count++;
+            beat->heard.kept_count++;
         }
     }
     return CAIRN_OK;
 }
 
 static bool has_grant(const struct beat *beat, const struct cairn_run_name *name) {
-    for (size_t i = 0; i < beat->report_count; i++)
+    for (size_t i = 0; i < beat->heard.report_count; i++)
         if (!strcmp(beat->grants[i].name.project, name->project) &&
             !strcmp(beat->grants[i].name.run, name->run))
             return true;
@@ -384,7 +382,7 @@ static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, s
     if (!code) CAIRN_TRY(add_state(beat, &version, err));
     if (!code && version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     if (!code) CAIRN_TRY(cairn_srv_rank_sealed(tx, said->version, said->rank, &sealed, err));
-    beat->reports[place].unsent += !sealed; /* Q3 */
+    beat->heard.take_reports[place].unsent += !sealed; /* Q3 */
     return add_finish(tx, beat, name, said, err);
 }
 
@@ -419,7 +417,7 @@ static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, 
 
 static enum cairn_code write_told(struct cairn_srv_tx *tx, struct beat *beat,
                                   struct cairn_error *err) {
-    for (size_t i = 0; i < beat->report_count; i++) {
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         const struct cairn_srv_attempt_uploader said = {
             beat->wishes[i].run_id, beat->grants[i].attempt, beat->request->params.node,
             beat->wishes[i].told};
@@ -502,7 +500,7 @@ static bool has_project_of(const struct beat *beat, const char *projects) {
         size_t size = strcspn(at, ",");
         memcpy(name.project, at, cairn_min_u64(size, sizeof(name.project) - 1));
         if (cairn_srv_caller_may(caller, CAIRN_SCOPE_WRITE, name.project)) return true;
-        for (size_t i = 0; i < beat->report_count; i++)
+        for (size_t i = 0; i < beat->heard.report_count; i++)
             if (!strcmp(beat->grants[i].name.project, name.project)) return true;
         at += size + (at[size] == ',');
     }
@@ -540,7 +538,7 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                           "nor a token of it. Give it another node name; this one is free %" PRIu64
                           " s after its uploader was heard last",
                           node, beat->request->server->settings->silence_max_ms / 1000);
-    for (size_t i = 0; i < beat->report_count; i++) CAIRN_TRY(answer_grant(tx, beat, i, err));
+    for (size_t i = 0; i < beat->heard.report_count; i++) CAIRN_TRY(answer_grant(tx, beat, i, err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
         CAIRN_TRY(add_version(tx, beat, json_array_get(beat->said.versions, i), err));
     return CAIRN_OK;
@@ -561,13 +559,14 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
     if (beat->write_projects) CAIRN_TRY(cairn_srv_node_put_projects(tx, node, beat->projects, err));
     CAIRN_TRY(write_told(tx, beat, err));
     if (!beat->said_to_others) return CAIRN_OK;
-    for (size_t i = 0; i < beat->report_count; i++) cairn_srv_notify_run(tx, &beat->grants[i].name);
+    for (size_t i = 0; i < beat->heard.report_count; i++)
+        cairn_srv_notify_run(tx, &beat->grants[i].name);
     return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
 }
 
 /* The row is for other servers, too: at once where one has asked, or the node comes or goes. */
 static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
-    for (size_t i = 0; i < beat->report_count; i++) beat->write_row |= beat->wishes[i].untold;
+    for (size_t i = 0; i < beat->heard.report_count; i++) beat->write_row |= beat->wishes[i].untold;
     if (!beat->has_row) return CAIRN_OK;
     beat->write_row |=
         beat->write_projects || beat->was_away != beat->said.leaving || is_over(beat);
@@ -645,7 +644,7 @@ static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
     struct cairn_msg_node_uploader said = {0};
     if (cairn_msg_node_uploader_read(beat->said.uploader, "/uploader", &said, NULL))
         said = (struct cairn_msg_node_uploader){0}; /* it has no port then, and is heard */
-    for (size_t i = 0; i < beat->report_count; i++) {
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         struct wish *wish = &beat->wishes[i];
         CAIRN_AUTO_JSON json_t *kept = json_array();
         CAIRN_TRY(read_kept_of(wish->kept, kept, err));
@@ -669,7 +668,7 @@ static bool has_word(const char *list, const char *word) {
 /* Those that do not fit are left out: one of them is enough to be known by. */
 static void note_projects(struct beat *beat) {
     size_t used = 0;
-    for (size_t i = 0; i < beat->report_count; i++) {
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         const char *project = beat->grants[i].name.project;
         if (has_word(beat->projects, project) ||
             used + strlen(project) + 2 > sizeof(beat->projects))
@@ -695,32 +694,24 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     CAIRN_TRY(read_kept(beat, err));
     hear_restores(beat);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
-    struct cairn_srv_heartbeat heard_now = {.node = beat->request->params.node,
-                                            .uploader = cairn_buf_view(&beat->uploader_text),
-                                            .take_reports = CAIRN_TAKE(beat->reports),
-                                            .report_count = beat->report_count,
-                                            .version_count = json_array_size(beat->said.versions),
-                                            .take_versions = CAIRN_TAKE(beat->versions),
-                                            .version_report_count = beat->version_report_count,
-                                            .take_kept = CAIRN_TAKE(beat->kept),
-                                            .kept_count = beat->kept_count,
-                                            .uuid = word_of(beat, "uuid"),
-                                            .trouble = trouble_of(beat),
-                                            .known = beat->report_count || beat->has_row,
-                                            .has_row = beat->has_row,
-                                            .leaving = beat->said.leaving};
-    beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
-    beat->reports = heard_now.take_reports;
-    beat->versions = heard_now.take_versions;
-    beat->kept = heard_now.take_kept;
+    struct cairn_srv_heartbeat *heard = &beat->heard;
+    heard->node = beat->request->params.node;
+    heard->uploader = cairn_buf_view(&beat->uploader_text);
+    heard->version_count = json_array_size(beat->said.versions);
+    heard->uuid = word_of(beat, "uuid");
+    heard->trouble = trouble_of(beat);
+    heard->known = heard->report_count || beat->has_row;
+    heard->has_row = beat->has_row;
+    heard->leaving = beat->said.leaving;
+    beat->write_row = cairn_srv_nodes_hear(server, heard);
     CAIRN_TRY(look_at_row(beat, err));
-    for (size_t i = 0; i < beat->report_count; i++)
+    for (size_t i = 0; i < beat->heard.report_count; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     CAIRN_TRY(cairn_srv_ends_take(&beat->ends, beat->taken, beat->fenced, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
     bool was_there = false;
     if (is_over(beat)) (void)!cairn_srv_node_forget(server, beat->request->params.node, &was_there);
-    for (size_t i = 0; i < beat->report_count && beat->said_to_others; i++)
+    for (size_t i = 0; i < beat->heard.report_count && beat->said_to_others; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     return reply_to(beat, reply, err);
 }
@@ -741,16 +732,16 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
     free(beat.said_to_others);
-    free(beat.reports);
-    free(beat.versions);
-    free(beat.kept);
+    free(beat.heard.take_reports);
+    free(beat.heard.take_versions);
+    free(beat.heard.take_kept);
     json_decref(beat.fenced);
     json_decref(beat.states);
     json_decref(beat.unknown);
     json_decref(beat.foreign);
     json_decref(beat.peers);
     json_decref(beat.finish);
-    for (size_t i = 0; i < beat.report_count; i++) free(beat.wishes[i].told);
+    for (size_t i = 0; i < beat.heard.report_count; i++) free(beat.wishes[i].told);
     free(beat.grants);
     free(beat.wishes);
     json_decref(beat.taken);

@@ -12,7 +12,6 @@
 #include "server/guard/freeze.h"
 #include "server/http/request.h"
 #include "server/ledger/shard_lists.h"
-#include "server/ledger/shards.h"
 #include "server/reads/send.h"
 #include "server/reads/tier_reads.h"
 

@@ -11,13 +11,11 @@
 
 #include "api/awaited.h"
 #include "api/messages.h"
-#include "common/clock.h"
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/guard/tiers.h"
-#include "server/http/waiters.h"
 #include "server/intake/intake.h"
 #include "server/ledger/shards.h"
 #include "server/versions/versions.h"
