@@ -17,7 +17,7 @@
  *          see (uploader/saves/process.h) is not noticed; nor is one that had not opened its
  *          attempt, whose place is still free. What was taken is forgotten with this process.
  * Threads: _locked: uploader_state is held; tick: the main thread; taken, again: any.
- * Next:    uploader/trainers/session.h, uploader/server/heartbeat.h, server/intake/intake.h.
+ * Next:    uploader/trainers/session.h, uploader/server/heartbeat.h, server/nodes/node_calls.c.
  */
 #pragma once
 
