@@ -186,7 +186,7 @@ static enum cairn_code run_must_match(const struct cairn_srv_request *request, c
                                       struct cairn_error *err) {
     size_t size = strlen(tag) - 1; /* without the last quote */
     const char *at = request->if_match;
-    char whole[CAIRN_SRV_RUN_TAG_BYTES + 17] = "";
+    char whole[CAIRN_SRV_TAG_BYTES + 17] = "";
     for (; *at && !whole[0]; at += strcspn(at, ",")) {
         at += strspn(at, ", \t");
         size_t one = strcspn(at, ",");
@@ -200,7 +200,7 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     struct patch *patch = argument;
     const struct cairn_run_name *name = &patch->request->params.run_name;
     struct cairn_msg_run_patch said = {0};
-    char tag[CAIRN_SRV_RUN_TAG_BYTES];
+    char tag[CAIRN_SRV_TAG_BYTES];
     CAIRN_AUTO(srv_run) run = {0}, after = {0};
     CAIRN_TRY(cairn_msg_run_patch_read(patch->body, "", &said, err));
     CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
