@@ -13,7 +13,6 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "common/text.h"
-#include "common/trace.h"
 #include "server/db/notify.h"
 #include "store/store.h"
 

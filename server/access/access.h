@@ -39,7 +39,6 @@
  */
 #pragma once
 
-#include "common/error.h"
 #include "server/ledger/tokens.h"
 #include "server/server.h"
 #include "store/store.h"

@@ -21,7 +21,6 @@
 #include "common/text.h"
 #include "plan/cover.h"
 #include "server/copies/copies.h"
-#include "server/db/values.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/guard/records.h"
@@ -46,22 +45,10 @@ struct replicas {
     size_t more;
 };
 
-static enum cairn_code new_replicas(struct replicas **ret, struct cairn_error *err) {
-    struct replicas *replicas = calloc(1, sizeof(*replicas));
-    if (!replicas) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for replicas");
-    replicas->first = json_object();
-    replicas->reported = json_object();
-    replicas->warnings = json_array();
-    *ret = replicas;
-    return CAIRN_OK;
-}
-
 static void free_replicas(struct replicas *replicas) {
-    if (!replicas) return;
     json_decref(replicas->first);
     json_decref(replicas->reported);
     json_decref(replicas->warnings);
-    free(replicas);
 }
 
 static enum cairn_code report_replica(struct replicas *replicas, const char *name,
@@ -150,7 +137,10 @@ struct work {
     uint32_t ranks_sealed;
     bool layout_known; /* another version of this layout was proven and its object is there */
     uint8_t layout_digest[32];
-    struct replicas *replicas;
+    struct replicas replicas;
+    struct cairn_store_presence presence; /* of the objects, between start and judgement */
+    struct cairn_key prefix;              /* of presence */
+    uint64_t waited_ms;                   /* for it */
     uint8_t manifest_sha256[32];
     bool final; /* the reason to give up can never heal */
     bool again; /* another choice of the layout's object was taken over: all from its rows on */
@@ -167,7 +157,7 @@ static void release_work(struct work *work) {
     cairn_buf_release(&work->checksums);
     cairn_buf_release(&work->text);
     cairn_srv_version_release(&work->version);
-    free_replicas(work->replicas);
+    free_replicas(&work->replicas);
     if (work->has_room) cairn_srv_jobs_give_room(work->server);
 }
 
@@ -208,7 +198,7 @@ static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_seal
     struct work *work = argument;
     CAIRN_ASSERT(rank->rank < work->version.world_size); /* tables has room for as many */
     CAIRN_ASSERT(!work->table_count || work->tables[work->table_count - 1].rank < rank->rank);
-    CAIRN_TRY(add_replicas(work->replicas, rank->rank, rank->replicated, err));
+    CAIRN_TRY(add_replicas(&work->replicas, rank->rank, rank->replicated, err));
     work->ranks_sealed++;
     if (!rank->has_table) return CAIRN_OK;
     struct rank_table *table = &work->tables[work->table_count++];
@@ -279,7 +269,7 @@ static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct
     work->checksums.limit = CAIRN_GIB;
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
-    CAIRN_TRY(new_replicas(&work->replicas, err));
+    work->replicas = (struct replicas){json_object(), json_object(), json_array(), 0};
     /* In the order of the manifest, which is that of checksums.bin. */
     CAIRN_TRY(cairn_srv_shards_all(tx, work->id, add_shard, work, err));
     CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
@@ -324,29 +314,18 @@ static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
  * An uploader whose mount is away, or whose prefix is mistyped, proves its shards in another place;
  * and what was there at the registration may be gone at the commit. */
 
-struct objects {
-    struct cairn_srv *server;
-    struct cairn_store_worker *worker;
-    struct cairn_version_place place;
-    const struct cairn_manifest *manifest; /* sorted by name */
-    char *const *nodes;                    /* by shard: who registered it */
-    /* between start and finish */
-    struct cairn_store_presence presence;
-    struct cairn_key prefix;
-    uint64_t waited_ms;
-};
-
 static void release_keys(struct cairn_store_object *objects, size_t count) {
     for (size_t i = 0; i < count; i++) free(objects[i].key);
     free(objects);
 }
 
-static enum cairn_code fill_objects(const struct objects *objects, struct cairn_store_object *ret,
+static enum cairn_code fill_objects(const struct work *work, struct cairn_store_object *ret,
                                     struct cairn_error *err) {
-    for (size_t i = 0; i < objects->manifest->shard_count; i++) {
-        const struct cairn_manifest_shard *shard = &objects->manifest->shards[i];
+    struct cairn_version_place place = cairn_srv_version_place(&work->version);
+    for (size_t i = 0; i < work->manifest.shard_count; i++) {
+        const struct cairn_manifest_shard *shard = &work->manifest.shards[i];
         struct cairn_key key;
-        cairn_key_shard(&objects->place, cairn_view_of(shard->name), &key);
+        cairn_key_shard(&place, cairn_view_of(shard->name), &key);
         ret[i] =
             (struct cairn_store_object){.key = strdup(key.text), .size_bytes = shard->size_bytes};
         if (!ret[i].key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
@@ -354,10 +333,9 @@ static enum cairn_code fill_objects(const struct objects *objects, struct cairn_
     return CAIRN_OK;
 }
 
-static enum cairn_code judge_presence(const struct objects *objects,
-                                      const struct cairn_store_presence *presence,
-                                      struct cairn_error *err) {
-    CAIRN_ASSERT(presence->count == objects->manifest->shard_count);
+static enum cairn_code judge_presence(const struct work *work, struct cairn_error *err) {
+    const struct cairn_store_presence *presence = &work->presence;
+    CAIRN_ASSERT(presence->count == work->manifest.shard_count);
     CAIRN_ASSERT(presence->there_count <= presence->count);
     if (presence->there_count == presence->count) return CAIRN_OK;
     size_t at = 0;
@@ -365,10 +343,10 @@ static enum cairn_code judge_presence(const struct objects *objects,
     CAIRN_ASSERT(at < presence->count);
     const struct cairn_store_object *object = &presence->objects[at];
     CAIRN_ASSERT(object->known && (!object->found || object->found_bytes != object->size_bytes));
-    const struct cairn_manifest_shard *shard = &objects->manifest->shards[at];
+    const struct cairn_manifest_shard *shard = &work->manifest.shards[at];
     /* Absence in a store that is not ours, or not there, says nothing about the save. */
-    CAIRN_TRY(cairn_srv_identity_compare(objects->server, objects->worker, err));
-    const char *node = objects->nodes[at];
+    CAIRN_TRY(cairn_srv_identity_compare(work->server, work->worker, err));
+    const char *node = work->nodes[at];
     size_t bad = presence->count - presence->there_count;
     if (!object->found)
         return cairn_fail(err, CAIRN_CORRUPT,
@@ -385,39 +363,39 @@ static enum cairn_code judge_presence(const struct objects *objects,
                       shard->rank, shard->size_bytes, object->found_bytes);
 }
 
-/* The look begins; the commit goes on with other requests of the same worker. A start that was
- * CAIRN_OK has one judge_objects(); `objects` stays where it is until then. */
-static enum cairn_code look_at_objects(struct objects *objects, struct cairn_error *err) {
-    size_t count = objects->manifest->shard_count;
+/* The look begins; the commit goes on with other requests of the same worker. After CAIRN_OK one
+ * judge_objects() is due. */
+static enum cairn_code look_at_objects(struct work *work, struct cairn_error *err) {
+    size_t count = work->manifest.shard_count;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
-    uint64_t from_ms = cairn_srv_mono_ms(objects->server);
-    struct cairn_store_presence *presence = &objects->presence;
-    cairn_key_version_prefix(&objects->place, &objects->prefix);
-    *presence = (struct cairn_store_presence){.prefix = objects->prefix.text, .count = count};
+    uint64_t from_ms = cairn_srv_mono_ms(work->server);
+    struct cairn_store_presence *presence = &work->presence;
+    struct cairn_version_place place = cairn_srv_version_place(&work->version);
+    cairn_key_version_prefix(&place, &work->prefix);
+    *presence = (struct cairn_store_presence){.prefix = work->prefix.text, .count = count};
     presence->objects = calloc(count + 1, sizeof(*presence->objects));
     if (!presence->objects) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
-    enum cairn_code code = fill_objects(objects, presence->objects, err);
+    enum cairn_code code = fill_objects(work, presence->objects, err);
     if (code)
         release_keys(presence->objects, count);
     else
-        cairn_store_presence_start(presence, objects->worker);
-    objects->waited_ms = cairn_srv_mono_ms(objects->server) - from_ms;
+        cairn_store_presence_start(presence, work->worker);
+    work->waited_ms = cairn_srv_mono_ms(work->server) - from_ms;
     return code;
 }
 
-/* *ret_final: the failure is the verdict of commit.h#2. */
-static enum cairn_code judge_objects(struct objects *objects, bool *ret_final,
-                                     struct cairn_error *err) {
-    struct cairn_store_presence *presence = &objects->presence;
+/* work->final: the failure is the verdict of commit.h#2. */
+static enum cairn_code judge_objects(struct work *work, struct cairn_error *err) {
+    struct cairn_store_presence *presence = &work->presence;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
-    uint64_t from_ms = cairn_srv_mono_ms(objects->server);
-    enum cairn_code code = cairn_store_presence_finish(presence, objects->worker, err);
+    uint64_t from_ms = cairn_srv_mono_ms(work->server);
+    enum cairn_code code = cairn_store_presence_finish(presence, work->worker, err);
     bool looked = !code;
-    if (!code) code = judge_presence(objects, presence, err);
-    *ret_final = looked && code == CAIRN_CORRUPT;
-    objects->waited_ms += cairn_srv_mono_ms(objects->server) - from_ms;
+    if (!code) code = judge_presence(work, err);
+    work->final = looked && code == CAIRN_CORRUPT;
+    work->waited_ms += cairn_srv_mono_ms(work->server) - from_ms;
     cairn_log(DEBUG, "commit.objects", "version=%s shards=%zu requests=%u waited_ms=%" PRIu64,
-              objects->place.id.text, presence->count, presence->requests, objects->waited_ms);
+              work->id, presence->count, presence->requests, work->waited_ms);
     release_keys(presence->objects, presence->count);
     return code;
 }
@@ -606,7 +584,7 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     work->version.shards = work->manifest.shard_count;
     memcpy(work->version.manifest_sha256, work->manifest_sha256, sizeof(work->manifest_sha256));
     work->committed = true;
-    CAIRN_AUTO_HEAP char *warnings = replica_warnings(work->replicas);
+    CAIRN_AUTO_HEAP char *warnings = replica_warnings(&work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
     CAIRN_TRY(cairn_srv_version_set_committed(tx, &work->version, warnings, err));
     bool shown = false;
@@ -644,16 +622,11 @@ static enum cairn_code prove_and_write(struct work *work, struct cairn_error *er
     if (!code) code = encode_manifest(work, err);
     work->final = is_verdict(code);
     if (code) return code;
-    struct objects objects = {.server = work->server,
-                              .worker = work->worker,
-                              .place = cairn_srv_version_place(&work->version),
-                              .manifest = &work->manifest,
-                              .nodes = work->nodes};
-    CAIRN_TRY(look_at_objects(&objects, err));
+    CAIRN_TRY(look_at_objects(work, err));
     struct cairn_error why = {0};
     bool look_first = cairn_store_may_move(work->server->store);
     enum cairn_code written = look_first ? CAIRN_OK : write_parts(work, &layout_bytes, &why);
-    CAIRN_TRY(judge_objects(&objects, &work->final, err));
+    CAIRN_TRY(judge_objects(work, err));
     if (look_first) written = write_parts(work, &layout_bytes, &why);
     if (written) {
         *err = why;
@@ -673,7 +646,7 @@ static enum cairn_code commit_whole(struct work *work, struct cairn_error *err) 
     CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, flip, work, err));
     if (!work->committed) return CAIRN_OK; /* given up in between: the sweep cleans */
     CAIRN_CRASHPOINT("server.commit.after_transaction");
-    log_replicas(work->replicas, work->id);
+    log_replicas(&work->replicas, work->id);
     cairn_srv_version_release(&work->version);
     return CAIRN_OK;
 }

@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
 #include "api/messages.h"
-#include "common/clock.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

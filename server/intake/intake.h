@@ -3,9 +3,7 @@
  * intake: what begins, registration and the ends of saves share with each other and other rooms.
  *
  * Why:     registration, seal, fail and abort name a version and carry a grant in the same way;
- *          what is removed alone, in bulk or with its run is judged by one text; a rank is not
- *          replaced inside its attempt (Q2), so a version that it has not sealed can never become
- *          whole.
+ *          what is removed alone, in bulk or with its run is judged by one text.
  * Promise: 1    a write names its version by id; an older attempt is refused, and so is another
  *               attempt's version (Q6).
  *          Q27  trashing is judged in the transaction that changes the version; what is leased
@@ -20,16 +18,9 @@
  *               the lesser of two that differ is what the other list lacks.
  *          4    looks that tell nothing (a list that is gone, of another length than was asked for)
  *               settle it with the reason that the begin gave.
- *          Q54  a reported end counts for the process and the attempt that it names, at once.
- *          Q56  when the report adds that nothing of that rank is under way, every open version of
- *               the attempt that it has not sealed is given up in the same transaction, naming
- *               rank, node and process; versions that are begun later are, too.
- *          5    a report counts only for the catalog that last answered the node (another one may
- *               lack what the node has reported), and only in a run that was compared with its
- *               store and is not frozen (Q35, Q36). A report that was not taken comes again.
  * Limits:  64 groups a rank, 256 marks a group; one dispute a version, of the first rank that
  *          differed, over CAIRN_PLAN_SPLIT_ITEMS_MAX tensors: four looks and the name, each at most
- *          1.6 KiB. 65,536 ends a call.
+ *          1.6 KiB.
  * Threads: any pool thread, or inside the transaction that is passed.
  * Next:    server/intake/begin.c, server/intake/verdicts.c; plan/split.h; server/commit/commit.c.
  */
@@ -77,29 +68,3 @@ struct cairn_srv_trash_one {
 enum cairn_code cairn_srv_trash_one(const struct cairn_srv_trash_one *one,
                                     struct cairn_srv_trashed *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- processes that have ended ---- */
-
-struct cairn_srv_ended {
-    struct cairn_grant grant;
-    const char *proc; /* borrowed from the body */
-    uint32_t rank;
-    size_t index; /* in the body */
-    enum cairn_srv_end end;
-    bool possible, taken;
-};
-/* What one heartbeat reports. */
-struct cairn_srv_ends {
-    struct cairn_srv_request *request;
-    struct cairn_srv_ended *items; /* owned */
-    size_t count;
-    struct cairn_srv_ids closed; /* that were given up */
-};
-/* list: the body's `ended`, or NULL. same_catalog: this catalog answered the node last. */
-enum cairn_code cairn_srv_ends_read(struct cairn_srv_ends *ends, const json_t *list,
-                                    bool same_catalog, struct cairn_error *err) CAIRN_MUST_USE;
-/* Writes the ends that no row has yet. Indexes of reports that need not come again are added to
- * `taken`; attempts that are over to `fenced`, as {run, attempt}. */
-enum cairn_code cairn_srv_ends_take(struct cairn_srv_ends *ends, json_t *taken, json_t *fenced,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_ends_release(struct cairn_srv_ends *ends);

@@ -2,7 +2,6 @@
 /* GET {R}/liveness: how long ago a run has committed, how often it does, and what its open saves
  * wait for, by name. GET {C}/why: the same of one version, with what the nodes of its attempt said
  * last. Facts alone: whoever looks judges what is too long. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /v1/nodes. PUT /v1/nodes/{node} is a heartbeat: progress is kept in memory, liveness in one row a
- * node, written at most once a minute (Q26). Its answer names the open versions of the node's
- * attempts (Q12), the other nodes of an attempt and the partner (docs/peers.md, docs/partner.md),
- * and the copies of other nodes' ranks that this one is to finish (Q57). */
-
+/* PUT /v1/nodes/{node}, a heartbeat: progress is kept in memory, liveness in one row a node,
+ * written at most once a minute (Q26). It reports processes that have ended, and the saves that
+ * this ends (Q54, Q56). Its answer names the open versions of the node's attempts (Q12), the other
+ * nodes of an attempt and the partner (docs/peers.md, docs/partner.md), and the copies of other
+ * nodes' ranks that this one is to finish (Q57). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "api/messages.h"
-#include "common/clock.h"
 #include "common/hooks.h"
+#include "common/log.h"
 #include "common/text.h"
 #include "plan/divide.h"
 #include "server/db/notify.h"
+#include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
-#include "server/intake/intake.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/leases.h"
 #include "server/ledger/policies.h"
@@ -34,20 +34,231 @@
 #define PEERS_MAX 1024
 #define KEPT_RANKS_MAX 4096 /* of a run, in memory of one node */
 
-/* ---- PUT /v1/nodes/{node} ---- */
+/* take_item is dropped, also on failure; NULL (no memory) fails. */
+static enum cairn_code append(json_t *list, json_t *take_item, struct cairn_error *err) {
+    if (!json_array_append_new(list, take_item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+static enum cairn_code add_fenced(json_t *fenced, const struct cairn_grant *grant,
+                                  struct cairn_error *err) {
+    return append(fenced,
+                  CAIRN_PACK(node_fenced, .project = grant->name.project, .run = grant->name.run,
+                             .attempt = grant->attempt),
+                  err);
+}
+
+/* ---- processes that have ended (Q54, Q56) ---- */
+
+struct ended {
+    struct cairn_grant grant;
+    const char *proc; /* borrowed from the body */
+    uint32_t rank;
+    size_t index; /* in the body */
+    enum cairn_srv_end end;
+    bool possible, taken;
+};
+/* What one heartbeat reports. */
+struct ends {
+    struct cairn_srv_request *request;
+    struct ended *items; /* owned */
+    size_t count;
+    struct cairn_srv_ids closed; /* that were given up */
+};
+
+/* Q49: a grant that is not ours keeps none of the others; its report need not come again. */
+static enum cairn_code read_one(struct ends *ends, const json_t *item, size_t index,
+                                bool same_catalog, struct cairn_error *err) {
+    struct ended *one = &ends->items[ends->count];
+    struct cairn_msg_node_ended said = {0};
+    char pointer[32];
+    snprintf(pointer, sizeof(pointer), "/ended/%zu", index);
+    CAIRN_TRY(cairn_msg_node_ended_read(item, pointer, &said, err));
+    one->index = index;
+    one->rank = said.rank;
+    one->proc = said.proc;
+    one->end = said.settled && same_catalog ? CAIRN_SRV_END_SETTLED : CAIRN_SRV_END_SEEN;
+    one->taken =
+        cairn_srv_grant_judge(ends->request->server, said.grant, &one->grant, NULL) != CAIRN_OK;
+    ends->count++;
+    return CAIRN_OK;
+}
+
+/* list: the body's `ended`, or NULL. same_catalog: this catalog answered the node last. */
+static enum cairn_code read_ends(struct ends *ends, const json_t *list, bool same_catalog,
+                                 struct cairn_error *err) {
+    size_t count = json_array_size(list);
+    if (count > CAIRN_SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/ended: more than %d", CAIRN_SRV_RANKS_MAX);
+    ends->items = calloc(count + 1, sizeof(*ends->items));
+    if (!ends->items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(read_one(ends, json_array_get(list, i), i, same_catalog, err));
+    return CAIRN_OK;
+}
+
+static void release_ends(struct ends *ends) {
+    free(ends->items);
+    cairn_srv_ids_release(&ends->closed);
+}
+
+struct ends_look {
+    struct ends *ends;
+    json_t *fenced;
+    bool unwritten; /* an end that the row does not have */
+};
+
+/* *ret_possible: the run is there, at this attempt, and may be written to. */
+static enum cairn_code admit_end(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
+                                 struct cairn_srv_run *ret, bool *ret_possible, bool *ret_stale,
+                                 struct cairn_error *err) {
+    struct cairn_error why = {0};
+    *ret_possible = *ret_stale = false;
+    enum cairn_code code = cairn_srv_admit(tx, grant, ret, &why);
+    if (!code) code = cairn_srv_tx_run_thawed(tx, ret->id, &why);
+    *ret_possible = !code;
+    *ret_stale = code == CAIRN_STALE_ATTEMPT;
+    if (!code || *ret_stale || code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND)
+        return CAIRN_OK;
+    if (err) *err = why;
+    return code;
+}
+
+static struct cairn_srv_process process_of(const struct ends *ends, const struct ended *one,
+                                           int64_t run_id) {
+    return (struct cairn_srv_process){run_id, one->grant.attempt, one->rank, one->proc,
+                                      ends->request->params.node};
+}
+
+static enum cairn_code look_at_one(struct cairn_srv_tx *tx, struct ends_look *look,
+                                   struct ended *one, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    bool stale = false, known = false;
+    enum cairn_srv_end end = CAIRN_SRV_END_NONE;
+    CAIRN_TRY(admit_end(tx, &one->grant, &run, &one->possible, &stale, err));
+    if (stale) {
+        one->taken = true;
+        return add_fenced(look->fenced, &one->grant, err);
+    }
+    if (!one->possible) return CAIRN_OK;
+    struct cairn_srv_process process = process_of(look->ends, one, run.id);
+    CAIRN_TRY(cairn_srv_member_end_get(tx, &process, &known, &end, err));
+    if (known && end >= one->end)
+        one->possible = false;
+    else
+        look->unwritten = true;
+    one->taken = known && end == CAIRN_SRV_END_SETTLED;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_all(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct ends_look *look = argument;
+    for (size_t i = 0; i < look->ends->count; i++) {
+        if (look->ends->items[i].taken) continue;
+        CAIRN_TRY(look_at_one(tx, look, &look->ends->items[i], err));
+    }
+    return CAIRN_OK;
+}
+
+/* Q35: nothing is ended in a run that was not compared with its store in this life. */
+static void compare_runs(struct ends *ends) {
+    for (size_t i = 0; i < ends->count; i++) {
+        struct ended *one = &ends->items[i];
+        struct cairn_error why = {0};
+        bool busy = false;
+        if (!one->possible || one->end != CAIRN_SRV_END_SETTLED) continue;
+        enum cairn_code code = cairn_srv_compare(ends->request->server, ends->request->store,
+                                                 &one->grant.name, &busy, &why);
+        if (code || busy) one->end = CAIRN_SRV_END_SEEN;
+    }
+}
+
+static enum cairn_code close_open(struct cairn_srv_tx *tx, struct ends *ends, int64_t run_id,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(srv_ids) open = {0};
+    CAIRN_TRY(cairn_srv_versions_open_of_run(tx, run_id, &open, err));
+    for (size_t i = 0; i < open.count; i++) {
+        CAIRN_AUTO(srv_version) version = {0};
+        char reason[CAIRN_SRV_REASON_BYTES];
+        CAIRN_TRY(cairn_srv_version_get(tx, open.ids[i].text, &version, err));
+        CAIRN_TRY(cairn_srv_members_gone(tx, &version, reason, err));
+        if (!reason[0]) continue;
+        struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
+        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+        CAIRN_TRY(cairn_srv_ids_add(&ends->closed, &version.id, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct ends *ends = argument;
+    ends->closed.count = 0;
+    for (size_t i = 0; i < ends->count; i++) {
+        struct ended *one = &ends->items[i];
+        CAIRN_AUTO(srv_run) run = {0};
+        bool stale = false;
+        if (!one->possible) continue;
+        CAIRN_TRY(admit_end(tx, &one->grant, &run, &one->possible, &stale, err));
+        if (!one->possible) continue;
+        struct cairn_srv_process process = process_of(ends, one, run.id);
+        CAIRN_TRY(cairn_srv_member_end_put(tx, &process, one->end, err));
+        if (one->end == CAIRN_SRV_END_SETTLED) CAIRN_TRY(close_open(tx, ends, run.id, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_closed(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct cairn_srv_version *version = argument;
+    char id[CAIRN_VERSION_ID_BYTES];
+    memcpy(id, version->id.text, sizeof(id));
+    return cairn_srv_version_get(tx, id, version, err);
+}
+
+static void announce_closed(struct ends *ends) {
+    struct cairn_srv *server = ends->request->server;
+    for (size_t i = 0; i < ends->closed.count; i++) {
+        CAIRN_AUTO(srv_version) version = {.id = ends->closed.ids[i]};
+        if (cairn_srv_catalog_read(server->catalog, read_closed, &version, NULL)) continue;
+        cairn_log(WARN, "save.ended", "version=%s step=%" PRIu64 " reason=\"%s\"", version.id.text,
+                  version.step, version.reason);
+        cairn_srv_waiters_wake_version(server->waiters, &version.id, &version.name);
+    }
+    if (ends->closed.count) cairn_srv_jobs_sweep(server);
+}
+
+/* Writes the ends that no row has yet. Indexes of reports that need not come again are added to
+ * `taken`; attempts that are over to `fenced`. */
+static enum cairn_code take_ends(struct ends *ends, json_t *taken, json_t *fenced,
+                                 struct cairn_error *err) {
+    struct cairn_srv *server = ends->request->server;
+    struct ends_look look = {.ends = ends, .fenced = fenced};
+    if (!ends->count || server->frozen) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_all, &look, err));
+    if (look.unwritten) {
+        compare_runs(ends);
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_all, ends, err));
+        announce_closed(ends);
+    }
+    for (size_t i = 0; i < ends->count; i++) {
+        const struct ended *one = &ends->items[i];
+        bool settled = one->possible && one->end == CAIRN_SRV_END_SETTLED;
+        if (one->taken || settled)
+            CAIRN_TRY(append(taken, json_integer((json_int_t)one->index), err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- a heartbeat ---- */
 
 struct beat {
     struct cairn_srv_request *request;
     struct cairn_msg_node_put said;
     struct cairn_buf uploader_text;
-    struct cairn_grant *grants;           /* those that are ours (Q49) */
-    struct cairn_srv_run_report *reports; /* one for each of them */
-    size_t report_count;
-    struct cairn_srv_version_report *versions;
-    size_t version_report_count;
-    struct cairn_srv_kept *kept;
-    size_t kept_count;
-    struct cairn_srv_ends ends;
+    struct cairn_grant *grants;       /* those that are ours (Q49) */
+    struct cairn_srv_heartbeat heard; /* with a report for each of them; what is left is owned */
+    struct ends ends;
     bool has_row, write_row, was_away, is_anothers;
     uint64_t asked, answered;                     /* by another server (Q3) */
     char projects[CAIRN_SRV_NODE_PROJECTS_BYTES]; /* of the grants that are ours */
@@ -59,15 +270,9 @@ struct beat {
         int64_t run_id;
         json_t *copies, *kept; /* borrowed */
         char *told;            /* to the other nodes of the attempt: JSON; owned */
-    } * wishes;
+    } *wishes;
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
-
-/* take_item is dropped, also on failure; NULL (no memory) fails. */
-static enum cairn_code append(json_t *list, json_t *take_item, struct cairn_error *err) {
-    if (!json_array_append_new(list, take_item)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-}
 
 /* What is known of a version, by its id. */
 static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_version *version,
@@ -82,8 +287,8 @@ static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_versi
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
     struct cairn_msg_node_attempt said = {0};
-    struct cairn_srv_run_report *report = &beat->reports[beat->report_count];
-    struct cairn_grant *grant = &beat->grants[beat->report_count];
+    struct cairn_srv_run_report *report = &beat->heard.take_reports[beat->heard.report_count];
+    struct cairn_grant *grant = &beat->grants[beat->heard.report_count];
     CAIRN_TRY(cairn_msg_node_attempt_read(json_array_get(beat->said.attempts, index), "/attempts",
                                           &said, err));
     struct cairn_error why = {0};
@@ -94,12 +299,12 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
                       CAIRN_PACK(node_foreign, .index = index, .code = cairn_code_info(code)->slug,
                                  .detail = why.message),
                       err);
-    beat->wishes[beat->report_count] = (struct wish){
+    beat->wishes[beat->heard.report_count] = (struct wish){
         .index = index, .peers = said.peers, .copies = said.copies, .kept = said.kept};
     report->unsent = said.unsent;
     report->run = grant->name;
     report->attempt = grant->attempt;
-    beat->report_count++;
+    beat->heard.report_count++;
     return CAIRN_OK;
 }
 
@@ -107,10 +312,10 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     size_t count = json_array_size(beat->said.attempts);
     if (count > RUNS_MAX || json_array_size(beat->said.versions) > RUNS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
-    beat->reports = calloc(count + 1, sizeof(*beat->reports));
+    beat->heard.take_reports = calloc(count + 1, sizeof(*beat->heard.take_reports));
     beat->grants = calloc(count + 1, sizeof(*beat->grants));
     beat->wishes = calloc(count + 1, sizeof(*beat->wishes));
-    if (!beat->reports || !beat->grants || !beat->wishes)
+    if (!beat->heard.take_reports || !beat->grants || !beat->wishes)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
     return CAIRN_OK;
@@ -138,10 +343,12 @@ static void read_errors(const json_t *said, struct cairn_srv_version_report *rep
 static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
     size_t count =
         cairn_min_u64(json_array_size(beat->said.versions), CAIRN_SRV_VERSION_REPORTS_MAX);
-    beat->versions = calloc(count + 1, sizeof(*beat->versions));
-    if (!beat->versions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    beat->heard.take_versions = calloc(count + 1, sizeof(*beat->heard.take_versions));
+    if (!beat->heard.take_versions)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) {
-        struct cairn_srv_version_report *report = &beat->versions[beat->version_report_count];
+        struct cairn_srv_version_report *report =
+            &beat->heard.take_versions[beat->heard.version_report_count];
         struct cairn_msg_node_version said = {.shards_done = CAIRN_MESSAGE_NONE,
                                               .shards_total = CAIRN_MESSAGE_NONE,
                                               .parts_done = CAIRN_MESSAGE_NONE,
@@ -158,46 +365,39 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
         report->parts_total = said.parts_total;
         if (said.error) cairn_utf8_shorten(report->error, sizeof(report->error), said.error);
         read_errors(said.errors, report);
-        beat->version_report_count++;
+        beat->heard.version_report_count++;
     }
     return CAIRN_OK;
 }
 
 /* For people, as progress is. */
 static enum cairn_code read_kept(struct beat *beat, struct cairn_error *err) {
-    beat->kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->kept));
-    if (!beat->kept) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
-    for (size_t i = 0; i < beat->report_count; i++) {
+    beat->heard.take_kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->heard.take_kept));
+    if (!beat->heard.take_kept)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         const json_t *copies = beat->wishes[i].copies;
         for (size_t k = 0; k < json_array_size(copies); k++) {
-            struct cairn_srv_kept *kept = &beat->kept[beat->kept_count];
+            struct cairn_srv_kept *kept = &beat->heard.take_kept[beat->heard.kept_count];
             struct cairn_msg_node_copy said = {0};
-            if (beat->kept_count == CAIRN_SRV_KEPT_MAX) return CAIRN_OK;
+            if (beat->heard.kept_count == CAIRN_SRV_KEPT_MAX) return CAIRN_OK;
             if (cairn_msg_node_copy_read(json_array_get(copies, k), "/copies", &said, NULL) ||
                 !cairn_text_copy(kept->version.text, sizeof(kept->version.text), said.version) ||
                 !cairn_text_copy(kept->node, sizeof(kept->node), said.node))
                 continue;
             kept->rank = said.rank;
-            beat->kept_count++;
+            beat->heard.kept_count++;
         }
     }
     return CAIRN_OK;
 }
 
 static bool has_grant(const struct beat *beat, const struct cairn_run_name *name) {
-    for (size_t i = 0; i < beat->report_count; i++)
+    for (size_t i = 0; i < beat->heard.report_count; i++)
         if (!strcmp(beat->grants[i].name.project, name->project) &&
             !strcmp(beat->grants[i].name.run, name->run))
             return true;
     return false;
-}
-
-static enum cairn_code add_fenced(struct beat *beat, const struct cairn_grant *grant,
-                                  struct cairn_error *err) {
-    return append(beat->fenced,
-                  CAIRN_PACK(node_fenced, .project = grant->name.project, .run = grant->name.run,
-                             .attempt = grant->attempt),
-                  err);
 }
 
 /* Q12: every open version of the grant's attempt is named, asked for or not. */
@@ -383,7 +583,7 @@ static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, s
     if (!code) CAIRN_TRY(add_state(beat, &version, err));
     if (!code && version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     if (!code) CAIRN_TRY(cairn_srv_rank_sealed(tx, said->version, said->rank, &sealed, err));
-    beat->reports[place].unsent += !sealed; /* Q3 */
+    beat->heard.take_reports[place].unsent += !sealed; /* Q3 */
     return add_finish(tx, beat, name, said, err);
 }
 
@@ -418,7 +618,7 @@ static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, 
 
 static enum cairn_code write_told(struct cairn_srv_tx *tx, struct beat *beat,
                                   struct cairn_error *err) {
-    for (size_t i = 0; i < beat->report_count; i++) {
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         const struct cairn_srv_attempt_uploader said = {
             beat->wishes[i].run_id, beat->grants[i].attempt, beat->request->params.node,
             beat->wishes[i].told};
@@ -435,7 +635,7 @@ static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat, 
     CAIRN_AUTO(srv_run) run = {0};
     struct cairn_error ignored = {0};
     enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
-    if (code == CAIRN_STALE_ATTEMPT) return add_fenced(beat, grant, err);
+    if (code == CAIRN_STALE_ATTEMPT) return add_fenced(beat->fenced, grant, err);
     if (!code) CAIRN_TRY(look_at_told(tx, beat, run.id, place, err));
     if (!code) CAIRN_TRY(add_peers(tx, beat, &run, &beat->wishes[place], err));
     if (!code) CAIRN_TRY(answer_copies(tx, beat, place, err));
@@ -501,7 +701,7 @@ static bool has_project_of(const struct beat *beat, const char *projects) {
         size_t size = strcspn(at, ",");
         memcpy(name.project, at, cairn_min_u64(size, sizeof(name.project) - 1));
         if (cairn_srv_caller_may(caller, CAIRN_SCOPE_WRITE, name.project)) return true;
-        for (size_t i = 0; i < beat->report_count; i++)
+        for (size_t i = 0; i < beat->heard.report_count; i++)
             if (!strcmp(beat->grants[i].name.project, name.project)) return true;
         at += size + (at[size] == ',');
     }
@@ -539,7 +739,7 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                           "nor a token of it. Give it another node name; this one is free %" PRIu64
                           " s after its uploader was heard last",
                           node, beat->request->server->settings->silence_max_ms / 1000);
-    for (size_t i = 0; i < beat->report_count; i++) CAIRN_TRY(answer_grant(tx, beat, i, err));
+    for (size_t i = 0; i < beat->heard.report_count; i++) CAIRN_TRY(answer_grant(tx, beat, i, err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
         CAIRN_TRY(add_version(tx, beat, json_array_get(beat->said.versions, i), err));
     return CAIRN_OK;
@@ -560,13 +760,14 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
     if (beat->write_projects) CAIRN_TRY(cairn_srv_node_put_projects(tx, node, beat->projects, err));
     CAIRN_TRY(write_told(tx, beat, err));
     if (!beat->said_to_others) return CAIRN_OK;
-    for (size_t i = 0; i < beat->report_count; i++) cairn_srv_notify_run(tx, &beat->grants[i].name);
+    for (size_t i = 0; i < beat->heard.report_count; i++)
+        cairn_srv_notify_run(tx, &beat->grants[i].name);
     return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
 }
 
 /* The row is for other servers, too: at once where one has asked, or the node comes or goes. */
 static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
-    for (size_t i = 0; i < beat->report_count; i++) beat->write_row |= beat->wishes[i].untold;
+    for (size_t i = 0; i < beat->heard.report_count; i++) beat->write_row |= beat->wishes[i].untold;
     if (!beat->has_row) return CAIRN_OK;
     beat->write_row |=
         beat->write_projects || beat->was_away != beat->said.leaving || is_over(beat);
@@ -644,7 +845,7 @@ static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
     struct cairn_msg_node_uploader said = {0};
     if (cairn_msg_node_uploader_read(beat->said.uploader, "/uploader", &said, NULL))
         said = (struct cairn_msg_node_uploader){0}; /* it has no port then, and is heard */
-    for (size_t i = 0; i < beat->report_count; i++) {
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         struct wish *wish = &beat->wishes[i];
         CAIRN_AUTO_JSON json_t *kept = json_array();
         CAIRN_TRY(read_kept_of(wish->kept, kept, err));
@@ -668,7 +869,7 @@ static bool has_word(const char *list, const char *word) {
 /* Those that do not fit are left out: one of them is enough to be known by. */
 static void note_projects(struct beat *beat) {
     size_t used = 0;
-    for (size_t i = 0; i < beat->report_count; i++) {
+    for (size_t i = 0; i < beat->heard.report_count; i++) {
         const char *project = beat->grants[i].name.project;
         if (has_word(beat->projects, project) ||
             used + strlen(project) + 2 > sizeof(beat->projects))
@@ -684,7 +885,7 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     bool same_catalog = false;
     CAIRN_TRY(cairn_msg_node_put_read(body, "", &beat->said, err));
     CAIRN_TRY(is_ours(server, beat->said.heard, &same_catalog, err));
-    CAIRN_TRY(cairn_srv_ends_read(&beat->ends, beat->said.ended, same_catalog, err));
+    CAIRN_TRY(read_ends(&beat->ends, beat->said.ended, same_catalog, err));
     beat->uploader_text.limit = 4096;
     CAIRN_TRY(cairn_json_dump(beat->said.uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));
@@ -694,32 +895,24 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     CAIRN_TRY(read_kept(beat, err));
     hear_restores(beat);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
-    struct cairn_srv_heartbeat heard_now = {.node = beat->request->params.node,
-                                            .uploader = cairn_buf_view(&beat->uploader_text),
-                                            .take_reports = CAIRN_TAKE(beat->reports),
-                                            .report_count = beat->report_count,
-                                            .version_count = json_array_size(beat->said.versions),
-                                            .take_versions = CAIRN_TAKE(beat->versions),
-                                            .version_report_count = beat->version_report_count,
-                                            .take_kept = CAIRN_TAKE(beat->kept),
-                                            .kept_count = beat->kept_count,
-                                            .uuid = word_of(beat, "uuid"),
-                                            .trouble = trouble_of(beat),
-                                            .known = beat->report_count || beat->has_row,
-                                            .has_row = beat->has_row,
-                                            .leaving = beat->said.leaving};
-    beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
-    beat->reports = heard_now.take_reports;
-    beat->versions = heard_now.take_versions;
-    beat->kept = heard_now.take_kept;
+    struct cairn_srv_heartbeat *heard = &beat->heard;
+    heard->node = beat->request->params.node;
+    heard->uploader = cairn_buf_view(&beat->uploader_text);
+    heard->version_count = json_array_size(beat->said.versions);
+    heard->uuid = word_of(beat, "uuid");
+    heard->trouble = trouble_of(beat);
+    heard->known = heard->report_count || beat->has_row;
+    heard->has_row = beat->has_row;
+    heard->leaving = beat->said.leaving;
+    beat->write_row = cairn_srv_nodes_hear(server, heard);
     CAIRN_TRY(look_at_row(beat, err));
-    for (size_t i = 0; i < beat->report_count; i++)
+    for (size_t i = 0; i < beat->heard.report_count; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
-    CAIRN_TRY(cairn_srv_ends_take(&beat->ends, beat->taken, beat->fenced, err));
+    CAIRN_TRY(take_ends(&beat->ends, beat->taken, beat->fenced, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
     bool was_there = false;
     if (is_over(beat)) (void)!cairn_srv_node_forget(server, beat->request->params.node, &was_there);
-    for (size_t i = 0; i < beat->report_count && beat->said_to_others; i++)
+    for (size_t i = 0; i < beat->heard.report_count && beat->said_to_others; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     return reply_to(beat, reply, err);
 }
@@ -740,130 +933,19 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
     free(beat.said_to_others);
-    free(beat.reports);
-    free(beat.versions);
-    free(beat.kept);
+    free(beat.heard.take_reports);
+    free(beat.heard.take_versions);
+    free(beat.heard.take_kept);
     json_decref(beat.fenced);
     json_decref(beat.states);
     json_decref(beat.unknown);
     json_decref(beat.foreign);
     json_decref(beat.peers);
     json_decref(beat.finish);
-    for (size_t i = 0; i < beat.report_count; i++) free(beat.wishes[i].told);
+    for (size_t i = 0; i < beat.heard.report_count; i++) free(beat.wishes[i].told);
     free(beat.grants);
     free(beat.wishes);
     json_decref(beat.taken);
-    cairn_srv_ends_release(&beat.ends);
+    release_ends(&beat.ends);
     return code;
-}
-
-/* ---- GET /v1/nodes ---- */
-
-struct list {
-    struct cairn_srv_request *request;
-    uint64_t limit;
-    char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_NAME_BYTES_MAX + 1];
-    json_t *items, *next;
-    struct cairn_srv_strangers strangers;
-    size_t stranger; /* the next of them */
-};
-
-static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_row *row) {
-    uint64_t heard_ms = 0;
-    size_t versions = 0;
-    int64_t wall_ms = row->wall_ms;
-    if (cairn_srv_node_last_heard(server, row->node, &heard_ms, &versions)) {
-        int64_t here_ms =
-            cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
-        wall_ms = here_ms > wall_ms ? here_ms : wall_ms;
-    }
-    char heard_at[32], trouble[CAIRN_SRV_TROUBLE_BYTES];
-    cairn_time_text(wall_ms, true, heard_at);
-    cairn_srv_node_trouble(server, row->node, trouble);
-    CAIRN_AUTO_JSON json_t *uploader = json_loads(row->uploader, JSON_DECODE_ANY, NULL);
-    return CAIRN_PACK(node_row, .node = row->node, .heard_at = heard_at,
-                      .uploader = json_is_null(uploader) ? NULL : uploader, .versions = versions,
-                      .trouble = trouble[0] ? trouble : NULL);
-}
-
-static enum cairn_code add_item(struct list *list, const struct cairn_srv_node_row *row,
-                                struct cairn_error *err) {
-    if (list->next) return CAIRN_OK;
-    if (json_array_size(list->items) == list->limit) {
-        list->next = cairn_srv_cursor_write(list->request->server, list->last);
-        return CAIRN_OK;
-    }
-    (void)cairn_text_copy(list->last, sizeof(list->last), row->node);
-    if (json_array_append_new(list->items, node_json(list->request->server, row)))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-    return CAIRN_OK;
-}
-
-/* Nodes without a row stand among the others, up to this name; NULL: all of them. */
-static enum cairn_code add_strangers(struct list *list, const char *before,
-                                     struct cairn_error *err) {
-    for (; list->stranger < list->strangers.count; list->stranger++) {
-        const struct cairn_srv_stranger *one = &list->strangers.items[list->stranger];
-        if (before && strcmp(one->node, before) >= 0) return CAIRN_OK;
-        if (!strcmp(one->node, list->last)) continue; /* its row has been written meanwhile */
-        struct cairn_srv_node_row row = {.node = one->node, .uploader = one->uploader};
-        CAIRN_TRY(add_item(list, &row, err));
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code add_node(void *argument, const struct cairn_srv_node_row *row,
-                                struct cairn_error *err) {
-    struct list *list = argument;
-    CAIRN_TRY(add_strangers(list, row->node, err));
-    return add_item(list, row, err);
-}
-
-static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct list *list = argument; /* one more than are shown, to know of a next page */
-    CAIRN_TRY(cairn_srv_nodes_page(tx, list->after, list->limit + 1, add_node, list, err));
-    return add_strangers(list, NULL, err);
-}
-
-enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
-                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct list list = {.request = request};
-    CAIRN_TRY(cairn_srv_query_limit(request, &list.limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, list.after, sizeof(list.after), err));
-    CAIRN_TRY(cairn_srv_nodes_strangers(request->server, list.after, &list.strangers, err));
-    list.items = json_array();
-    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_nodes, &list, err);
-    cairn_srv_strangers_release(&list.strangers);
-    if (code) {
-        json_decref(list.items);
-        json_decref(list.next);
-        return code;
-    }
-    return cairn_srv_reply_page(reply, list.items, list.next, err);
-}
-
-/* ---- DELETE /v1/nodes/{node} ---- */
-
-struct drop {
-    const char *node;
-    bool there;
-};
-
-static enum cairn_code drop_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct drop *drop = argument;
-    return cairn_srv_node_drop(tx, drop->node, &drop->there, err);
-}
-
-enum cairn_code cairn_srv_on_node_delete(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct drop drop = {.node = request->params.node};
-    bool heard = false;
-    if (!cairn_srv_node_forget(request->server, drop.node, &heard))
-        return cairn_fail(err, CAIRN_IN_USE, "node %s was heard a moment ago: stop its uploader",
-                          drop.node);
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, drop_row, &drop, err));
-    if (!drop.there && !heard)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no node %s", drop.node);
-    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(node_dropped, .node = drop.node), err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What heartbeats said, in memory: of nodes in a hash table, of restores in a table that is
+/* GET and DELETE /v1/nodes. What heartbeats said, in memory: of nodes in a hash table, of restores in a table that is
  * searched from end to end, since they are rare. */
 #include "server/nodes/nodes.h"
 
@@ -13,6 +13,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/http/request.h"
 #include "server/http/waiters.h"
 
 #define NODES_MAX 65536
@@ -325,58 +326,6 @@ size_t cairn_srv_node_keeps(struct cairn_srv *server, const char *name, const ch
     return count;
 }
 
-/* ---- strangers ---- */
-
-static int compare_strangers(const void *a, const void *b) {
-    const struct cairn_srv_stranger *one = a, *other = b;
-    return strcmp(one->node, other->node);
-}
-
-static void add_without_row(struct cairn_srv_strangers *found, const struct node *first,
-                            const char *after) {
-    for (const struct node *node = first; node && found->count < WITHOUT_ROW_MAX;
-         node = node->later) {
-        struct cairn_srv_stranger *one = &found->items[found->count];
-        if (!node->uploader || strcmp(node->name, after) <= 0) continue;
-        (void)cairn_text_copy(one->node, sizeof(one->node), node->name);
-        one->uploader = strdup(node->uploader);
-        found->count += one->uploader != NULL;
-    }
-}
-
-enum cairn_code cairn_srv_nodes_strangers(struct cairn_srv *server, const char *after,
-                                          struct cairn_srv_strangers *ret,
-                                          struct cairn_error *err) {
-    struct cairn_srv_strangers found = {calloc(WITHOUT_ROW_MAX, sizeof(*found.items)), 0};
-    if (!found.items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-    {
-        CAIRN_HOLD(&server->nodes->lock);
-        add_without_row(&found, server->nodes->locked.kinds[false].first, after);
-        add_without_row(&found, server->nodes->locked.kinds[true].first, after);
-    }
-    qsort(found.items, found.count, sizeof(*found.items), compare_strangers);
-    *ret = found;
-    return CAIRN_OK;
-}
-
-void cairn_srv_strangers_release(struct cairn_srv_strangers *strangers) {
-    for (size_t i = 0; i < strangers->count; i++) free(strangers->items[i].uploader);
-    free(strangers->items);
-    *strangers = (struct cairn_srv_strangers){0};
-}
-
-bool cairn_srv_node_forget(struct cairn_srv *server, const char *name, bool *ret_there) {
-    CAIRN_HOLD(&server->nodes->lock);
-    struct node *node = find_node(server->nodes, name);
-    *ret_there = node != NULL;
-    if (!node) return true;
-    if (!node->left &&
-        cairn_passed_ms(cairn_srv_mono_ms(server), node->heard_ms) < CAIRN_SRV_SILENT_MS)
-        return false;
-    drop_node(server->nodes, node);
-    return true;
-}
-
 bool cairn_srv_node_joins(struct cairn_srv *server, const char *name, char **ret_uploader) {
     CAIRN_HOLD(&server->nodes->lock);
     uint64_t now_ms = cairn_srv_mono_ms(server);
@@ -602,4 +551,174 @@ json_t *cairn_srv_restores_json(struct cairn_srv_restores *restores,
         if (json_array_append_new(items, item)) return NULL;
     }
     return CAIRN_TAKE(items);
+}
+
+/* ---- GET /v1/nodes: rows, and strangers among them ---- */
+
+/* A node without a row. */
+struct stranger {
+    char node[CAIRN_NAME_BYTES_MAX + 1];
+    char *uploader; /* JSON; owned by the list */
+};
+struct strangers {
+    struct stranger *items; /* by name */
+    size_t count;
+};
+
+static int compare_strangers(const void *a, const void *b) {
+    const struct stranger *one = a, *other = b;
+    return strcmp(one->node, other->node);
+}
+
+static void add_without_row(struct strangers *found, const struct node *first, const char *after) {
+    for (const struct node *node = first; node && found->count < WITHOUT_ROW_MAX;
+         node = node->later) {
+        struct stranger *one = &found->items[found->count];
+        if (!node->uploader || strcmp(node->name, after) <= 0) continue;
+        (void)cairn_text_copy(one->node, sizeof(one->node), node->name);
+        one->uploader = strdup(node->uploader);
+        found->count += one->uploader != NULL;
+    }
+}
+
+/* Those behind `after`, by name. */
+static enum cairn_code find_strangers(struct cairn_srv *server, const char *after,
+                                      struct strangers *ret, struct cairn_error *err) {
+    struct strangers found = {calloc(WITHOUT_ROW_MAX, sizeof(*found.items)), 0};
+    if (!found.items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        add_without_row(&found, server->nodes->locked.kinds[false].first, after);
+        add_without_row(&found, server->nodes->locked.kinds[true].first, after);
+    }
+    qsort(found.items, found.count, sizeof(*found.items), compare_strangers);
+    *ret = found;
+    return CAIRN_OK;
+}
+
+static void release_strangers(struct strangers *strangers) {
+    for (size_t i = 0; i < strangers->count; i++) free(strangers->items[i].uploader);
+    free(strangers->items);
+    *strangers = (struct strangers){0};
+}
+
+struct list {
+    struct cairn_srv_request *request;
+    uint64_t limit;
+    char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_NAME_BYTES_MAX + 1];
+    json_t *items, *next;
+    struct strangers strangers;
+    size_t stranger; /* the next of them */
+};
+
+static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_row *row) {
+    uint64_t heard_ms = 0;
+    size_t versions = 0;
+    int64_t wall_ms = row->wall_ms;
+    if (cairn_srv_node_last_heard(server, row->node, &heard_ms, &versions)) {
+        int64_t here_ms =
+            cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
+        wall_ms = here_ms > wall_ms ? here_ms : wall_ms;
+    }
+    char heard_at[32], trouble[CAIRN_SRV_TROUBLE_BYTES];
+    cairn_time_text(wall_ms, true, heard_at);
+    cairn_srv_node_trouble(server, row->node, trouble);
+    CAIRN_AUTO_JSON json_t *uploader = json_loads(row->uploader, JSON_DECODE_ANY, NULL);
+    return CAIRN_PACK(node_row, .node = row->node, .heard_at = heard_at,
+                      .uploader = json_is_null(uploader) ? NULL : uploader, .versions = versions,
+                      .trouble = trouble[0] ? trouble : NULL);
+}
+
+static enum cairn_code add_item(struct list *list, const struct cairn_srv_node_row *row,
+                                struct cairn_error *err) {
+    if (list->next) return CAIRN_OK;
+    if (json_array_size(list->items) == list->limit) {
+        list->next = cairn_srv_cursor_write(list->request->server, list->last);
+        return CAIRN_OK;
+    }
+    (void)cairn_text_copy(list->last, sizeof(list->last), row->node);
+    if (json_array_append_new(list->items, node_json(list->request->server, row)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return CAIRN_OK;
+}
+
+/* Nodes without a row stand among the others, up to this name; NULL: all of them. */
+static enum cairn_code add_strangers(struct list *list, const char *before,
+                                     struct cairn_error *err) {
+    for (; list->stranger < list->strangers.count; list->stranger++) {
+        const struct stranger *one = &list->strangers.items[list->stranger];
+        if (before && strcmp(one->node, before) >= 0) return CAIRN_OK;
+        if (!strcmp(one->node, list->last)) continue; /* its row has been written meanwhile */
+        struct cairn_srv_node_row row = {.node = one->node, .uploader = one->uploader};
+        CAIRN_TRY(add_item(list, &row, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_node(void *argument, const struct cairn_srv_node_row *row,
+                                struct cairn_error *err) {
+    struct list *list = argument;
+    CAIRN_TRY(add_strangers(list, row->node, err));
+    return add_item(list, row, err);
+}
+
+static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct list *list = argument; /* one more than are shown, to know of a next page */
+    CAIRN_TRY(cairn_srv_nodes_page(tx, list->after, list->limit + 1, add_node, list, err));
+    return add_strangers(list, NULL, err);
+}
+
+enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct list list = {.request = request};
+    CAIRN_TRY(cairn_srv_query_limit(request, &list.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, list.after, sizeof(list.after), err));
+    CAIRN_TRY(find_strangers(request->server, list.after, &list.strangers, err));
+    list.items = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_nodes, &list, err);
+    release_strangers(&list.strangers);
+    if (code) {
+        json_decref(list.items);
+        json_decref(list.next);
+        return code;
+    }
+    return cairn_srv_reply_page(reply, list.items, list.next, err);
+}
+
+/* ---- DELETE /v1/nodes/{node} ---- */
+
+bool cairn_srv_node_forget(struct cairn_srv *server, const char *name, bool *ret_there) {
+    CAIRN_HOLD(&server->nodes->lock);
+    struct node *node = find_node(server->nodes, name);
+    *ret_there = node != NULL;
+    if (!node) return true;
+    if (!node->left &&
+        cairn_passed_ms(cairn_srv_mono_ms(server), node->heard_ms) < CAIRN_SRV_SILENT_MS)
+        return false;
+    drop_node(server->nodes, node);
+    return true;
+}
+
+struct drop {
+    const char *node;
+    bool there;
+};
+
+static enum cairn_code drop_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct drop *drop = argument;
+    return cairn_srv_node_drop(tx, drop->node, &drop->there, err);
+}
+
+enum cairn_code cairn_srv_on_node_delete(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct drop drop = {.node = request->params.node};
+    bool heard = false;
+    if (!cairn_srv_node_forget(request->server, drop.node, &heard))
+        return cairn_fail(err, CAIRN_IN_USE, "node %s was heard a moment ago: stop its uploader",
+                          drop.node);
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, drop_row, &drop, err));
+    if (!drop.there && !heard)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no node %s", drop.node);
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(node_dropped, .node = drop.node), err);
 }

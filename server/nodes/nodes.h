@@ -4,17 +4,25 @@
  *
  * Why:     a resume must not throw away what a node has staged and not reported yet (Q3), and a
  *          save must not stay open for a node that is gone (Q26).
- * Promise: 1   a node counts as silent since its last heartbeat to any server, or since this one
- *              listens (it started, or went on after a pause), whichever is later; one that never
- *              sent a heartbeat in the catalog's life is no uploader and is never waited for.
- *          2   "sent all" counts only from a heartbeat that arrived after the attempt call.
- *          3   a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
- *              and keeps no known node out. Where a table is full the node that is silent for
- *              longest goes, and where none is silent the newcomer is not taken.
- *          4   two uploaders that take turns under one name are noticed by their uuids.
- *          5   how a node restored a version is what it said last, while that is among the last
- *              CAIRN_SRV_RESTORES_MAX; it is not kept on disk, or known to other servers.
- * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs, 16 open versions and 256 copies a node.
+ * Promise: 1    a node counts as silent since its last heartbeat to any server, or since this one
+ *               listens (it started, or went on after a pause), whichever is later; one that never
+ *               sent a heartbeat in the catalog's life is no uploader and is never waited for.
+ *          2    "sent all" counts only from a heartbeat that arrived after the attempt call.
+ *          3    a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
+ *               and keeps no known node out. Where a table is full the node that is silent for
+ *               longest goes, and where none is silent the newcomer is not taken.
+ *          4    two uploaders that take turns under one name are noticed by their uuids.
+ *          5    how a node restored a version is what it said last, while that is among the last
+ *               CAIRN_SRV_RESTORES_MAX; it is not kept on disk, or known to other servers.
+ *          Q54  a reported end counts for the process and the attempt that it names, at once.
+ *          Q56  when the report adds that nothing of that rank is under way, every open version of
+ *               the attempt that it has not sealed is given up in the same transaction, naming
+ *               rank, node and process; versions that are begun later are, too.
+ *          6    a report counts only for the catalog that last answered the node (another one may
+ *               lack what the node has reported), and only in a run that was compared with its
+ *               store and is not frozen (Q35, Q36). A report that was not taken comes again.
+ * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs, 16 open versions and 256 copies a node;
+ *          65,536 reported ends a call.
  * Threads: locked by server_nodes and server_restores.
  * Next:    server/nodes/node_calls.c writes; server/intake/attempt_calls.c, server/sweep/sweep.c
  *          read.
@@ -93,20 +101,6 @@ bool cairn_srv_node_said_of(struct cairn_srv *server, const char *node, const ch
  * CAIRN_SRV_KEPT_MAX. Returns how many. */
 size_t cairn_srv_node_keeps(struct cairn_srv *server, const char *node, const char *version,
                             struct cairn_srv_kept ret[CAIRN_SRV_KEPT_MAX]);
-/* A node without a row. */
-struct cairn_srv_stranger {
-    char node[CAIRN_NAME_BYTES_MAX + 1];
-    char *uploader; /* JSON; owned by the list */
-};
-struct cairn_srv_strangers {
-    struct cairn_srv_stranger *items; /* by name */
-    size_t count;
-};
-/* Those behind `after`, by name. */
-enum cairn_code cairn_srv_nodes_strangers(struct cairn_srv *server, const char *after,
-                                          struct cairn_srv_strangers *ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_strangers_release(struct cairn_srv_strangers *strangers);
 /* False when it was heard within CAIRN_SRV_SILENT_MS; else it is forgotten, if it was there. */
 bool cairn_srv_node_forget(struct cairn_srv *server, const char *node,
                            bool *ret_there) CAIRN_MUST_USE;

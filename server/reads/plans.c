@@ -460,11 +460,8 @@ static enum cairn_code serve_change(struct lease_call *call, struct cairn_srv_re
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, change_lease, call, err));
     if (call->drop)
         cairn_log(INFO, "lease.given_back", "version=%s lease=%s", call->leased.version.text, id);
-    return cairn_srv_reply_json(
-        reply, 200,
-        CAIRN_PACK(lease_row, .lease = id, .version = call->leased.version.text,
-                   .step = call->leased.step, .expires_s = call->drop ? 0 : call->leased.ttl_s),
-        err);
+    (void)cairn_text_copy(call->leased.id, sizeof(call->leased.id), id);
+    return cairn_srv_reply_json(reply, 200, leased_json(&call->leased), err);
 }
 
 enum cairn_code cairn_srv_on_lease_renew(struct cairn_srv_request *request,

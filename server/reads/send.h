@@ -34,7 +34,6 @@
  */
 #pragma once
 
-#include "common/error.h"
 #include "server/http/request.h"
 #include "server/reads/source.h"
 

@@ -33,7 +33,6 @@
 #include "api/committed.h"
 #include "api/layout.h"
 #include "api/manifest.h"
-#include "api/table.h"
 #include "server/guard/stores.h"
 #include "server/ledger/versions.h"
 #include "server/server.h"

@@ -2,7 +2,6 @@
 /* PATCH {R} and PATCH {C}: labels, metrics, note and pin, merged as RFC 7396 says: a member that is
  * null is taken away, what is not named stays. {R}/aliases: names that people give, which protect
  * what they point at; `latest` and `best` are computed, so nobody sets them. */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "api/messages.h"
@@ -18,7 +17,7 @@
 
 struct patch {
     struct cairn_srv_request *request;
-    const json_t *body;
+    json_t *body;
     struct cairn_buf labels, metrics;
     struct cairn_version_id id;
     json_t *shown;
@@ -27,6 +26,7 @@ struct patch {
 static void release_patch(struct patch *patch) {
     cairn_buf_release(&patch->labels);
     cairn_buf_release(&patch->metrics);
+    json_decref(patch->body);
     json_decref(patch->shown);
 }
 
@@ -145,23 +145,6 @@ static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
     return show_version(tx, patch, version.id.text, &after, err);
 }
 
-enum cairn_code cairn_srv_on_checkpoint_patch(struct cairn_srv_request *request,
-                                              struct cairn_srv_reply *reply,
-                                              struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_AUTO_JSON json_t *body = NULL;
-    CAIRN_TRY(cairn_srv_body(request, 10000, &body, err));
-    struct patch patch = {.request = request, .body = body};
-    enum cairn_code code =
-        cairn_srv_catalog_write(request->server->catalog, patch_version, &patch, err);
-    if (!code) {
-        cairn_log(INFO, "checkpoint.annotated", "version=%s", patch.id.text);
-        code = cairn_srv_reply_version(reply, 200, CAIRN_TAKE(patch.shown), err);
-    }
-    release_patch(&patch);
-    return code;
-}
-
 /* ---- a run ---- */
 
 static enum cairn_code show_run(struct cairn_srv_tx *tx, struct patch *patch,
@@ -202,7 +185,7 @@ static enum cairn_code run_must_match(const struct cairn_srv_request *request, c
                                       struct cairn_error *err) {
     size_t size = strlen(tag) - 1; /* without the last quote */
     const char *at = request->if_match;
-    char whole[CAIRN_SRV_RUN_TAG_BYTES + 17] = "";
+    char whole[CAIRN_SRV_TAG_BYTES + 17] = "";
     for (; *at && !whole[0]; at += strcspn(at, ",")) {
         at += strspn(at, ", \t");
         size_t one = strcspn(at, ",");
@@ -216,7 +199,7 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     struct patch *patch = argument;
     const struct cairn_run_name *name = &patch->request->params.run_name;
     struct cairn_msg_run_patch said = {0};
-    char tag[CAIRN_SRV_RUN_TAG_BYTES];
+    char tag[CAIRN_SRV_TAG_BYTES];
     CAIRN_AUTO(srv_run) run = {0}, after = {0};
     CAIRN_TRY(cairn_msg_run_patch_read(patch->body, "", &said, err));
     CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
@@ -235,14 +218,37 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     return show_run(tx, patch, &after, err);
 }
 
+/* ---- the calls ---- */
+
+/* One change in one transaction; what it shows is the answer, with its tag. */
+static enum cairn_code change_shown(struct patch *patch,
+                                    enum cairn_code (*change)(struct cairn_srv_tx *tx,
+                                                              void *argument,
+                                                              struct cairn_error *err),
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = patch->request->server;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_body(patch->request, 10000, &patch->body, err));
+    return cairn_srv_catalog_write(server->catalog, change, patch, err);
+}
+
+enum cairn_code cairn_srv_on_checkpoint_patch(struct cairn_srv_request *request,
+                                              struct cairn_srv_reply *reply,
+                                              struct cairn_error *err) {
+    struct patch patch = {.request = request};
+    enum cairn_code code = change_shown(&patch, patch_version, err);
+    if (!code) {
+        cairn_log(INFO, "checkpoint.annotated", "version=%s", patch.id.text);
+        code = cairn_srv_reply_version(reply, 200, CAIRN_TAKE(patch.shown), err);
+    }
+    release_patch(&patch);
+    return code;
+}
+
 enum cairn_code cairn_srv_on_run_patch(struct cairn_srv_request *request,
                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_AUTO_JSON json_t *body = NULL;
-    CAIRN_TRY(cairn_srv_body(request, 10000, &body, err));
-    struct patch patch = {.request = request, .body = body};
-    enum cairn_code code =
-        cairn_srv_catalog_write(request->server->catalog, patch_run, &patch, err);
+    struct patch patch = {.request = request};
+    enum cairn_code code = change_shown(&patch, patch_run, err);
     if (!code) {
         cairn_log(INFO, "run.annotated", "run=%s/%s", request->params.run_name.project,
                   request->params.run_name.run);

@@ -11,13 +11,11 @@
 
 #include "api/awaited.h"
 #include "api/messages.h"
-#include "common/clock.h"
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/guard/stores.h"
-#include "server/http/waiters.h"
 #include "server/intake/intake.h"
 #include "server/ledger/shards.h"
 #include "server/versions/versions.h"
@@ -124,6 +122,12 @@ static enum cairn_code judge_awaited(const struct awaited *awaited,
     return CAIRN_OK;
 }
 
+static void park(struct cairn_srv_reply *reply, uint64_t key, uint64_t until_ms) {
+    reply->park = reply->rung = true;
+    reply->park_key = key;
+    reply->park_until_ms = until_ms;
+}
+
 /* ---- the version ---- */
 
 struct shown {
@@ -212,9 +216,7 @@ static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv
                           request->params.run_name.project, request->params.run_name.run,
                           request->params.ref);
     cairn_srv_events_key_of_run(&request->params.run_name, key);
-    reply->park = reply->rung = true;
-    reply->park_key = cairn_srv_key_of(key);
-    reply->park_until_ms = until_ms;
+    park(reply, cairn_srv_key_of(key), until_ms);
     return CAIRN_OK;
 }
 
@@ -273,9 +275,7 @@ static enum cairn_code judge_newer(const struct shown *shown, const struct newer
         return cairn_fail(err, CAIRN_NOT_YET, "run %s/%s has no checkpoint newer than %s yet",
                           request->params.run_name.project, request->params.run_name.run,
                           newer->text);
-    reply->park = reply->rung = true;
-    reply->park_key = cairn_srv_key_of_run(&request->params.run_name);
-    reply->park_until_ms = until_ms;
+    park(reply, cairn_srv_key_of_run(&request->params.run_name), until_ms);
     return CAIRN_OK;
 }
 
@@ -303,10 +303,8 @@ static enum cairn_code serve_get(struct shown *shown, struct cairn_srv_reply *re
     CAIRN_TRY(must_wait(shown, &outcome, &until_ms, err));
     if (until_ms) {
         static const struct cairn_awaited its_end = {.state = CAIRN_AWAITED_COMMITTED};
-        reply->park = reply->rung = true;
-        reply->park_key =
-            awaited_key(shown->awaited.asked ? &shown->awaited.what : &its_end, &shown->version.id);
-        reply->park_until_ms = until_ms;
+        const struct cairn_awaited *what = shown->awaited.asked ? &shown->awaited.what : &its_end;
+        park(reply, awaited_key(what, &shown->version.id), until_ms);
         return CAIRN_OK;
     }
     CAIRN_TRY(answer_shown(shown, outcome, reply, err));
@@ -444,13 +442,10 @@ enum cairn_code cairn_srv_changes_judge(const struct cairn_srv_request *request,
     if (!cairn_srv_tag_listed(request->if_none_match, tag, true)) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
     if (until_ms) {
-        reply->park = true;
+        uint64_t again_ms = cairn_srv_mono_ms(request->server) + LOOK_AGAIN_MS;
+        park(reply, key_of_events(&request->params.run_name),
+             looks(request) ? cairn_min_u64(until_ms, again_ms) : until_ms);
         reply->rung = !looks(request);
-        reply->park_key = key_of_events(&request->params.run_name);
-        reply->park_until_ms = until_ms;
-        if (looks(request))
-            reply->park_until_ms =
-                cairn_min_u64(until_ms, cairn_srv_mono_ms(request->server) + LOOK_AGAIN_MS);
         return CAIRN_OK;
     }
     reply->status = 304;

@@ -29,11 +29,6 @@ struct cairn_srv_version_filter {
     bool seen, seen_matches;
 };
 void cairn_srv_version_filter_release(struct cairn_srv_version_filter *filter);
-enum cairn_code cairn_srv_version_filter_parse(const struct cairn_query *query,
-                                               struct cairn_srv_version_filter *ret,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
-/* Does it ask for more than a state? */
-bool cairn_srv_version_filter_narrows(const struct cairn_srv_version_filter *filter);
 
 enum cairn_srv_wanted {
     CAIRN_SRV_WANTED,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PUT, GET and DELETE {R}, GET /v1/runs, GET {C}/lineage. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "api/messages.h"
 #include "api/meta.h"

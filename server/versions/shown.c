@@ -189,14 +189,19 @@ enum cairn_code cairn_srv_version_tag(const json_t *shown, char ret[CAIRN_SRV_TA
     return CAIRN_OK;
 }
 
+static enum cairn_code reply_tagged(struct cairn_srv_reply *reply, int status, json_t *shown,
+                                    const char *tag, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(shown), err));
+    cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_reply_version(struct cairn_srv_reply *reply, int status,
                                         json_t *take_shown, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shown = take_shown;
     char tag[CAIRN_SRV_TAG_BYTES];
     CAIRN_TRY(cairn_srv_version_tag(shown, tag, err));
-    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(shown), err));
-    cairn_srv_reply_header(reply, "ETag", "%s", tag);
-    return CAIRN_OK;
+    return reply_tagged(reply, status, shown, tag, err);
 }
 
 /* ---- runs ---- */
@@ -307,26 +312,21 @@ enum cairn_code cairn_srv_run_there(const struct cairn_srv_run *run, struct cair
                       run->name.run);
 }
 
-enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_RUN_TAG_BYTES],
+enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
                                   struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
     /* What the tag is of, and nobody sees: no row of messages.def. */
     CAIRN_AUTO_JSON json_t *said =
         json_pack("{s:O, s:O, s:O, s:O}", "from", json_object_get(shown, "from"), "labels",
                   json_object_get(shown, "labels"), "note", json_object_get(shown, "note"),
                   "created_at", json_object_get(shown, "created_at"));
     if (!said) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a tag");
-    CAIRN_TRY(cairn_json_dump(said, &text, err));
-    snprintf(ret, CAIRN_SRV_RUN_TAG_BYTES, "\"%016" PRIx64 "\"", cairn_srv_key_of(text.data));
-    return CAIRN_OK;
+    return cairn_srv_version_tag(said, ret, err);
 }
 
 enum cairn_code cairn_srv_reply_run(struct cairn_srv_reply *reply, int status, json_t *take_shown,
                                     struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shown = take_shown;
-    char tag[CAIRN_SRV_RUN_TAG_BYTES];
+    char tag[CAIRN_SRV_TAG_BYTES];
     CAIRN_TRY(cairn_srv_run_tag(shown, tag, err));
-    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(shown), err));
-    cairn_srv_reply_header(reply, "ETag", "%s", tag);
-    return CAIRN_OK;
+    return reply_tagged(reply, status, shown, tag, err);
 }

@@ -42,9 +42,9 @@ static enum cairn_code parse_state(const char *text, int64_t *ret, struct cairn_
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_filter_parse(const struct cairn_query *query,
-                                               struct cairn_srv_version_filter *filter,
-                                               struct cairn_error *err) {
+static enum cairn_code parse_filter(const struct cairn_query *query,
+                                    struct cairn_srv_version_filter *filter,
+                                    struct cairn_error *err) {
     const char *labels = cairn_query_get(query, "l"), *since = cairn_query_get(query, "since");
     const char *trashed = cairn_query_get(query, "trashed");
     filter->step_lt = UINT64_MAX;
@@ -66,7 +66,8 @@ static bool has_steps(const struct cairn_srv_version_filter *filter) {
     return filter->step_ge || filter->step_lt <= MOST;
 }
 
-bool cairn_srv_version_filter_narrows(const struct cairn_srv_version_filter *filter) {
+/* Does it ask for more than a state? */
+static bool is_narrowed(const struct cairn_srv_version_filter *filter) {
     return filter->labels.count || has_steps(filter) || filter->of_attempt || filter->by_trash ||
            filter->since_ms != INT64_MIN || filter->by_step;
 }
@@ -302,7 +303,7 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
     list->full = false;
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
     CAIRN_TRY(cairn_srv_latest_expect(tx, run.id, err));
-    if (cairn_srv_version_filter_narrows(&list->filter)) {
+    if (is_narrowed(&list->filter)) {
         CAIRN_TRY(find_wanted(tx, list, run.id, err));
         return add_wanted(tx, list, err);
     }
@@ -338,7 +339,7 @@ static enum cairn_code parse_list(struct list *list, struct cairn_error *err) {
         return cairn_fail(err, CAIRN_INVALID,
                           "order must be step, -step, attempt or -attempt, not %s", order);
     list->rising = order && order[0] != '-';
-    CAIRN_TRY(cairn_srv_version_filter_parse(query, &list->filter, err));
+    CAIRN_TRY(parse_filter(query, &list->filter, err));
     list->filter.by_step = !strcmp(by, "step");
     return parse_cursor(list, err);
 }

@@ -70,8 +70,7 @@ enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, const struct cairn_s
 /* CAIRN_NOT_FOUND for one that was removed. */
 enum cairn_code cairn_srv_run_there(const struct cairn_srv_run *run,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-#define CAIRN_SRV_RUN_TAG_BYTES 24
-enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_RUN_TAG_BYTES],
+enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* With its tag; take_shown is dropped, also on failure. */
 enum cairn_code cairn_srv_reply_run(struct cairn_srv_reply *reply, int status, json_t *take_shown,
