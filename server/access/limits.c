@@ -15,7 +15,7 @@
 #include "common/net.h"
 #include "common/process.h"
 #include "common/text.h"
-#include "server/http/request.h"
+#include "server/http/above.h"
 #include "server/ledger/policies.h"
 #include "server/metrics.h"
 
