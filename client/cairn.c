@@ -120,12 +120,6 @@ static size_t regions_of(const struct cairn_tensor_piece *piece) {
     return piece->region_count > 1 ? piece->region_count : 1;
 }
 
-static size_t count_reads(const struct cairn_pieces *known) {
-    size_t count = 0;
-    for (size_t i = 0; i < known->source_count; i++) count += regions_of(&known->described[i]);
-    return count;
-}
-
 static void make_read(const struct cairn_tensor_piece *piece, size_t region, uint8_t *into,
                       struct cairn_read *ret) {
     size_t places = piece->form == CAIRN_FLAT ? 1 : piece->dimension_count;
@@ -151,8 +145,9 @@ enum cairn_code cairn_restore_pieces(struct cairn_restore *restore,
                           into_count, known ? known->source_count : 0);
     if (!restore->session)
         return cairn_fail(err, CAIRN_INVALID, "the session of the restore is closed");
-    CAIRN_AUTO_HEAP struct cairn_read *reads = calloc(count_reads(known) + 1, sizeof *reads);
-    size_t count = 0;
+    size_t count = 0, room = 1;
+    for (size_t i = 0; i < into_count; i++) room += regions_of(&known->described[i]);
+    CAIRN_AUTO_HEAP struct cairn_read *reads = calloc(room, sizeof *reads);
     if (!reads) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
     for (size_t i = 0; i < into_count; i++) {
         const struct cairn_tensor_piece *piece = &known->described[i];

@@ -125,29 +125,17 @@ static enum cairn_code make_names(const struct cairn_layout *layout,
     return code;
 }
 
-static const struct cairn_client_name *find(const struct cairn_client_names *names,
-                                            struct cairn_view known) {
-    size_t low = 0, high = names->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const char *at = names->all[middle].known;
-        size_t size = strlen(at);
-        int order = memcmp(at, known.data, size < known.size ? size : known.size);
-        if (!order && size == known.size) return &names->all[middle];
-        if (order < 0 || (!order && size < known.size))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+static int known_order(const void *wanted, const void *name) {
+    const struct cairn_view *known = wanted;
+    const char *at = ((const struct cairn_client_name *)name)->known;
+    size_t size = strlen(at);
+    int order = memcmp(known->data, at, size < known->size ? size : known->size);
+    return order ? order : (known->size > size) - (known->size < size);
 }
 
-static bool find_name(const struct cairn_client_names *names, const struct cairn_layout *layout,
-                      struct cairn_view known, uint32_t *ret_index) {
-    if (!names->rule_count) return cairn_layout_find(layout, known, ret_index);
-    const struct cairn_client_name *found = find(names, known);
-    if (found) *ret_index = found->index;
-    return found != NULL;
+static const struct cairn_client_name *find(const struct cairn_client_names *names,
+                                            struct cairn_view known) {
+    return bsearch(&known, names->all, names->count, sizeof *names->all, known_order);
 }
 
 static const char *kept_name(const struct cairn_client_names *names, struct cairn_view known) {
@@ -365,24 +353,25 @@ enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t i
     return CAIRN_OK;
 }
 
-static void copy_view(char *to, size_t capacity, struct cairn_view from) {
-    size_t size = from.size < capacity ? from.size : capacity - 1;
-    if (size) memcpy(to, from.data, size);
-    to[size] = 0;
-}
-
 /* Stored names become those by which they are known; one that no tensor has may fit a rule badly,
  * and keeps its own. */
 static void copy_known(const struct cairn_restore *restore, struct cairn_view stored,
                        char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
-    if (!known_name(&restore->names, stored, ret))
-        copy_view(ret, CAIRN_TENSOR_NAME_BYTES_MAX + 1, stored);
+    if (known_name(&restore->names, stored, ret)) return;
+    size_t size = (size_t)cairn_min_u64(stored.size, CAIRN_TENSOR_NAME_BYTES_MAX);
+    if (size) memcpy(ret, stored.data, size);
+    ret[size] = '\0';
 }
 
 bool cairn_client_restore_find(const struct cairn_restore *restore, const char *known,
                                uint32_t *ret_index) {
-    return restore->has_layout &&
-           find_name(&restore->names, &restore->layout, cairn_view_of(known), ret_index);
+    const struct cairn_client_names *names = &restore->names;
+    if (!restore->has_layout) return false;
+    if (!names->rule_count)
+        return cairn_layout_find(&restore->layout, cairn_view_of(known), ret_index);
+    const struct cairn_client_name *found = find(names, cairn_view_of(known));
+    if (found) *ret_index = found->index;
+    return found != NULL;
 }
 
 /* index: in the layout. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Begin a save: count it, ask the uploader, take a generation of the slab; and reserve the slab. */
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -103,17 +102,6 @@ static bool format_valid(const char *format) {
     return !format || (strlen(format) < 64 && format[0] && cairn_name_valid(cairn_view_of(format)));
 }
 
-/* Rank 0 follows nobody: its own seal is the decision. */
-static enum cairn_code check_follows(struct cairn_save *save, struct cairn_error *err) {
-    if (!save->session->rank)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%s step %" PRIu64 ": rank 0 decides, and follows no rank",
-                          save->session->run, save->step);
-    CAIRN_TRY(cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
-    save->follows = true;
-    return CAIRN_OK;
-}
-
 static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_save_options *options,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL, *splits = NULL;
@@ -131,7 +119,12 @@ static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_sa
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
-    if (options->follow) CAIRN_TRY(check_follows(save, err));
+    if (options->follow && !save->session->rank) /* its own seal is the decision */
+        return CAIRN_CLIENT_REFUSE(save, err, "rank 0 decides, and follows no rank");
+    if (options->follow)
+        CAIRN_TRY(
+            cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
+    save->follows = options->follow != 0;
     bool finer = options->split_count && cairn_client_can_look(save->session);
     CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count, finer,
                                        &splits, err));
@@ -330,17 +323,14 @@ struct late {
     uint64_t since_ms;          /* its copy began, or where it is durable: since it is */
 };
 
-static bool is_under_way(const struct cairn_save *save) {
-    return save->state.phase == CAIRN_CLIENT_PHASE_STAGED ||
-           save->state.phase == CAIRN_CLIENT_PHASE_COPIED || save->behind.busy;
-}
-
 /* Before the wait for memory, since that wait ends with the save that is looked for. */
 static void look_for_late(const struct cairn_save *save, struct late *ret) {
     const struct cairn_save *at;
     *ret = (struct late){0};
     TAILQ_FOREACH(at, &save->session->saves->all, place)
-        if (at != save && is_under_way(at)) break;
+        if (at != save && (at->state.phase == CAIRN_CLIENT_PHASE_STAGED ||
+                           at->state.phase == CAIRN_CLIENT_PHASE_COPIED || at->behind.busy))
+            break;
     if (!at) return;
     bool durable = at->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
     *ret = (struct late){.found = true,
@@ -429,16 +419,6 @@ enum cairn_code cairn_session_warning(struct cairn_session *session, struct cair
 
 /* ---- the call ---- */
 
-/* `begin` is repeated when the link ends before its answer: the same n is the same begin (Q8). An
- * uploader that stays away fails it within CAIRN_CLIENT_GONE_MS. */
-static enum cairn_code ask_begin(struct cairn_save *save, uint64_t deadline_ms,
-                                 struct cairn_error *err) {
-    enum cairn_code code = CAIRN_UPLOADER_GONE;
-    for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
-        code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
-    return code;
-}
-
 /* Q43: a version needs every rank, so a rank that failed here would fail the step for all. Where no
  * uploader takes the begin, a save that has a generation, or needs none, goes on, and `begin` is
  * sent to the next uploader together with `stage` (client/save/stage.c). An uploader that is
@@ -463,7 +443,11 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     save->verify_sources = options->verify_sources != 0;
     CAIRN_TRY(make_begin(save, options, err));
     generation_reclaim(session, save->step);
-    enum cairn_code code = ask_begin(save, deadline_ms, err);
+    /* `begin` is repeated when the link ends before its answer: the same n is the same begin (Q8).
+     * An uploader that stays away fails it within CAIRN_CLIENT_GONE_MS. */
+    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
+        code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
     CAIRN_HOLD(&session->lock);
     bool later = false;
     CAIRN_TRY(begin_without(save, code, &later));
@@ -620,12 +604,6 @@ static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_
     return code;
 }
 
-static bool begin_reserving(struct cairn_session *session) {
-    CAIRN_HOLD(&session->lock);
-    if (session->saves->reserving) return false;
-    return session->saves->reserving = true;
-}
-
 static enum cairn_code check(struct cairn_session *session, uint64_t bytes, uint64_t *node_bytes,
                              struct cairn_error *err) {
     if (session->read_only || !bytes)
@@ -633,12 +611,14 @@ static enum cairn_code check(struct cairn_session *session, uint64_t bytes, uint
                           session->run);
     CAIRN_TRY(cairn_client_bytes_check(session, bytes, node_bytes, err));
     CAIRN_TRY(cairn_client_speaks(session, VERSION_OF_RESIZING, "memory of another size", err));
-    if (!begin_reserving(session))
+    CAIRN_HOLD(&session->lock);
+    if (session->saves->reserving)
         return cairn_fail(err, CAIRN_BUSY, "%s: another call reserves memory", session->run);
+    session->saves->reserving = true;
     return CAIRN_OK;
 }
 
-/* Begun by begin_reserving; ends it. */
+/* Begun by check(); ends it. */
 static enum cairn_code reserve_all(struct cairn_session *session, uint64_t bytes,
                                    uint64_t node_bytes, uint64_t deadline_ms,
                                    struct cairn_error *err) {

@@ -186,14 +186,6 @@ static void fail(struct work *work, const struct cairn_error *why) {
     cairn_condition_broadcast(&work->asked);
 }
 
-static void fail_filled(struct work *work, const struct cairn_client_run *run, int status) {
-    struct cairn_error why = {0};
-    (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
-                     "tensor %s: its fill function returned %d instead of 0", run->piece->name,
-                     status);
-    fail(work, &why);
-}
-
 /* What the segment has of sources that are put whole: a tile of a transposed one is more than a
  * block, and a fill function is called once. False: one failed. */
 static bool put_early(struct work *work, size_t run, uint64_t offset, uint64_t end) {
@@ -210,8 +202,13 @@ static bool put_early(struct work *work, size_t run, uint64_t offset, uint64_t e
                                  (size_t)size);
         if (source == FILLED)
             status = from->piece->fill(from->piece->fill_owner, at, copy->to + first, size);
-        if (status) fail_filled(work, from, status);
-        if (status) return false;
+        if (!status) continue;
+        struct cairn_error why = {0};
+        (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
+                         "tensor %s: its fill function returned %d instead of 0", from->piece->name,
+                         status);
+        fail(work, &why);
+        return false;
     }
     return true;
 }

@@ -5,7 +5,6 @@
 #include <cairn/items.h>
 #include <cairn/pieces.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -345,14 +344,6 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
     return CAIRN_OK;
 }
 
-static enum cairn_code append_raw(struct cairn_save *save, const struct cairn_client_raw *raw,
-                                  struct cairn_error *err) {
-    struct cairn_client_raw made = *raw;
-    made.name = strdup(raw->name);
-    if (!made.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
-    return add_raw(save, made, err);
-}
-
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
                                uint64_t bytes, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
@@ -560,15 +551,6 @@ static enum cairn_code set_source(struct cairn_save *save, struct cairn_client_p
     return cairn_client_device_need(save->session, piece->source, err);
 }
 
-static enum cairn_code set_sources(struct cairn_save *save, const struct cairn_pieces *known,
-                                   const void *const *sources, struct cairn_error *err) {
-    for (size_t i = 0; i < known->count; i++) {
-        save->pieces[i].source = known->pieces[i].source;
-        CAIRN_TRY(set_source(save, &save->pieces[i], sources, err));
-    }
-    return CAIRN_OK;
-}
-
 /* For cairn_save_again, which may name none. */
 static enum cairn_code keep_sources(struct cairn_save *save, const void *const *sources,
                                     size_t count, struct cairn_error *err) {
@@ -591,7 +573,11 @@ static enum cairn_code adopt(struct cairn_save *save, struct cairn_pieces *known
     save->piece_count = save->piece_capacity = known->count;
     save->known = known;
     cairn_client_known_hold(known);
-    return set_sources(save, known, sources, err);
+    for (size_t i = 0; i < known->count; i++) {
+        pieces[i].source = known->pieces[i].source;
+        CAIRN_TRY(set_source(save, &pieces[i], sources, err));
+    }
+    return CAIRN_OK;
 }
 
 static enum cairn_code append(struct cairn_save *save, const struct cairn_pieces *known,
@@ -613,7 +599,9 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
         if (sources) raw.source = sources[raw.source_index];
         if (raw.bytes && !raw.source)
             return cairn_fail(err, CAIRN_INVALID, "the source of shard %s is NULL", raw.name);
-        CAIRN_TRY(append_raw(save, &raw, err));
+        raw.name = strdup(raw.name);
+        if (!raw.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
+        CAIRN_TRY(add_raw(save, raw, err));
         save->raws[save->raw_count - 1].source_index = index + known->raws[i].source_index;
         save->source_count = index;
     }
@@ -652,26 +640,6 @@ enum cairn_code cairn_save_pieces(struct cairn_save *save, struct cairn_pieces *
 }
 
 /* ---- pieces become known ---- */
-
-static enum cairn_code describe_known(struct cairn_save *of,
-                                      const struct cairn_tensor_piece *pieces, size_t count,
-                                      const struct cairn_pieces_options *options, size_t *ret_bad,
-                                      struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *said = NULL; /* by each begin */
-    CAIRN_TRY(cairn_client_shares_open(&of->shares, options->splits, options->split_count, false,
-                                       &said, err));
-    return add_all(of, pieces, count, ret_bad, err);
-}
-
-/* Where everything will lie; the session's next save of it finds that done. */
-static enum cairn_code place(struct cairn_save *of, uint64_t *ret_bytes, struct cairn_error *err) {
-    struct cairn_client_arrangement arrangement = {0};
-    CAIRN_TRY(cairn_client_shares_complete(&of->shares, err));
-    CAIRN_TRY(cairn_client_arrange(of, of->session->rank, &arrangement, err));
-    *ret_bytes = arrangement.slab_bytes;
-    cairn_client_arrangement_keep(of->session, &arrangement);
-    return CAIRN_OK;
-}
 
 static bool keep_numbers(struct cairn_client_texts *texts, const void **numbers, size_t count) {
     if (!*numbers || !count) return true;
@@ -720,10 +688,17 @@ static enum cairn_code keep_all(struct cairn_pieces *known, const struct cairn_t
 static enum cairn_code make(struct cairn_save *of, const struct cairn_tensor_piece *pieces,
                             size_t count, const struct cairn_pieces_options *options,
                             size_t *ret_bad, struct cairn_pieces **ret, struct cairn_error *err) {
-    uint64_t bytes = 0;
-    CAIRN_TRY(describe_known(of, pieces, count, options, ret_bad, err));
+    CAIRN_AUTO_JSON json_t *said = NULL; /* by each begin */
+    struct cairn_client_arrangement arrangement = {0};
+    CAIRN_TRY(cairn_client_shares_open(&of->shares, options->splits, options->split_count, false,
+                                       &said, err));
+    CAIRN_TRY(add_all(of, pieces, count, ret_bad, err));
     *ret_bad = count;
-    CAIRN_TRY(place(of, &bytes, err));
+    /* Where everything will lie; the session's next save of it finds that done. */
+    CAIRN_TRY(cairn_client_shares_complete(&of->shares, err));
+    CAIRN_TRY(cairn_client_arrange(of, of->session->rank, &arrangement, err));
+    uint64_t bytes = arrangement.slab_bytes;
+    cairn_client_arrangement_keep(of->session, &arrangement);
     struct cairn_pieces *made = cairn_client_known_of(of);
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
     made->bytes = bytes;

@@ -46,6 +46,7 @@
  */
 #pragma once
 
+#include <inttypes.h>
 #include <pthread.h>
 
 #include "api/shard_names.h"
@@ -304,6 +305,10 @@ void cairn_client_save_untake_at(struct cairn_save **save);
     CAIRN_TRY(cairn_client_save_take((save), (err)));                                              \
     __attribute__((cleanup(cairn_client_save_untake_at)))                                          \
     CAIRN_UNUSED struct cairn_save *cairn_own_call = (save)
+/* CAIRN_INVALID with run and step before the text. */
+#define CAIRN_CLIENT_REFUSE(save, err, text, ...)                                                  \
+    cairn_fail((err), CAIRN_INVALID, "%s step %" PRIu64 ": " text, (save)->session->run,           \
+               (save)->step, ##__VA_ARGS__)
 /* May it be described still? CAIRN_INVALID: it is staged; or the problem that ended it. */
 enum cairn_code cairn_client_save_describable(struct cairn_save *save,
                                               struct cairn_error *err) CAIRN_MUST_USE;
@@ -365,8 +370,8 @@ void cairn_client_report_add(struct cairn_session *session,
 void cairn_client_reports_send(struct cairn_session *session);
 /* The link ended: all are sent again over the next one. The lock is held. */
 void cairn_client_reports_unsent(struct cairn_session *session);
-/* The answer to one of them; false: it is none's. The lock is held. */
-bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
+/* The answer to one of them, or to nobody. The lock is held. */
+void cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
                                    uint64_t id);
 /* End the save with this problem and report it. behind: for the thread that copies it, and no call
  * returns the problem yet. False: it was over before. */

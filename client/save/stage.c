@@ -10,7 +10,6 @@
 #include "client/save/stager.h"
 
 #include <cairn/stage.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -410,18 +409,14 @@ static enum cairn_code copy_late(struct cairn_client_stager *stager, uint64_t de
     return copy_shards(stager, err);
 }
 
-static void look_for_stale(struct cairn_client_stager *stager) {
-    size_t blocks = 0;
-    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
-        blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
-    cairn_client_stale_look(stager->save, stager->blocks, blocks, stager->stale);
-}
-
 static enum cairn_code seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
                             bool *ret_handed_over, struct cairn_error *err) {
     CAIRN_TRY(copy_late(stager, deadline_ms, err));
     CAIRN_TRY(cairn_client_stager_replicated(stager, &stager->replicated, err));
-    look_for_stale(stager);
+    size_t blocks = 0;
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
+        blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
+    cairn_client_stale_look(stager->save, stager->blocks, blocks, stager->stale);
     return seal_or_hand_over(stager, deadline_ms, ret_handed_over, err);
 }
 
@@ -450,8 +445,7 @@ static enum cairn_code take(struct cairn_save *save, enum until until, struct ca
         return cairn_client_save_problem(save, err);
     }
     if (!possible)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was %s already",
-                          save->session->run, save->step, kept ? "copied" : "staged");
+        return CAIRN_CLIENT_REFUSE(save, err, "it was %s already", kept ? "copied" : "staged");
     if (kept) return CAIRN_OK;
     save->kept = calloc(1, sizeof *save->kept);
     if (!save->kept)
@@ -542,10 +536,10 @@ static enum cairn_code check_written(const struct cairn_save *save, struct cairn
     if (stager ? stager->copied : !fresh) return CAIRN_OK; /* else take() says what is wrong */
     for (size_t i = 0; i < save->piece_count; i++)
         if (save->pieces[i].by_caller && save->pieces[i].bytes && !save->pieces[i].written)
-            return cairn_fail(err, CAIRN_INVALID,
-                              "%s step %" PRIu64 ": tensor %s is the caller's to write, and is not "
-                              "written",
-                              save->session->run, save->step, save->pieces[i].name);
+            return CAIRN_CLIENT_REFUSE(save, err,
+                                       "tensor %s is the caller's to write, and is not "
+                                       "written",
+                                       save->pieces[i].name);
     return CAIRN_OK;
 }
 
@@ -563,28 +557,17 @@ enum cairn_code cairn_save_copy(struct cairn_save *save, struct cairn_error *err
 
 enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
-    if (save->kept && !save->kept->copied)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not copied yet",
-                          save->session->run, save->step);
-    if (!save->kept) {
-        CAIRN_TRY(cairn_client_save_describable(save, err));
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not copied yet",
-                          save->session->run, save->step);
-    }
+    if (!save->kept) CAIRN_TRY(cairn_client_save_describable(save, err));
+    if (!save->kept || !save->kept->copied)
+        return CAIRN_CLIENT_REFUSE(save, err, "it is not copied yet");
     return take_until(save, SEALED, err);
-}
-
-static enum cairn_code ensure_placed(struct cairn_save *save, struct cairn_error *err) {
-    return save->kept ? CAIRN_OK : take_until(save, PLACED, err);
 }
 
 static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_stager **ret,
                                   struct cairn_error *err) {
     CAIRN_TRY(check_written(save, err));
     if (save->kept && save->kept->copied)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%s step %" PRIu64 ": it is copied already; cairn_save_seal seals it",
-                          save->session->run, save->step);
+        return CAIRN_CLIENT_REFUSE(save, err, "it is copied already; cairn_save_seal seals it");
     CAIRN_TRY(take(save, SEALED, err));
     struct cairn_client_stager *stager = save->kept;
     stager->behind = true;
@@ -605,11 +588,6 @@ static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_s
  * seal may wait for the uploader while the next one is copied. After the fence the thread reads no
  * source (P4). It is nicer than the trainer's threads, and a call of its session: cairn_close ends
  * and awaits it. Where no thread can be started, cairn_save_stage_begin does it all itself. */
-
-static void be_nicer(void) {
-    id_t self = (id_t)gettid();
-    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + NICER);
-}
 
 /* A save that is over has its turn at once: nothing of it is copied. */
 static void take_turn(struct cairn_save *save) {
@@ -642,17 +620,11 @@ static void work(struct cairn_save *save) {
 
 static void *run_behind(void *owner) {
     struct cairn_session *session = ((struct cairn_save *)owner)->session;
-    be_nicer();
+    id_t self = (id_t)gettid();
+    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + NICER);
     work(owner);
     cairn_client_leave(session);
     return NULL;
-}
-
-static void enter(struct cairn_save *save, struct cairn_client_stager *stager) {
-    struct cairn_session *session = save->session;
-    CAIRN_HOLD(&session->lock);
-    session->saves->behind_count++;
-    save->behind = (struct cairn_client_behind){.busy = true, .reads = true, .stager = stager};
 }
 
 enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_error *err) {
@@ -661,7 +633,10 @@ enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_err
     struct cairn_error own = {0};
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(make_ready(save, &stager, err ? err : &own));
-    enter(save, stager);
+    cairn_lock_take(&save->session->lock);
+    save->session->saves->behind_count++;
+    save->behind = (struct cairn_client_behind){.busy = true, .reads = true, .stager = stager};
+    cairn_lock_give(&save->session->lock);
     if (!cairn_client_detached(save->session, run_behind, save)) work(save);
     save->stall_us += cairn_mono_us() - started_us;
     return CAIRN_OK;
@@ -669,27 +644,20 @@ enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_err
 
 /* ---- slots: places in the slab that the caller fills itself ---- */
 
-/* By index, in the order in which they were described. */
-static enum cairn_code list_slots(struct cairn_client_stager *stager, struct cairn_error *err) {
-    struct cairn_save *save = stager->save;
-    if (stager->slots) return CAIRN_OK;
-    stager->slots = calloc(save->piece_count + 1, sizeof(struct cairn_client_piece *));
-    if (!stager->slots) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of slots");
-    for (size_t i = 0; i < save->piece_count; i++)
-        if (save->pieces[i].by_caller) stager->slots[stager->slot_count++] = &save->pieces[i];
-    return CAIRN_OK;
-}
-
 static enum cairn_code slot(struct cairn_save *save, uint32_t index,
                             struct cairn_client_piece **ret, struct cairn_error *err) {
     struct cairn_client_stager *stager = save->kept;
-    if (stager && stager->copied)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is copied already",
-                          save->session->run, save->step);
+    if (stager && stager->copied) return CAIRN_CLIENT_REFUSE(save, err, "it is copied already");
     if (!stager) CAIRN_TRY(cairn_client_save_describable(save, err));
-    CAIRN_TRY(ensure_placed(save, err));
+    if (!stager) CAIRN_TRY(take_until(save, PLACED, err));
     stager = save->kept;
-    CAIRN_TRY(list_slots(stager, err));
+    if (!stager->slots) { /* by index, in the order in which they were described */
+        stager->slots = calloc(save->piece_count + 1, sizeof *stager->slots);
+        if (!stager->slots)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of slots");
+        for (size_t i = 0; i < save->piece_count; i++)
+            if (save->pieces[i].by_caller) stager->slots[stager->slot_count++] = &save->pieces[i];
+    }
     if (index >= stager->slot_count) return cairn_fail(err, CAIRN_NOT_FOUND, "no slot %u", index);
     *ret = stager->slots[index];
     return CAIRN_OK;

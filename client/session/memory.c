@@ -231,14 +231,6 @@ static enum cairn_code warm_device(struct cairn_session *session, enum cairn_mem
     return CAIRN_OK;
 }
 
-static enum cairn_code warm_store(struct cairn_session *session, uint64_t deadline_ms,
-                                  struct cairn_error *err) {
-    const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(warmup, .timeout_ms = cairn_client_left_ms(deadline_ms)),
-        .waits = true, .deadline_ms = deadline_ms};
-    return cairn_client_call(session, &request, NULL, err);
-}
-
 enum cairn_code cairn_warmup(struct cairn_session *session,
                              const struct cairn_warmup_options *options, struct cairn_error *err) {
     struct cairn_warmup_options wanted;
@@ -248,7 +240,12 @@ enum cairn_code cairn_warmup(struct cairn_session *session,
         return cairn_fail(err, CAIRN_INVALID, "a session that only reads has no way of saves");
     uint64_t deadline_ms = cairn_client_deadline(session, wanted.timeout_ms);
     enum cairn_code code = warm_device(session, (enum cairn_memory)wanted.memory, err);
-    if (!code) code = warm_store(session, deadline_ms, err);
+    if (!code) {
+        const struct cairn_client_request request = {
+            CAIRN_CLIENT_REQUEST(warmup, .timeout_ms = cairn_client_left_ms(deadline_ms)),
+            .waits = true, .deadline_ms = deadline_ms};
+        code = cairn_client_call(session, &request, NULL, err);
+    }
     return code ? cairn_within(err, code, "%s rank %u: warm-up", session->run, session->rank)
                 : CAIRN_OK;
 }

@@ -52,15 +52,6 @@ enum cairn_code cairn_client_bytes_check(const struct cairn_session *session, ui
     return CAIRN_OK;
 }
 
-static enum cairn_code read_bytes(const struct cairn_open_options *options,
-                                  struct cairn_session *ret, struct cairn_error *err) {
-    uint64_t node_bytes = options->node_bytes;
-    CAIRN_TRY(cairn_client_bytes_check(ret, options->bytes, &node_bytes, err));
-    ret->bytes = options->bytes;
-    ret->node_bytes = node_bytes;
-    return CAIRN_OK;
-}
-
 static enum cairn_code read_threads(const struct cairn_open_options *options,
                                     struct cairn_session *ret, struct cairn_error *err) {
     const char *text = getenv("CAIRN_COPY_THREADS");
@@ -88,7 +79,10 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
     CAIRN_TRY(cairn_run_name_parse(options->run, &name, err));
     (void)cairn_text_copy(ret->run, sizeof ret->run, options->run);
     CAIRN_TRY(read_ranks(options, ret, err));
-    CAIRN_TRY(read_bytes(options, ret, err));
+    uint64_t node_bytes = options->node_bytes;
+    CAIRN_TRY(cairn_client_bytes_check(ret, options->bytes, &node_bytes, err));
+    ret->bytes = options->bytes;
+    ret->node_bytes = node_bytes;
     CAIRN_TRY(read_threads(options, ret, err));
     const char *path = options->socket ? options->socket : getenv("CAIRN_SOCKET");
     CAIRN_TRY(copy_text(path && path[0] ? path : SOCKET_DEFAULT, &ret->socket, err));

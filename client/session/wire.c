@@ -412,11 +412,6 @@ static enum cairn_code ended(struct cairn_session *session, enum cairn_code code
     return code;
 }
 
-static void note_received(struct cairn_session *session) {
-    CAIRN_HOLD(&session->lock);
-    session->locked.received_ms = cairn_mono_ms();
-}
-
 enum cairn_code cairn_client_call_alone(struct cairn_session *session,
                                         const struct cairn_client_request *request,
                                         struct cairn_frame *ret, struct cairn_error *err) {
@@ -438,7 +433,9 @@ enum cairn_code cairn_client_call_alone(struct cairn_session *session,
         CAIRN_TRY(next_alone(session, &wait, &frame, err));
         if (is_refusal(&frame)) return cairn_client_answer_check(&frame, request->wanted, err);
         if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
-            note_received(session);
+            cairn_lock_take(&session->lock);
+            session->locked.received_ms = cairn_mono_ms();
+            cairn_lock_give(&session->lock);
             CAIRN_TRY(cairn_client_answer_check(&frame, request->wanted, err));
             *ret = frame;
             frame = (struct cairn_frame){0};
@@ -598,18 +595,14 @@ static void *run(void *argument) {
     }
 }
 
-static enum cairn_code open_bells(struct cairn_session *session, struct cairn_error *err) {
+enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct cairn_error *err) {
+    struct epoll_event event = {.events = EPOLLIN};
     session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     session->heard_fd = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event = {.events = EPOLLIN};
     if (session->wake_fd < 0 || session->heard_fd < 0 ||
         epoll_ctl(session->heard_fd, EPOLL_CTL_ADD, session->wake_fd, &event))
         return cairn_fail_errno(err, "create an eventfd and an epoll descriptor");
-    return set_heard(session, true, err);
-}
-
-enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct cairn_error *err) {
-    CAIRN_TRY(open_bells(session, err));
+    CAIRN_TRY(set_heard(session, true, err));
     int failed = cairn_client_thread(&session->thread, NULL, run, session);
     if (failed)
         return cairn_fail_at(err, CAIRN_NO_MEMORY, failed, CAIRN_ORIGIN,
