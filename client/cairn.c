@@ -12,7 +12,6 @@
 #include "client/save/arrange.h"
 #include "client/save/save.h"
 #include "client/session/options.h"
-#include "client/session/session.h"
 #include "common/crc32c.h"
 
 const char *cairn_version(void) {
@@ -94,8 +93,10 @@ enum cairn_code cairn_session_renew(struct cairn_session *session,
         if (err) *err = own;
         return code;
     }
-    cairn_client_session_ready(session);
     if (ret_resume) *ret_resume = session->resumed;
+    CAIRN_HOLD(&session->lock);
+    session->locked.leaving = false; /* calls are let in */
+    cairn_client_changed(session);
     return CAIRN_OK;
 }
 

@@ -292,11 +292,6 @@ static int name_order(const void *name, const void *piece) {
     return strcmp(name, (*(struct cairn_client_piece *const *)piece)->name);
 }
 
-static bool name_taken(const struct cairn_client_arrangement *arrangement, size_t count,
-                       const char *name) {
-    return bsearch(name, arrangement->sorted, count, sizeof *arrangement->sorted, name_order);
-}
-
 static bool in_tensors_shard(const struct cairn_client_piece *piece) {
     return piece->kind != CAIRN_TENSOR_ALIAS && !piece->in_file &&
            (piece->bytes || !piece->tensor_bytes);
@@ -326,7 +321,8 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
         while (number > 1) {
             if (asprintf(&made, "%s@%" PRIu64, piece->name, number) < 0)
                 return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
-            if (!name_taken(arrangement, count, made)) break;
+            if (!bsearch(made, arrangement->sorted, count, sizeof *arrangement->sorted, name_order))
+                break;
             free(made);
             number++;
         }
@@ -593,13 +589,6 @@ void cairn_client_arrangement_keep(struct cairn_session *session,
 
 /* ---- the whole ---- */
 
-/* What consists of known pieces alone has their number. */
-static uint64_t number_of(const struct cairn_save *save) {
-    const struct cairn_pieces *known = save->known;
-    bool alone = known && save->piece_count == known->count && save->raw_count == known->raw_count;
-    return alone ? known->number : save->number;
-}
-
 /* Room for the shards that come; those that are there stay. */
 static enum cairn_code make_room(const struct cairn_save *save,
                                  struct cairn_client_arrangement *arrangement,
@@ -643,7 +632,10 @@ enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
                                      struct cairn_error *err) {
     bool first = !in_arrangement->placed;
     struct cairn_view before = cairn_buf_view(&in_arrangement->described);
-    uint64_t number = number_of(save);
+    const struct cairn_pieces *known_pieces = save->known;
+    bool alone = known_pieces && save->piece_count == known_pieces->count &&
+                 save->raw_count == known_pieces->raw_count;
+    uint64_t number = alone ? known_pieces->number : save->number;
     bool same = before.size && in_arrangement->number == number;
     bool known = first && (same || has_layout_of(save, before));
     if (first && !known) cairn_client_arrangement_release(in_arrangement);

@@ -11,7 +11,6 @@
 #include "client/session/memory.h"
 #include "client/session/options.h"
 #include "client/session/process.h"
-#include "client/session/session.h"
 #include "client/session/wire.h"
 
 #define SKIP_WAIT_MS 1000
@@ -70,7 +69,7 @@ enum cairn_code cairn_client_meta_can_be_sealed(struct cairn_session *session,
                                err);
 }
 
-static void take(json_t **kept, json_t **given) {
+static void replace_json(json_t **kept, json_t **given) {
     if (!*given) return;
     json_decref(*kept);
     *kept = CAIRN_TAKE(*given);
@@ -86,8 +85,8 @@ enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_
     if (save->session->rank != 0) return CAIRN_OK;
     if (meta) CAIRN_TRY(add_origin(save->session, &meta, err));
     CAIRN_TRY(cairn_client_meta_can_be_sealed(save->session, err));
-    take(&save->labels, &labels);
-    take(&save->meta, &meta);
+    replace_json(&save->labels, &labels);
+    replace_json(&save->meta, &meta);
     return CAIRN_OK;
 }
 
@@ -553,14 +552,15 @@ static enum cairn_code take_all(struct cairn_session *session, uint64_t deadline
 }
 
 /* They may be page-locked for a device; the lock is not held. */
-static void release(struct cairn_session *session, struct cairn_client_slabs *slabs) {
+static void release_slabs(struct cairn_session *session, struct cairn_client_slabs *slabs) {
     for (uint32_t i = 0; i < slabs->count && session->device.handle; i++)
         session->device.plugin->unlock(session->device.handle, slabs->slabs[i].data);
     cairn_client_slabs_unmap(slabs);
 }
 
-static enum cairn_code ask(struct cairn_session *session, uint32_t epoch, uint64_t deadline_ms,
-                           struct cairn_client_slabs *ret, struct cairn_error *err) {
+static enum cairn_code ask_for_slabs(struct cairn_session *session, uint32_t epoch,
+                                     uint64_t deadline_ms, struct cairn_client_slabs *ret,
+                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     uint64_t bytes = session->bytes + CAIRN_CLIENT_HEADER_BYTES;
     uint64_t node_bytes =
@@ -579,8 +579,8 @@ static enum cairn_code ask(struct cairn_session *session, uint32_t epoch, uint64
 }
 
 /* The memory is the session's, unless the uploader that gave it is another by now. */
-static enum cairn_code put(struct cairn_session *session, uint32_t epoch,
-                           struct cairn_client_slabs *slabs, struct cairn_error *err) {
+static enum cairn_code put_slabs(struct cairn_session *session, uint32_t epoch,
+                                 struct cairn_client_slabs *slabs, struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
     if (session->locked.state == CAIRN_CLIENT_UP && session->locked.epoch == epoch) {
         cairn_client_slabs_set(session, slabs);
@@ -597,15 +597,15 @@ static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_
     enum cairn_code code = take_all(session, deadline_ms, &epoch, &slabs, err);
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
-    release(session, &slabs);
-    code = ask(session, epoch, deadline_ms, &slabs, err);
-    if (!code) code = put(session, epoch, &slabs, err);
-    release(session, &slabs); /* what was mapped and is not the session's */
+    release_slabs(session, &slabs);
+    code = ask_for_slabs(session, epoch, deadline_ms, &slabs, err);
+    if (!code) code = put_slabs(session, epoch, &slabs, err);
+    release_slabs(session, &slabs); /* what was mapped and is not the session's */
     return code;
 }
 
-static enum cairn_code check(struct cairn_session *session, uint64_t bytes, uint64_t *node_bytes,
-                             struct cairn_error *err) {
+static enum cairn_code check_reserve(struct cairn_session *session, uint64_t bytes,
+                                     uint64_t *node_bytes, struct cairn_error *err) {
     if (session->read_only || !bytes)
         return cairn_fail(err, CAIRN_INVALID, "%s: bytes are for sessions that save, and not 0",
                           session->run);
@@ -645,7 +645,7 @@ enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t by
                                       struct cairn_error *err) {
     struct cairn_error own = {0};
     CAIRN_CLIENT_CALL(session, err);
-    CAIRN_TRY(check(session, bytes, &node_bytes, err));
+    CAIRN_TRY(check_reserve(session, bytes, &node_bytes, err));
     uint64_t deadline_ms =
         cairn_client_deadline(session, timeout_ms) + (timeout_ms ? 0 : session->wait_staged_ms);
     return reserve_all(session, bytes, node_bytes, deadline_ms, err ? err : &own);
@@ -678,7 +678,7 @@ enum cairn_code cairn_session_reserve_begin(struct cairn_session *session, uint6
     CAIRN_CLIENT_CALL(session, err);
     struct wanted *wanted = malloc(sizeof *wanted);
     if (!wanted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to reserve");
-    enum cairn_code code = check(session, bytes, &node_bytes, err);
+    enum cairn_code code = check_reserve(session, bytes, &node_bytes, err);
     *wanted = (struct wanted){session, bytes, node_bytes};
     if (!code && cairn_client_detached(session, reserve_behind, wanted)) return CAIRN_OK;
     free(wanted);

@@ -17,7 +17,6 @@
 #include "client/session/memory.h"
 #include "client/session/options.h"
 #include "common/array.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "formats/convert.h"
@@ -144,11 +143,14 @@ static enum cairn_code read_memory(struct cairn_session *session,
     ret->stream = from->stream;
     CAIRN_TRY(cairn_client_device_need(session, ret->bytes ? from->source : NULL, err));
     if (!ret->bytes || ret->source_dtype == ret->dtype) return CAIRN_OK;
-    return cairn_client_device_converts(session, from->source, ret->source_dtype, ret->dtype, err);
+    CAIRN_PROMISE(session->device.handle,
+                  return cairn_fail(err, CAIRN_BROKEN, "no device is open"));
+    return session->device.plugin->convertible(session->device.handle, from->source,
+                                               ret->source_dtype, ret->dtype, err);
 }
 
 /* False: there is no memory; what was kept goes with the save. */
-static bool keep(struct cairn_client_texts *texts, char **text) {
+static bool keep_text(struct cairn_client_texts *texts, const char **text) {
     if (!*text) return true;
     *text = cairn_client_texts_keep(texts, *text);
     return *text != NULL;
@@ -161,8 +163,10 @@ static enum cairn_code append_piece(struct cairn_save *save, const struct cairn_
     struct cairn_client_piece *made = &save->pieces[save->piece_count];
     *made = *piece;
     if (piece->strided) made->strided = malloc(sizeof *made->strided);
-    if (!keep(&save->texts, &made->name) || !keep(&save->texts, &made->alias_of) ||
-        !keep(&save->texts, &made->in_file) || (piece->strided && !made->strided)) {
+    if (!keep_text(&save->texts, (const char **)&made->name) ||
+        !keep_text(&save->texts, (const char **)&made->alias_of) ||
+        !keep_text(&save->texts, (const char **)&made->in_file) ||
+        (piece->strided && !made->strided)) {
         if (piece->strided) free(made->strided);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece");
     }
@@ -580,8 +584,8 @@ static enum cairn_code adopt(struct cairn_save *save, struct cairn_pieces *known
     return CAIRN_OK;
 }
 
-static enum cairn_code append(struct cairn_save *save, const struct cairn_pieces *known,
-                              const void *const *sources, struct cairn_error *err) {
+static enum cairn_code append_known(struct cairn_save *save, const struct cairn_pieces *known,
+                                    const void *const *sources, struct cairn_error *err) {
     for (size_t i = 0; i < known->count; i++) {
         struct cairn_client_piece piece = known->pieces[i];
         CAIRN_TRY(set_source(save, &piece, sources, err));
@@ -609,15 +613,15 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
 }
 
 /* The save consists of what is known, and of what it has already. */
-static enum cairn_code use(struct cairn_save *save, struct cairn_pieces *known,
-                           const void *const *sources, size_t source_count,
-                           struct cairn_error *err) {
+static enum cairn_code use_known(struct cairn_save *save, struct cairn_pieces *known,
+                                 const void *const *sources, size_t source_count,
+                                 struct cairn_error *err) {
     CAIRN_TRY(check_count(known, sources, source_count, err));
     CAIRN_TRY(cairn_client_shares_join(&save->shares, &known->shares, err));
     bool first = !save->piece_count && !save->raw_count && !save->known && !save->kept;
     size_t before = save->piece_count;
     enum cairn_code code =
-        first ? adopt(save, known, sources, err) : append(save, known, sources, err);
+        first ? adopt(save, known, sources, err) : append_known(save, known, sources, err);
     if (!code) code = add_raws(save, known, sources, err);
     if (!code && first) code = keep_sources(save, sources, source_count, err);
     if (!code) save->source_count += known->source_count;
@@ -635,7 +639,7 @@ enum cairn_code cairn_save_pieces(struct cairn_save *save, struct cairn_pieces *
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!known) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no known pieces");
     enum cairn_code code = check_extensible(save, known->early_only, err);
-    if (!code) code = use(save, known, sources, source_count, err);
+    if (!code) code = use_known(save, known, sources, source_count, err);
     return code ? note_misused(save, code) : CAIRN_OK;
 }
 
@@ -645,12 +649,6 @@ static bool keep_numbers(struct cairn_client_texts *texts, const void **numbers,
     if (!*numbers || !count) return true;
     *numbers = cairn_client_texts_keep_bytes(texts, *numbers, count * sizeof(uint64_t));
     return *numbers != NULL;
-}
-
-static bool keep_text(struct cairn_client_texts *texts, const char **text) {
-    if (!*text) return true;
-    *text = cairn_client_texts_keep(texts, *text);
-    return *text != NULL;
 }
 
 /* What was said of a piece, for restores. */
@@ -685,9 +683,10 @@ static enum cairn_code keep_all(struct cairn_pieces *known, const struct cairn_t
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
 }
 
-static enum cairn_code make(struct cairn_save *of, const struct cairn_tensor_piece *pieces,
-                            size_t count, const struct cairn_pieces_options *options,
-                            size_t *ret_bad, struct cairn_pieces **ret, struct cairn_error *err) {
+static enum cairn_code make_known(struct cairn_save *of, const struct cairn_tensor_piece *pieces,
+                                  size_t count, const struct cairn_pieces_options *options,
+                                  size_t *ret_bad, struct cairn_pieces **ret,
+                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *said = NULL; /* by each begin */
     struct cairn_client_arrangement arrangement = {0};
     CAIRN_TRY(cairn_client_shares_open(&of->shares, options->splits, options->split_count, false,
@@ -725,7 +724,7 @@ enum cairn_code cairn_pieces_new(struct cairn_session *session,
     of->session = session;
     of->generation = of->fd = -1;
     of->number = cairn_client_known_number();
-    enum cairn_code code = make(of, pieces, count, &own, &bad, ret, err);
+    enum cairn_code code = make_known(of, pieces, count, &own, &bad, ret, err);
     cairn_client_save_drop_pieces(of);
     free(of);
     if (code && ret_bad) *ret_bad = bad;
@@ -784,7 +783,7 @@ enum cairn_code cairn_save_again(struct cairn_session *session, uint64_t step,
         source_count = known->source_count;
     }
     if (!code) code = cairn_save_begin(session, step, options, &save, err);
-    if (!code) code = use(save, known, sources, source_count, err);
+    if (!code) code = use_known(save, known, sources, source_count, err);
     cairn_pieces_free(known);
     if (code && save) {
         code = cairn_client_save_fail(save, code, err);

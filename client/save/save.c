@@ -8,7 +8,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/failure.h"
 #include "client/save/arrange.h"
 #include "client/save/split.h"
 #include "client/save/stager.h"
@@ -387,10 +386,10 @@ static enum cairn_code refuse_committed(const struct cairn_save *save, struct ca
                       save->session->run, save->step);
 }
 
-/* Ends the save for its caller, who needs no other word of it; what is to be reported. The lock is
- * held. */
-static struct cairn_client_failed give_back(struct cairn_save *save,
-                                            const struct cairn_error *why) {
+/* Ends the save. Its caller gives it up, so no later call returns the problem. Returns what must be
+ * reported to the uploader. The lock is held. */
+static struct cairn_client_failed end_for_caller(struct cairn_save *save,
+                                                 const struct cairn_error *why) {
     struct cairn_client_failed failed = cairn_client_failed_of(save);
     cairn_client_save_end(save, why);
     save->problem_returned = true;
@@ -414,7 +413,7 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
     if (!over) {
         bool copying =
             (save->state.phase == CAIRN_CLIENT_PHASE_COPYING && !save->parked) || save->finishing;
-        failed = give_back(save, &why);
+        failed = end_for_caller(save, &why);
         if (!copying) cairn_client_save_give(save);
         if (id && sealed) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
         cairn_client_changed(session);
@@ -518,7 +517,7 @@ static bool leave_behind(struct cairn_save *save) {
     bool given_up = cairn_client_save_reads(save) && !cairn_client_save_over(save);
     if (given_up) {
         (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was copied");
-        failed = give_back(save, &why);
+        failed = end_for_caller(save, &why);
         cairn_client_changed(session);
     }
     while (cairn_client_save_reads(save))
@@ -553,7 +552,7 @@ void cairn_save_free(struct cairn_save *save) {
     struct cairn_error why = {0};
     if (unsealed) {
         (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
-        failed = give_back(save, &why);
+        failed = end_for_caller(save, &why);
     }
     if (!handed_over) cairn_client_save_give(save);
     save->freed = true;

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "api/names.h"
 #include "client/session/options.h"
 #include "common/array.h"
 #include "common/encode.h"
@@ -537,15 +536,6 @@ static struct cairn_plan_split_item item_at(const void *owner, size_t place) {
     return item_of(&split->pieces[split->sorted[place]]);
 }
 
-static void put_digests(const struct cairn_split *split, uint32_t from, uint32_t to,
-                        char ret[DIGEST_TEXT * CAIRN_PLAN_SPLIT_PARTS + 1]) {
-    const struct cairn_plan_split_list list = {split->count, item_at, split};
-    uint64_t digests[CAIRN_PLAN_SPLIT_PARTS];
-    unsigned count = cairn_plan_split_look(&list, from, to, digests);
-    for (unsigned i = 0; i < count; i++)
-        snprintf(ret + (size_t)DIGEST_TEXT * i, DIGEST_TEXT + 1, "%016" PRIx64, digests[i]);
-}
-
 void cairn_client_look(struct cairn_save *save, const json_t *message) {
     struct cairn_msg_look told = {0};
     char digests[DIGEST_TEXT * CAIRN_PLAN_SPLIT_PARTS + 1] = "";
@@ -553,7 +543,13 @@ void cairn_client_look(struct cairn_save *save, const json_t *message) {
     if (cairn_msg_look_read(message, "", &told, NULL) != CAIRN_OK || told.from >= told.to) return;
     const struct cairn_split *split = list_of(save, told.group);
     bool one = told.to - told.from == 1;
-    if (split && !one) put_digests(split, told.from, told.to, digests);
+    if (split && !one) {
+        const struct cairn_plan_split_list list = {split->count, item_at, split};
+        uint64_t found[CAIRN_PLAN_SPLIT_PARTS];
+        unsigned count = cairn_plan_split_look(&list, told.from, told.to, found);
+        for (unsigned i = 0; i < count; i++)
+            snprintf(digests + (size_t)DIGEST_TEXT * i, DIGEST_TEXT + 1, "%016" PRIx64, found[i]);
+    }
     if (split && one && told.from < split->count)
         tensor = split->pieces[split->sorted[told.from]].name;
     CAIRN_AUTO_JSON json_t *body =

@@ -20,7 +20,6 @@
 #include "client/save/threads.h"
 #include "client/session/memory.h"
 #include "client/session/options.h"
-#include "client/session/session.h"
 
 #define TRIES_MAX 3
 #define NICER 5
@@ -44,7 +43,7 @@ static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
 }
 
 /* Nobody is told by a thread of the library: those who wait for it tell, and are woken. */
-static void tell(const struct cairn_client_stager *stager) {
+static void tell_progress(const struct cairn_client_stager *stager) {
     CAIRN_HOLD(&stager->session->lock);
     if (stager->behind)
         cairn_client_changed(stager->session);
@@ -52,7 +51,7 @@ static void tell(const struct cairn_client_stager *stager) {
         cairn_client_progress_tell(stager->save, 0);
 }
 
-static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
+static enum cairn_code on_copied(void *owner, uint64_t bytes, struct cairn_error *err) {
     const struct telling *telling = owner;
     struct cairn_client_stager *stager = telling->stager;
     CAIRN_PROMISE(bytes >= stager->shards[telling->index].staged,
@@ -65,12 +64,12 @@ static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *e
     stager->save->staged_bytes = telling->before + bytes;
     cairn_lock_give(&stager->session->lock);
     CAIRN_TRY(cairn_client_stager_send_staged(stager, telling->index, err));
-    tell(stager);
+    tell_progress(stager);
     return CAIRN_OK;
 }
 
 /* A trainer's stream may wait for them from here on. */
-static void queued(void *owner) {
+static void on_queued(void *owner) {
     const struct telling *telling = owner;
     CAIRN_HOLD(&telling->stager->session->lock);
     telling->stager->save->behind.queued = true;
@@ -126,8 +125,8 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     if (!stager->job) CAIRN_TRY(begin_job(stager, index, err));
     struct cairn_client_copy copy = copy_of(stager, index);
     copy.job = stager->job;
-    copy.copied = copied;
-    copy.queued = queued;
+    copy.copied = on_copied;
+    copy.queued = on_queued;
     copy.owner = &telling;
     enum cairn_code code = cairn_client_copying(stager->session, &copy, &stager->how, err);
     end_job(stager);
@@ -152,7 +151,7 @@ static void leave_sources(const struct cairn_client_stager *stager) {
 
 /* ---- have the sources stayed as they were? ---- */
 
-static enum cairn_code compared(void *owner, uint64_t bytes, struct cairn_error *err) {
+static enum cairn_code on_compared(void *owner, uint64_t bytes, struct cairn_error *err) {
     CAIRN_UNUSED uint64_t all = bytes;
     return still_wanted(owner, err);
 }
@@ -182,7 +181,7 @@ static enum cairn_code compare_shard(struct cairn_client_stager *stager, size_t 
     copy.job = stager->job;
     copy.blocks = blocks;
     copy.check = true;
-    copy.copied = compared;
+    copy.copied = on_compared;
     copy.owner = stager;
     enum cairn_code code = cairn_client_copying(stager->session, &copy, &how, err);
     end_job(stager);
@@ -430,7 +429,8 @@ static bool is_committed(const struct cairn_save *save) {
 enum until { PLACED, COPIED, SEALED };
 
 /* The save's stager, which this thread has from here on. A save that is over ends the call. */
-static enum cairn_code take(struct cairn_save *save, enum until until, struct cairn_error *err) {
+static enum cairn_code take_stager(struct cairn_save *save, enum until until,
+                                   struct cairn_error *err) {
     struct cairn_client_stager *kept = save->kept;
     cairn_lock_take(&save->session->lock);
     bool over = save->problem.code != CAIRN_OK;
@@ -464,8 +464,8 @@ static bool park(struct cairn_save *save) {
     return true;
 }
 
-static enum cairn_code run(struct cairn_client_stager *stager, enum until until,
-                           bool *ret_handed_over, struct cairn_error *err) {
+static enum cairn_code place_copy_seal(struct cairn_client_stager *stager, enum until until,
+                                       bool *ret_handed_over, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
     stager->seals = until == SEALED;
     if (until == PLACED) return prepare(stager, err);
@@ -482,13 +482,13 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
                                   struct cairn_error *err) {
     struct cairn_error own = {0};
     if (!err) err = &own;
-    CAIRN_TRY(take(save, until, err));
+    CAIRN_TRY(take_stager(save, until, err));
     uint64_t started_us = cairn_mono_us();
     bool handed_over = false;
-    enum cairn_code code = run(save->kept, until, &handed_over, err);
+    enum cairn_code code = place_copy_seal(save->kept, until, &handed_over, err);
     save->stall_us += cairn_mono_us() - started_us;
     if (!code && until != SEALED && park(save)) {
-        if (until == COPIED) tell(save->kept);
+        if (until == COPIED) tell_progress(save->kept);
         return CAIRN_OK;
     }
     struct cairn_client_stager *stager = CAIRN_TAKE(save->kept);
@@ -516,7 +516,7 @@ static void copy_and_seal(struct cairn_client_stager *stager) {
     struct cairn_save *save = stager->save;
     struct cairn_error why = {0};
     bool handed_over = false;
-    enum cairn_code code = run(stager, SEALED, &handed_over, &why);
+    enum cairn_code code = place_copy_seal(stager, SEALED, &handed_over, &why);
     if (!handed_over) release(stager); /* else the session's thread may have freed it by now */
     if (handed_over)
         cairn_client_save_retire_pieces(save);
@@ -568,7 +568,7 @@ static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_s
     CAIRN_TRY(check_written(save, err));
     if (save->kept && save->kept->copied)
         return CAIRN_CLIENT_REFUSE(save, err, "it is copied already; cairn_save_seal seals it");
-    CAIRN_TRY(take(save, SEALED, err));
+    CAIRN_TRY(take_stager(save, SEALED, err));
     struct cairn_client_stager *stager = save->kept;
     stager->behind = true;
     enum cairn_code code = stager->arrangement.placed ? CAIRN_OK : prepare(stager, err);
@@ -612,7 +612,7 @@ static void leave(struct cairn_save *save) {
     cairn_lock_give(&session->lock);
 }
 
-static void work(struct cairn_save *save) {
+static void copy_in_turn(struct cairn_save *save) {
     take_turn(save);
     copy_and_seal(save->behind.stager);
     leave(save);
@@ -622,7 +622,7 @@ static void *run_behind(void *owner) {
     struct cairn_session *session = ((struct cairn_save *)owner)->session;
     id_t self = (id_t)gettid();
     (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + NICER);
-    work(owner);
+    copy_in_turn(owner);
     cairn_client_leave(session);
     return NULL;
 }
@@ -637,7 +637,7 @@ enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_err
     save->session->saves->behind_count++;
     save->behind = (struct cairn_client_behind){.busy = true, .reads = true, .stager = stager};
     cairn_lock_give(&save->session->lock);
-    if (!cairn_client_detached(save->session, run_behind, save)) work(save);
+    if (!cairn_client_detached(save->session, run_behind, save)) copy_in_turn(save);
     save->stall_us += cairn_mono_us() - started_us;
     return CAIRN_OK;
 }

@@ -184,15 +184,6 @@ static void ping(struct waiting *waiting) {
     cairn_lock_take(&session->lock);
 }
 
-/* A late answer finds nobody. The lock is held. */
-static void forget_why(struct waiting *waiting) {
-    struct cairn_session *session = waiting->save->session;
-    if (!waiting->asked) return;
-    cairn_lock_give(&session->lock);
-    cairn_client_abandon(session, &waiting->why);
-    cairn_lock_take(&session->lock);
-}
-
 /* Wait for a change, the time of the ping or the deadline. The ping goes out before the deadline,
  * so that a timeout can say whether the uploader still answers. */
 static enum cairn_code look_again(struct waiting *waiting, struct cairn_error *err) {
@@ -235,7 +226,10 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
         code = cairn_client_save_named(save, code, err);
         break;
     }
-    forget_why(&waiting);
+    if (!waiting.asked) return code;
+    cairn_lock_give(&save->session->lock);
+    cairn_client_abandon(save->session, &waiting.why); /* a late answer finds nobody */
+    cairn_lock_take(&save->session->lock);
     return code;
 }
 

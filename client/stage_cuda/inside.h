@@ -32,7 +32,6 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "client/device/device.h"
 #include "client/stage_cuda/kernel.h"

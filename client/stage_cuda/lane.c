@@ -145,12 +145,6 @@ static void widen(struct cairn_kernel_gathering *all, size_t *width) {
     }
 }
 
-static uint32_t type_of_width(size_t width) {
-    uint32_t type = CAIRN_KERNEL_1;
-    for (; width > 1; width /= 2) type++;
-    return type;
-}
-
 /* The widest element that the rows of the part allow. */
 static struct elements elements_of(const struct cairn_device_part *part) {
     struct elements ret = {.all = {.source = part->memory, .dimension_count = 1}};
@@ -174,7 +168,9 @@ static struct elements elements_of(const struct cairn_device_part *part) {
     if (converted) return ret;
     ret.width = part->strided ? part->strided->element_bytes : 1;
     if (part->strided && all->dimension_count) widen(all, &ret.width);
-    all->source_type = all->type = type_of_width(ret.width);
+    all->type = CAIRN_KERNEL_1;
+    for (size_t width = ret.width; width > 1; width /= 2) all->type++;
+    all->source_type = all->type;
     return ret;
 }
 

@@ -4,7 +4,6 @@
 #include "client/stage_cuda/inside.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* Blocking: who waits for it sleeps, and leaves the core to others. */
