@@ -12,7 +12,6 @@
 #include "client/save/arrange.h"
 #include "client/save/save.h"
 #include "client/session/options.h"
-#include "client/session/session.h"
 #include "common/crc.h"
 
 const char *cairn_version(void) {
@@ -94,8 +93,10 @@ enum cairn_code cairn_session_renew(struct cairn_session *session,
         if (err) *err = own;
         return code;
     }
-    cairn_client_session_ready(session);
     if (ret_resume) *ret_resume = session->resumed;
+    CAIRN_HOLD(&session->lock);
+    session->locked.leaving = false; /* calls are let in */
+    cairn_client_changed(session);
     return CAIRN_OK;
 }
 
@@ -118,12 +119,6 @@ static uint64_t region_bytes(const struct cairn_tensor_piece *piece, size_t regi
 
 static size_t regions_of(const struct cairn_tensor_piece *piece) {
     return piece->region_count > 1 ? piece->region_count : 1;
-}
-
-static size_t count_reads(const struct cairn_pieces *known) {
-    size_t count = 0;
-    for (size_t i = 0; i < known->source_count; i++) count += regions_of(&known->described[i]);
-    return count;
 }
 
 static void make_read(const struct cairn_tensor_piece *piece, size_t region, uint8_t *into,
@@ -151,8 +146,9 @@ enum cairn_code cairn_restore_pieces(struct cairn_restore *restore,
                           into_count, known ? known->source_count : 0);
     if (!restore->session)
         return cairn_fail(err, CAIRN_INVALID, "the session of the restore is closed");
-    CAIRN_AUTO_HEAP struct cairn_read *reads = calloc(count_reads(known) + 1, sizeof *reads);
-    size_t count = 0;
+    size_t count = 0, room = 1;
+    for (size_t i = 0; i < into_count; i++) room += regions_of(&known->described[i]);
+    CAIRN_AUTO_HEAP struct cairn_read *reads = calloc(room, sizeof *reads);
     if (!reads) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
     for (size_t i = 0; i < into_count; i++) {
         const struct cairn_tensor_piece *piece = &known->described[i];

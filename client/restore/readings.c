@@ -3,7 +3,6 @@
 #include "client/restore/restore.h"
 
 #include <cairn/reads.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -93,8 +92,9 @@ static enum cairn_code copy_one(struct cairn_restore *restore, struct cairn_read
     return CAIRN_OK;
 }
 
-static enum cairn_code make(struct cairn_restore *restore, const struct cairn_read *reads,
-                            size_t count, struct cairn_reading **ret, struct cairn_error *err) {
+static enum cairn_code make_reading(struct cairn_restore *restore, const struct cairn_read *reads,
+                                    size_t count, struct cairn_reading **ret,
+                                    struct cairn_error *err) {
     __attribute__((cleanup(destroy_at))) struct cairn_reading *made = calloc(1, sizeof *made);
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     made->fd = -1;
@@ -140,7 +140,7 @@ static bool is_stopped(const void *owner) {
     return false;
 }
 
-static enum cairn_code run(struct group *group, struct cairn_error *err) {
+static enum cairn_code read_group(struct group *group, struct cairn_error *err) {
     size_t count = 0;
     uint64_t deadline_ms = UINT64_MAX;
     CAIRN_CRASHPOINT("client.reading.taken");
@@ -172,7 +172,7 @@ static enum cairn_code run(struct group *group, struct cairn_error *err) {
 /* restore.h#5 */
 static void run_and_finish(struct group *group) {
     struct cairn_error why = {0};
-    enum cairn_code code = run(group, &why);
+    enum cairn_code code = read_group(group, &why);
     struct group alone = {.session = group->session, .count = 1};
     cairn_lock_take(&group->session->lock);
     for (size_t i = 0; i < group->count; i++) {
@@ -219,18 +219,14 @@ static void *read_main(void *argument) {
 }
 
 /* The lock is held. */
-static enum cairn_code start(struct cairn_session *session, struct cairn_error *err) {
-    sigset_t all, before;
+static enum cairn_code start_reader(struct cairn_session *session, struct cairn_error *err) {
     if (session->reader) return CAIRN_OK;
     struct cairn_client_reader *made = calloc(1, sizeof *made);
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for reads");
     TAILQ_INIT(&made->all);
     TAILQ_INIT(&made->queue);
     session->reader = made;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&made->thread, NULL, read_main, session);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = cairn_client_thread(&made->thread, NULL, read_main, session);
     if (!failed) return CAIRN_OK;
     session->reader = NULL;
     free(made);
@@ -263,10 +259,10 @@ enum cairn_code cairn_read_begin(struct cairn_restore *restore, const struct cai
     if (!session) return cairn_fail(err, CAIRN_INVALID, "the session of this restore is closed");
     CAIRN_CLIENT_CALL(session, err);
     __attribute__((cleanup(destroy_at))) struct cairn_reading *made = NULL;
-    CAIRN_TRY(make(restore, reads, count, &made, err));
+    CAIRN_TRY(make_reading(restore, reads, count, &made, err));
     made->deadline_ms = cairn_client_deadline(session, timeout_ms);
     CAIRN_HOLD(&session->lock);
-    CAIRN_TRY(start(session, err));
+    CAIRN_TRY(start_reader(session, err));
     if (session->reader->count >= READINGS_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%d reads of this session are not freed",
                           READINGS_MAX);
@@ -280,7 +276,7 @@ enum cairn_code cairn_read_begin(struct cairn_restore *restore, const struct cai
 }
 
 /* False: the session is closed, so it is done, and nobody changes it any more. */
-static bool lock(const struct cairn_reading *reading) {
+static bool lock_session(const struct cairn_reading *reading) {
     bool there = reading->session && reading->session->pid == getpid();
     if (there) cairn_lock_take(&reading->session->lock);
     return there;
@@ -291,7 +287,7 @@ int cairn_read_poll(struct cairn_reading *reading, enum cairn_code *ret_code) {
         if (ret_code) *ret_code = CAIRN_INVALID;
         return 1;
     }
-    bool locked = lock(reading);
+    bool locked = lock_session(reading);
     int done = reading->done;
     if (done && ret_code) *ret_code = reading->code;
     if (locked) cairn_lock_give(&reading->session->lock);
@@ -321,7 +317,7 @@ enum cairn_code cairn_read_wait(struct cairn_reading *reading, uint32_t timeout_
 }
 
 void cairn_read_cancel(struct cairn_reading *reading) {
-    if (!reading || !lock(reading)) return;
+    if (!reading || !lock_session(reading)) return;
     struct cairn_session *session = reading->session;
     if (!reading->done) reading->cancelled = true;
     if (reading->waits) {
@@ -335,7 +331,7 @@ void cairn_read_cancel(struct cairn_reading *reading) {
 
 int cairn_read_fd(struct cairn_reading *reading) {
     if (!reading) return -1;
-    bool locked = lock(reading);
+    bool locked = lock_session(reading);
     if (reading->fd < 0) {
         reading->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (reading->fd >= 0 && reading->done) (void)!eventfd_write(reading->fd, 1);

@@ -192,13 +192,6 @@ static enum cairn_code land(struct landing *landing, const struct cairn_read *re
     return landing->device->plugin->copy(landing->job, &part, err);
 }
 
-static enum cairn_code settle_landing(struct landing *landing, struct cairn_error *err) {
-    if (!landing->put) return CAIRN_OK;
-    landing->put = false;
-    CAIRN_TRY(landing->device->plugin->mark(landing->job, 0, err));
-    return landing->device->plugin->await(landing->job, 0, err);
-}
-
 static void end_landing(struct landing *landing) {
     if (landing->job) landing->device->plugin->end(landing->job);
     landing->job = NULL;
@@ -317,7 +310,11 @@ static enum cairn_code copy_out(struct reading *reading, const struct batch *bat
                            bytes, err));
         }
     }
-    return settle_landing(&reading->landing, err);
+    struct landing *landing = &reading->landing;
+    if (!landing->put) return CAIRN_OK;
+    landing->put = false;
+    CAIRN_TRY(landing->device->plugin->mark(landing->job, 0, err));
+    return landing->device->plugin->await(landing->job, 0, err);
 }
 
 static json_t *read_message(const struct reading *reading, const struct batch *batch) {
@@ -340,7 +337,7 @@ static struct cairn_client_request read_request(const struct reading *reading,
 }
 
 /* The lock is held. */
-static enum cairn_code go_on(const struct reading *reading, struct cairn_error *err) {
+static enum cairn_code check_stopped(const struct reading *reading, struct cairn_error *err) {
     const struct cairn_client_reads *call = reading->call;
     if (!call->stopped || !call->stopped(call->owner)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CANCELLED, "the read was cancelled");
@@ -352,7 +349,7 @@ static enum cairn_code await_slot(const struct reading *reading, size_t slot,
     const struct cairn_client_request request = read_request(reading, NULL);
     const struct cairn_client_pending *pending = &session->window.pending[slot];
     cairn_lock_take(&session->lock);
-    enum cairn_code code = go_on(reading, err);
+    enum cairn_code code = check_stopped(reading, err);
     while (!pending->done && !code) code = cairn_client_pause(session, request.deadline_ms, err);
     bool done = pending->done && code != CAIRN_CANCELLED;
     if (!done && code == CAIRN_TIMEOUT)
@@ -514,9 +511,9 @@ static enum cairn_code make_target(const struct cairn_restore *restore,
     return code ? cairn_within(err, code, "tensor %s", cairn_short(read->tensor).text) : CAIRN_OK;
 }
 
-static enum cairn_code plan(struct cairn_restore *restore, const struct cairn_read *reads,
-                            size_t count, struct cairn_client_target *targets,
-                            struct cairn_plan_pieces *ret, struct cairn_error *err) {
+static enum cairn_code plan_reads(struct cairn_restore *restore, const struct cairn_read *reads,
+                                  size_t count, struct cairn_client_target *targets,
+                                  struct cairn_plan_pieces *ret, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_plan_want *wants = calloc(count + 1, sizeof *wants);
     if (!wants) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
     for (size_t i = 0; i < count; i++) {
@@ -561,7 +558,7 @@ static enum cairn_code read_planned(const struct cairn_client_reads *call,
     CAIRN_AUTO_HEAP struct batch *batches = malloc(SLOTS * sizeof *batches);
     CAIRN_AUTO_HEAP struct cairn_client_target *targets = calloc(count + 1, sizeof *targets);
     if (!batches || !targets) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
-    CAIRN_TRY(plan(call->restore, reads, count, targets, &planned, err));
+    CAIRN_TRY(plan_reads(call->restore, reads, count, targets, &planned, err));
     if (planned.count) qsort(planned.pieces, planned.count, sizeof *planned.pieces, by_place);
     struct reading reading = {.call = call,
                               .restore = call->restore,

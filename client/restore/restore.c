@@ -30,7 +30,7 @@ static void release_names(struct cairn_client_names *names) {
     *names = (struct cairn_client_names){0};
 }
 
-static bool fits(const struct cairn_client_rule *rule, struct cairn_view stored) {
+static bool rule_fits(const struct cairn_client_rule *rule, struct cairn_view stored) {
     size_t size = strlen(rule->stored);
     bool sized = rule->whole ? stored.size == size : stored.size >= size;
     return sized && memcmp(stored.data, rule->stored, size) == 0;
@@ -41,7 +41,7 @@ static bool known_name(const struct cairn_client_names *names, struct cairn_view
     struct cairn_view before = {0}, rest = stored;
     for (size_t i = 0; i < names->rule_count; i++) {
         const struct cairn_client_rule *rule = &names->rules[i];
-        if (!fits(rule, stored)) continue;
+        if (!rule_fits(rule, stored)) continue;
         size_t cut = strlen(rule->stored);
         before = cairn_view_of(rule->known);
         rest = (struct cairn_view){(const char *)stored.data + cut, stored.size - cut};
@@ -96,8 +96,9 @@ static enum cairn_code add_name(const struct cairn_layout *layout, uint32_t inde
                                  : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names");
 }
 
-static enum cairn_code make(const struct cairn_layout *layout, const struct cairn_rename *renames,
-                            size_t count, struct cairn_client_names *ret, struct cairn_error *err) {
+static enum cairn_code make_all_names(const struct cairn_layout *layout,
+                                      const struct cairn_rename *renames, size_t count,
+                                      struct cairn_client_names *ret, struct cairn_error *err) {
     CAIRN_TRY(copy_rules(renames, count, ret, err));
     ret->all = calloc((size_t)layout->name_count + 1, sizeof *ret->all);
     if (!ret->all) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names");
@@ -116,7 +117,7 @@ static enum cairn_code make_names(const struct cairn_layout *layout,
     struct cairn_client_names made = {0};
     if (!count) return CAIRN_OK;
     if (!renames) return cairn_fail(err, CAIRN_INVALID, "the renames are missing");
-    enum cairn_code code = make(layout, renames, count, &made, err);
+    enum cairn_code code = make_all_names(layout, renames, count, &made, err);
     if (code)
         release_names(&made);
     else
@@ -124,34 +125,17 @@ static enum cairn_code make_names(const struct cairn_layout *layout,
     return code;
 }
 
-static const struct cairn_client_name *find(const struct cairn_client_names *names,
-                                            struct cairn_view known) {
-    size_t low = 0, high = names->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const char *at = names->all[middle].known;
-        size_t size = strlen(at);
-        int order = memcmp(at, known.data, size < known.size ? size : known.size);
-        if (!order && size == known.size) return &names->all[middle];
-        if (order < 0 || (!order && size < known.size))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+static int known_order(const void *wanted, const void *name) {
+    const struct cairn_view *known = wanted;
+    const char *at = ((const struct cairn_client_name *)name)->known;
+    size_t size = strlen(at);
+    int order = memcmp(known->data, at, size < known->size ? size : known->size);
+    return order ? order : (known->size > size) - (known->size < size);
 }
 
-static bool find_name(const struct cairn_client_names *names, const struct cairn_layout *layout,
-                      struct cairn_view known, uint32_t *ret_index) {
-    if (!names->rule_count) return cairn_layout_find(layout, known, ret_index);
-    const struct cairn_client_name *found = find(names, known);
-    if (found) *ret_index = found->index;
-    return found != NULL;
-}
-
-static const char *kept_name(const struct cairn_client_names *names, struct cairn_view known) {
-    const struct cairn_client_name *found = find(names, known);
-    return found ? found->known : NULL;
+static const struct cairn_client_name *find_known(const struct cairn_client_names *names,
+                                                  struct cairn_view known) {
+    return bsearch(&known, names->all, names->count, sizeof *names->all, known_order);
 }
 
 static uint32_t index_of_place(const struct cairn_client_names *names, uint32_t place) {
@@ -364,24 +348,25 @@ enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t i
     return CAIRN_OK;
 }
 
-static void copy_view(char *to, size_t capacity, struct cairn_view from) {
-    size_t size = from.size < capacity ? from.size : capacity - 1;
-    if (size) memcpy(to, from.data, size);
-    to[size] = 0;
-}
-
 /* Stored names become those by which they are known; one that no tensor has may fit a rule badly,
  * and keeps its own. */
 static void copy_known(const struct cairn_restore *restore, struct cairn_view stored,
                        char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
-    if (!known_name(&restore->names, stored, ret))
-        copy_view(ret, CAIRN_TENSOR_NAME_BYTES_MAX + 1, stored);
+    if (known_name(&restore->names, stored, ret)) return;
+    size_t size = (size_t)cairn_min_u64(stored.size, CAIRN_TENSOR_NAME_BYTES_MAX);
+    if (size) memcpy(ret, stored.data, size);
+    ret[size] = '\0';
 }
 
 bool cairn_client_restore_find(const struct cairn_restore *restore, const char *known,
                                uint32_t *ret_index) {
-    return restore->has_layout &&
-           find_name(&restore->names, &restore->layout, cairn_view_of(known), ret_index);
+    const struct cairn_client_names *names = &restore->names;
+    if (!restore->has_layout) return false;
+    if (!names->rule_count)
+        return cairn_layout_find(&restore->layout, cairn_view_of(known), ret_index);
+    const struct cairn_client_name *found = find_known(names, cairn_view_of(known));
+    if (found) *ret_index = found->index;
+    return found != NULL;
 }
 
 /* index: in the layout. */
@@ -455,10 +440,10 @@ static enum cairn_code size_of(const struct cairn_tensor *tensor, uint64_t *ret_
 /* The name by which a stored one is known; its memory is the restore's. */
 static struct cairn_text known_text(const struct cairn_restore *restore, struct cairn_view stored) {
     char known[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
-    const char *kept = restore->names.rule_count && known_name(&restore->names, stored, known)
-                           ? kept_name(&restore->names, cairn_view_of(known))
-                           : NULL;
-    return kept ? text_of(cairn_view_of(kept)) : text_of(stored);
+    const struct cairn_client_name *kept = NULL;
+    if (restore->names.rule_count && known_name(&restore->names, stored, known))
+        kept = find_known(&restore->names, cairn_view_of(known));
+    return text_of(kept ? cairn_view_of(kept->known) : stored);
 }
 
 enum cairn_code cairn_restore_next(struct cairn_restore *restore, uint64_t *cursor,

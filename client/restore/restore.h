@@ -77,7 +77,7 @@ enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64
 /* The tensor of that known name in the layout; false: there is none. */
 bool cairn_client_restore_find(const struct cairn_restore *restore, const char *known,
                                uint32_t *ret_index);
-/* The session ends; the handles stay, and their calls say so. */
+/* The session ends; calls on the restores' handles fail from then on. */
 void cairn_client_restores_close(struct cairn_session *session);
 
 /* ---- elements of a read to where its caller wants them, as the type that it wants ---- */
@@ -120,11 +120,12 @@ struct cairn_client_reads {
 /* The session is entered by the caller. */
 enum cairn_code cairn_client_reads_run(const struct cairn_client_reads *call,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* The caller's structs have the size that its header gave them; the first says it for all. */
+/* Copies the caller's structs, whose size is that of the first one, to structs of this library's
+ * size. */
 enum cairn_code cairn_client_reads_copy(const struct cairn_read *reads, size_t count,
                                         struct cairn_read *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 
-/* The session ends: what is not done ends as CAIRN_CANCELLED, and handles stay. No call is under
- * way. */
+/* The session ends: unfinished reads in the background end as CAIRN_CANCELLED; their handles stay.
+ * No call is under way. */
 void cairn_client_readings_stop(struct cairn_session *session);

@@ -66,22 +66,16 @@ void cairn_client_known_hold(struct cairn_pieces *known) {
     atomic_fetch_add(&known->users, 1);
 }
 
-static void free_splits(struct cairn_client_shares *shares) {
-    for (size_t i = 0; i < shares->count; i++) {
-        if (shares->seen) free(shares->seen[i]);
-        if (shares->splits) cairn_split_free(shares->splits[i]);
-    }
-    free(shares->seen);
-    free((void *)(uintptr_t)shares->splits);
-}
-
 void cairn_pieces_free(struct cairn_pieces *known) {
     if (!known || atomic_fetch_sub(&known->users, 1) > 1) return;
     for (size_t i = 0; i < known->count; i++) free(known->pieces[i].strided);
     for (size_t i = 0; i < known->raw_count; i++) free(known->raws[i].name);
     for (size_t i = 0; i < CAIRN_CLIENT_SPARES; i++) free(known->spares[i]);
     cairn_client_texts_release(&known->texts);
-    free_splits(&known->shares);
+    struct cairn_split *const *splits = known->shares.splits;
+    for (size_t i = 0; i < known->shares.count; i++) cairn_split_free(splits[i]);
+    cairn_client_shares_release(&known->shares);
+    free((void *)(uintptr_t)splits);
     free(known->pieces);
     free(known->raws);
     free(known);
@@ -107,12 +101,6 @@ struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known) {
 
 /* ---- what a save consisted of ---- */
 
-static bool is_repeatable(const struct cairn_save *save) {
-    for (size_t i = 0; i < save->raw_count; i++)
-        if (save->raws[i].file) return false;
-    return !save->owned_count;
-}
-
 /* The splits are the caller's, who may free them. */
 static bool take_shares(struct cairn_client_shares *shares, struct cairn_client_shares *ret) {
     if (!shares->count) return true;
@@ -128,7 +116,9 @@ static bool take_shares(struct cairn_client_shares *shares, struct cairn_client_
 
 struct cairn_pieces *cairn_client_known_of(struct cairn_save *save) {
     struct cairn_pieces *known = save->known;
-    if (!is_repeatable(save)) return NULL;
+    if (save->owned_count) return NULL;
+    for (size_t i = 0; i < save->raw_count; i++)
+        if (save->raws[i].file) return NULL;
     if (known) {
         if (save->piece_count != known->count || save->raw_count != known->raw_count) return NULL;
         cairn_client_known_hold(known);
@@ -298,19 +288,8 @@ static void naming_release_at(struct naming *naming) {
     free(naming->entries);
 }
 
-static bool name_taken(const struct cairn_client_arrangement *arrangement, size_t count,
-                       const char *name) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(arrangement->sorted[middle]->name, name);
-        if (order == 0) return true;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return false;
+static int name_order(const void *name, const void *piece) {
+    return strcmp(name, (*(struct cairn_client_piece *const *)piece)->name);
 }
 
 static bool in_tensors_shard(const struct cairn_client_piece *piece) {
@@ -324,14 +303,6 @@ static bool is_placed(const struct cairn_client_arrangement *arrangement,
     return arrangement->placed && !piece->late;
 }
 
-static void entry_shape(const struct cairn_client_piece *piece,
-                        struct cairn_safetensors_entry *ret) {
-    ret->dtype = piece->dtype;
-    ret->dimension_count = piece->form == CAIRN_FLAT ? 1 : piece->dimension_count;
-    const uint64_t *from = piece->form == CAIRN_WHOLE ? piece->shape : piece->fragment.count;
-    for (unsigned d = 0; d < ret->dimension_count; d++) ret->shape[d] = from[d];
-}
-
 /* "w", then "w@2", "w@3", ...; a number whose name is a tensor's own is left out. */
 static enum cairn_code name_group(const struct cairn_client_arrangement *arrangement, size_t first,
                                   size_t end, size_t count, struct naming *naming,
@@ -342,12 +313,16 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
         if (!in_tensors_shard(piece) || is_placed(arrangement, piece)) continue;
         struct cairn_safetensors_entry *entry = &naming->entries[naming->count];
         *entry = (struct cairn_safetensors_entry){.name = cairn_view_of(piece->name), .tag = i};
-        entry_shape(piece, entry);
+        entry->dtype = piece->dtype;
+        entry->dimension_count = piece->form == CAIRN_FLAT ? 1 : piece->dimension_count;
+        memcpy(entry->shape, piece->form == CAIRN_WHOLE ? piece->shape : piece->fragment.count,
+               entry->dimension_count * sizeof entry->shape[0]);
         char *made = NULL;
         while (number > 1) {
             if (asprintf(&made, "%s@%" PRIu64, piece->name, number) < 0)
                 return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
-            if (!name_taken(arrangement, count, made)) break;
+            if (!bsearch(made, arrangement->sorted, count, sizeof *arrangement->sorted, name_order))
+                break;
             free(made);
             number++;
         }
@@ -614,13 +589,6 @@ void cairn_client_arrangement_keep(struct cairn_session *session,
 
 /* ---- the whole ---- */
 
-/* What consists of known pieces alone has their number. */
-static uint64_t number_of(const struct cairn_save *save) {
-    const struct cairn_pieces *known = save->known;
-    bool alone = known && save->piece_count == known->count && save->raw_count == known->raw_count;
-    return alone ? known->number : save->number;
-}
-
 /* Room for the shards that come; those that are there stay. */
 static enum cairn_code make_room(const struct cairn_save *save,
                                  struct cairn_client_arrangement *arrangement,
@@ -664,7 +632,10 @@ enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
                                      struct cairn_error *err) {
     bool first = !in_arrangement->placed;
     struct cairn_view before = cairn_buf_view(&in_arrangement->described);
-    uint64_t number = number_of(save);
+    const struct cairn_pieces *known_pieces = save->known;
+    bool alone = known_pieces && save->piece_count == known_pieces->count &&
+                 save->raw_count == known_pieces->raw_count;
+    uint64_t number = alone ? known_pieces->number : save->number;
     bool same = before.size && in_arrangement->number == number;
     bool known = first && (same || has_layout_of(save, before));
     if (first && !known) cairn_client_arrangement_release(in_arrangement);

@@ -72,7 +72,7 @@ void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangeme
 enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
                                      struct cairn_client_arrangement *in_arrangement,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* The session's last one, or an empty one; and back, for the next save. */
+/* Take the session's last arrangement, or an empty one; give it back for the next save. */
 void cairn_client_arrangement_take(struct cairn_session *session,
                                    struct cairn_client_arrangement *ret);
 void cairn_client_arrangement_keep(struct cairn_session *session,
@@ -97,12 +97,13 @@ struct cairn_pieces {
     struct cairn_tensor_piece *described; /* in texts, by source; NULL: of cairn_save_again */
     struct cairn_client_piece *_Atomic spares[CAIRN_CLIENT_SPARES];
 };
-/* A number for what a save consists of. */
+/* A new number, unique in the process, for a description of a save. */
 uint64_t cairn_client_known_number(void);
 void cairn_client_known_hold(struct cairn_pieces *known);
-/* An array for a save that they describe first; NULL: no memory. */
+/* An array of pieces for a save that known pieces describe first; NULL: no memory. */
 struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known);
-/* It is given back; taken. */
+/* Gives the array back for a later save. */
 void cairn_client_known_give(struct cairn_pieces *known, struct cairn_client_piece *take_pieces);
-/* Its pieces and raws, which it needs no more, as known pieces; NULL: they are dropped. */
+/* Turns the pieces and raws of a save that needs them no more into known pieces; NULL: it had files
+ * or streams, or there is no memory. */
 struct cairn_pieces *cairn_client_known_of(struct cairn_save *save);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Begin a save: count it, ask the uploader, take a generation of the slab; and reserve the slab. */
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +11,6 @@
 #include "client/session/memory.h"
 #include "client/session/options.h"
 #include "client/session/process.h"
-#include "client/session/session.h"
 #include "client/session/wire.h"
 
 #define SKIP_WAIT_MS 1000
@@ -71,7 +69,7 @@ enum cairn_code cairn_client_meta_can_be_sealed(struct cairn_session *session,
                                err);
 }
 
-static void take(json_t **kept, json_t **given) {
+static void replace_json(json_t **kept, json_t **given) {
     if (!*given) return;
     json_decref(*kept);
     *kept = CAIRN_TAKE(*given);
@@ -87,8 +85,8 @@ enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_
     if (save->session->rank != 0) return CAIRN_OK;
     if (meta) CAIRN_TRY(add_origin(save->session, &meta, err));
     CAIRN_TRY(cairn_client_meta_can_be_sealed(save->session, err));
-    take(&save->labels, &labels);
-    take(&save->meta, &meta);
+    replace_json(&save->labels, &labels);
+    replace_json(&save->meta, &meta);
     return CAIRN_OK;
 }
 
@@ -101,17 +99,6 @@ static const char *on_exists_text(enum cairn_on_exists on_exists) {
 
 static bool format_valid(const char *format) {
     return !format || (strlen(format) < 64 && format[0] && cairn_name_valid(cairn_view_of(format)));
-}
-
-/* Rank 0 follows nobody: its own seal is the decision. */
-static enum cairn_code check_follows(struct cairn_save *save, struct cairn_error *err) {
-    if (!save->session->rank)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%s step %" PRIu64 ": rank 0 decides, and follows no rank",
-                          save->session->run, save->step);
-    CAIRN_TRY(cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
-    save->follows = true;
-    return CAIRN_OK;
 }
 
 static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_save_options *options,
@@ -131,7 +118,12 @@ static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_sa
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
-    if (options->follow) CAIRN_TRY(check_follows(save, err));
+    if (options->follow && !save->session->rank) /* its own seal is the decision */
+        return CAIRN_CLIENT_REFUSE(save, err, "rank 0 decides, and follows no rank");
+    if (options->follow)
+        CAIRN_TRY(
+            cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
+    save->follows = options->follow != 0;
     bool finer = options->split_count && cairn_client_can_look(save->session);
     CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count, finer,
                                        &splits, err));
@@ -330,17 +322,14 @@ struct late {
     uint64_t since_ms;          /* its copy began, or where it is durable: since it is */
 };
 
-static bool is_under_way(const struct cairn_save *save) {
-    return save->state.phase == CAIRN_CLIENT_PHASE_STAGED ||
-           save->state.phase == CAIRN_CLIENT_PHASE_COPIED || save->behind.busy;
-}
-
 /* Before the wait for memory, since that wait ends with the save that is looked for. */
 static void look_for_late(const struct cairn_save *save, struct late *ret) {
     const struct cairn_save *at;
     *ret = (struct late){0};
     TAILQ_FOREACH(at, &save->session->saves->all, place)
-        if (at != save && is_under_way(at)) break;
+        if (at != save && (at->state.phase == CAIRN_CLIENT_PHASE_STAGED ||
+                           at->state.phase == CAIRN_CLIENT_PHASE_COPIED || at->behind.busy))
+            break;
     if (!at) return;
     bool durable = at->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
     *ret = (struct late){.found = true,
@@ -429,16 +418,6 @@ enum cairn_code cairn_session_warning(struct cairn_session *session, struct cair
 
 /* ---- the call ---- */
 
-/* `begin` is repeated when the link ends before its answer: the same n is the same begin (Q8). An
- * uploader that stays away fails it within CAIRN_CLIENT_GONE_MS. */
-static enum cairn_code ask_begin(struct cairn_save *save, uint64_t deadline_ms,
-                                 struct cairn_error *err) {
-    enum cairn_code code = CAIRN_UPLOADER_GONE;
-    for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
-        code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
-    return code;
-}
-
 /* Q43: a version needs every rank, so a rank that failed here would fail the step for all. Where no
  * uploader takes the begin, a save that has a generation, or needs none, goes on, and `begin` is
  * sent to the next uploader together with `stage` (client/save/stage.c). An uploader that is
@@ -463,7 +442,11 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     save->verify_sources = options->verify_sources != 0;
     CAIRN_TRY(make_begin(save, options, err));
     generation_reclaim(session, save->step);
-    enum cairn_code code = ask_begin(save, deadline_ms, err);
+    /* `begin` is repeated when the link ends before its answer: the same n is the same begin (Q8).
+     * An uploader that stays away fails it within CAIRN_CLIENT_GONE_MS. */
+    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
+        code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
     CAIRN_HOLD(&session->lock);
     bool later = false;
     CAIRN_TRY(begin_without(save, code, &later));
@@ -569,14 +552,15 @@ static enum cairn_code take_all(struct cairn_session *session, uint64_t deadline
 }
 
 /* They may be page-locked for a device; the lock is not held. */
-static void release(struct cairn_session *session, struct cairn_client_slabs *slabs) {
+static void release_slabs(struct cairn_session *session, struct cairn_client_slabs *slabs) {
     for (uint32_t i = 0; i < slabs->count && session->device.handle; i++)
         session->device.plugin->unlock(session->device.handle, slabs->slabs[i].data);
     cairn_client_slabs_unmap(slabs);
 }
 
-static enum cairn_code ask(struct cairn_session *session, uint32_t epoch, uint64_t deadline_ms,
-                           struct cairn_client_slabs *ret, struct cairn_error *err) {
+static enum cairn_code ask_for_slabs(struct cairn_session *session, uint32_t epoch,
+                                     uint64_t deadline_ms, struct cairn_client_slabs *ret,
+                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     uint64_t bytes = session->bytes + CAIRN_CLIENT_HEADER_BYTES;
     uint64_t node_bytes =
@@ -595,8 +579,8 @@ static enum cairn_code ask(struct cairn_session *session, uint32_t epoch, uint64
 }
 
 /* The memory is the session's, unless the uploader that gave it is another by now. */
-static enum cairn_code put(struct cairn_session *session, uint32_t epoch,
-                           struct cairn_client_slabs *slabs, struct cairn_error *err) {
+static enum cairn_code put_slabs(struct cairn_session *session, uint32_t epoch,
+                                 struct cairn_client_slabs *slabs, struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
     if (session->locked.state == CAIRN_CLIENT_UP && session->locked.epoch == epoch) {
         cairn_client_slabs_set(session, slabs);
@@ -613,32 +597,28 @@ static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_
     enum cairn_code code = take_all(session, deadline_ms, &epoch, &slabs, err);
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
-    release(session, &slabs);
-    code = ask(session, epoch, deadline_ms, &slabs, err);
-    if (!code) code = put(session, epoch, &slabs, err);
-    release(session, &slabs); /* what was mapped and is not the session's */
+    release_slabs(session, &slabs);
+    code = ask_for_slabs(session, epoch, deadline_ms, &slabs, err);
+    if (!code) code = put_slabs(session, epoch, &slabs, err);
+    release_slabs(session, &slabs); /* what was mapped and is not the session's */
     return code;
 }
 
-static bool begin_reserving(struct cairn_session *session) {
-    CAIRN_HOLD(&session->lock);
-    if (session->saves->reserving) return false;
-    return session->saves->reserving = true;
-}
-
-static enum cairn_code check(struct cairn_session *session, uint64_t bytes, uint64_t *node_bytes,
-                             struct cairn_error *err) {
+static enum cairn_code check_reserve(struct cairn_session *session, uint64_t bytes,
+                                     uint64_t *node_bytes, struct cairn_error *err) {
     if (session->read_only || !bytes)
         return cairn_fail(err, CAIRN_INVALID, "%s: bytes are for sessions that save, and not 0",
                           session->run);
     CAIRN_TRY(cairn_client_bytes_check(session, bytes, node_bytes, err));
     CAIRN_TRY(cairn_client_speaks(session, VERSION_OF_RESIZING, "memory of another size", err));
-    if (!begin_reserving(session))
+    CAIRN_HOLD(&session->lock);
+    if (session->saves->reserving)
         return cairn_fail(err, CAIRN_BUSY, "%s: another call reserves memory", session->run);
+    session->saves->reserving = true;
     return CAIRN_OK;
 }
 
-/* Begun by begin_reserving; ends it. */
+/* Begun by check(); ends it. */
 static enum cairn_code reserve_all(struct cairn_session *session, uint64_t bytes,
                                    uint64_t node_bytes, uint64_t deadline_ms,
                                    struct cairn_error *err) {
@@ -665,7 +645,7 @@ enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t by
                                       struct cairn_error *err) {
     struct cairn_error own = {0};
     CAIRN_CLIENT_CALL(session, err);
-    CAIRN_TRY(check(session, bytes, &node_bytes, err));
+    CAIRN_TRY(check_reserve(session, bytes, &node_bytes, err));
     uint64_t deadline_ms =
         cairn_client_deadline(session, timeout_ms) + (timeout_ms ? 0 : session->wait_staged_ms);
     return reserve_all(session, bytes, node_bytes, deadline_ms, err ? err : &own);
@@ -698,7 +678,7 @@ enum cairn_code cairn_session_reserve_begin(struct cairn_session *session, uint6
     CAIRN_CLIENT_CALL(session, err);
     struct wanted *wanted = malloc(sizeof *wanted);
     if (!wanted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to reserve");
-    enum cairn_code code = check(session, bytes, &node_bytes, err);
+    enum cairn_code code = check_reserve(session, bytes, &node_bytes, err);
     *wanted = (struct wanted){session, bytes, node_bytes};
     if (!code && cairn_client_detached(session, reserve_behind, wanted)) return CAIRN_OK;
     free(wanted);

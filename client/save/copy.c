@@ -4,7 +4,6 @@
 #include "client/save/copy.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -111,18 +110,8 @@ static void convert(const struct cairn_client_run *run, uint8_t *to, uint64_t at
     }
 }
 
-/* Rows that are apart and elements that are converted: a part is summed while the cache has it. */
-static void put_part(const struct cairn_client_run *run, enum source source, uint8_t *to,
-                     uint64_t at, size_t size) {
-    if (source == CONVERTED)
-        convert(run, to, at, size);
-    else
-        cairn_strided_gather(run->piece->strided, run->source, run->piece->source_from + at, to,
-                             size);
-}
-
 /* Chunks that the device has summed are not read here. */
-static uint32_t take_summed(const struct work *work, uint32_t crc, const uint8_t *at, size_t size) {
+static uint32_t join_sums(const struct work *work, uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t offset = (uint64_t)(at - work->copy->to), end = offset + size;
     for (uint64_t next; offset < end; offset = next) {
         uint64_t chunk = offset / CAIRN_DEVICE_SUM_BYTES, sum = 0;
@@ -137,25 +126,30 @@ static uint32_t take_summed(const struct work *work, uint32_t crc, const uint8_t
 
 /* The checksum, begun with crc, over the bytes [at, at + size) of the run, which are at `to` from
  * here on. */
-static uint32_t take(const struct work *work, const struct cairn_client_run *run, uint32_t crc,
-                     uint8_t *to, uint64_t at, size_t size) {
+static uint32_t put_and_sum(const struct work *work, const struct cairn_client_run *run,
+                            uint32_t crc, uint8_t *to, uint64_t at, size_t size) {
     enum source source = source_of(run);
-    if (source == DEVICE && work->sums) return take_summed(work, crc, to, size);
+    if (source == DEVICE && work->sums) return join_sums(work, crc, to, size);
     if (source == PLAIN) return cairn_crc32c_copy(crc, to, (const uint8_t *)run->source + at, size);
     if (source != ROWS && source != CONVERTED)
         return cairn_crc32c(crc, to, size); /* put_early() has put it there */
+    /* a part is summed while the cache has it */
     for (size_t done = 0, part; done < size; done += part) {
         part = (size_t)cairn_min_u64(size - done, ROWS_BYTES);
-        put_part(run, source, to + done, at + done, part);
+        if (source == CONVERTED)
+            convert(run, to + done, at + done, part);
+        else
+            cairn_strided_gather(run->piece->strided, run->source,
+                                 run->piece->source_from + at + done, to + done, part);
         crc = cairn_crc32c(crc, to + done, part);
     }
     return crc;
 }
 
 /* A checksum that is moved over what follows can be added (exclusive or) in any order. */
-static uint32_t take_replicated(const struct work *work, const struct cairn_client_run *run,
-                                uint32_t crc, uint8_t *to, uint64_t at, size_t size) {
-    uint32_t own = take(work, run, 0, to, at, size);
+static uint32_t put_and_sum_replicated(const struct work *work, const struct cairn_client_run *run,
+                                       uint32_t crc, uint8_t *to, uint64_t at, size_t size) {
+    uint32_t own = put_and_sum(work, run, 0, to, at, size);
     atomic_fetch_xor(&run->piece->crc32c, cairn_crc32c_combine(own, 0, run->bytes - at - size));
     return cairn_crc32c_combine(crc, own, size);
 }
@@ -169,9 +163,9 @@ static uint32_t copy_block(const struct work *work, size_t *run, uint64_t offset
         size_t size = (size_t)cairn_min_u64(end - offset, from->bytes - at);
         uint8_t *to = copy->to + offset;
         if (from->piece && from->piece->kind == CAIRN_TENSOR_REPLICATED && !copy->check)
-            crc = take_replicated(work, from, crc, to, at, size);
+            crc = put_and_sum_replicated(work, from, crc, to, at, size);
         else
-            crc = take(work, from, crc, to, at, size);
+            crc = put_and_sum(work, from, crc, to, at, size);
         offset += size;
         if (at + size == from->bytes) ++*run;
     }
@@ -184,14 +178,6 @@ static void fail(struct work *work, const struct cairn_error *why) {
     if (!work->job) return;
     CAIRN_HOLD(&work->lock);
     cairn_condition_broadcast(&work->asked);
-}
-
-static void fail_filled(struct work *work, const struct cairn_client_run *run, int status) {
-    struct cairn_error why = {0};
-    (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
-                     "tensor %s: its fill function returned %d instead of 0", run->piece->name,
-                     status);
-    fail(work, &why);
 }
 
 /* What the segment has of sources that are put whole: a tile of a transposed one is more than a
@@ -210,8 +196,13 @@ static bool put_early(struct work *work, size_t run, uint64_t offset, uint64_t e
                                  (size_t)size);
         if (source == FILLED)
             status = from->piece->fill(from->piece->fill_owner, at, copy->to + first, size);
-        if (status) fail_filled(work, from, status);
-        if (status) return false;
+        if (!status) continue;
+        struct cairn_error why = {0};
+        (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
+                         "tensor %s: its fill function returned %d instead of 0", from->piece->name,
+                         status);
+        fail(work, &why);
+        return false;
     }
     return true;
 }
@@ -312,25 +303,21 @@ static bool copy_segment(struct work *work, size_t index) {
 
 /* ---- the call ---- */
 
-static void *help(void *argument) {
+static void *copy_segments(void *argument) {
     size_t index;
     while (next_segment(argument, &index) && copy_segment(argument, index)) {
     }
     return NULL;
 }
 
-static uint32_t start(struct work *work, pthread_t helpers[THREADS_MAX]) {
+static uint32_t start_helpers(struct work *work, pthread_t helpers[THREADS_MAX]) {
     uint32_t wanted = (uint32_t)cairn_min_u64(work->copy->threads, THREADS_MAX), count = 0;
-    sigset_t all, before;
-    if (wanted < 2) return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (count + 1 < wanted && !pthread_create(&helpers[count], NULL, help, work)) count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (count + 1 < wanted && !cairn_client_thread(&helpers[count], NULL, copy_segments, work))
+        count++;
     return count;
 }
 
-static enum cairn_code tell(struct work *work, struct cairn_error *err) {
+static enum cairn_code tell_copied(struct work *work, struct cairn_error *err) {
     const struct cairn_client_copy *copy = work->copy;
     size_t reported = work->reported;
     while (reported < work->segment_count && atomic_load(&work->done[reported])) reported++;
@@ -382,7 +369,7 @@ static enum cairn_code tell_until(struct work *work, size_t index, struct cairn_
     if (!work->job) return CAIRN_OK;
     for (size_t before = work->reported; before < index; before++) {
         if (!await_segment(work, before)) return CAIRN_OK; /* the copy ends, and says why */
-        CAIRN_TRY(tell(work, err));
+        CAIRN_TRY(tell_copied(work, err));
     }
     return CAIRN_OK;
 }
@@ -398,13 +385,13 @@ static enum cairn_code copy_and_tell(struct work *work, struct cairn_error *err)
         CAIRN_TRY(tell_until(work, index, err));
         if (!copy_segment(work, index)) return CAIRN_OK;
         ask_ahead(work);
-        CAIRN_TRY(tell(work, err));
+        CAIRN_TRY(tell_copied(work, err));
     }
     ask_until(work, work->segment_count); /* what others have taken */
     return tell_until(work, work->segment_count, err);
 }
 
-static void stop(struct work *work) {
+static void stop_helpers(struct work *work) {
     CAIRN_HOLD(&work->lock);
     atomic_store(&work->stop, true);
     cairn_condition_broadcast(&work->asked);
@@ -412,16 +399,16 @@ static void stop(struct work *work) {
 
 static enum cairn_code copy_all(struct work *work, struct cairn_error *err) {
     pthread_t helpers[THREADS_MAX];
-    uint32_t helper_count = start(work, helpers);
+    uint32_t helper_count = start_helpers(work, helpers);
     enum cairn_code code = copy_and_tell(work, err);
-    if (code) stop(work);
+    if (code) stop_helpers(work);
     for (uint32_t i = 0; i < helper_count; i++) pthread_join(helpers[i], NULL);
     if (!code && atomic_load(&work->failed)) {
         if (err) *err = work->problem;
         code = work->problem.code;
     }
     CAIRN_TRY(code);
-    CAIRN_TRY(tell(work, err));
+    CAIRN_TRY(tell_copied(work, err));
     CAIRN_PROMISE(work->reported == work->segment_count,
                   return cairn_fail(err, CAIRN_BROKEN, "a segment was not copied"));
     return CAIRN_OK;

@@ -60,6 +60,6 @@ struct cairn_client_sources cairn_client_copy_sources(const struct cairn_client_
 enum cairn_code cairn_client_copy_job(const struct cairn_client_copy *copy,
                                       struct cairn_device_job **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* An error of `copied` ends it, and one of a source: CAIRN_SOURCE_GONE. */
+/* An error of `copied` ends the copy, and so does a source that fails: CAIRN_SOURCE_GONE. */
 enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy,
                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -5,7 +5,6 @@
 #include <cairn/items.h>
 #include <cairn/pieces.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -143,11 +142,14 @@ static enum cairn_code read_memory(struct cairn_session *session,
     ret->stream = from->stream;
     CAIRN_TRY(cairn_client_device_need(session, ret->bytes ? from->source : NULL, err));
     if (!ret->bytes || ret->source_dtype == ret->dtype) return CAIRN_OK;
-    return cairn_client_device_converts(session, from->source, ret->source_dtype, ret->dtype, err);
+    CAIRN_PROMISE(session->device.handle,
+                  return cairn_fail(err, CAIRN_BROKEN, "no device is open"));
+    return session->device.plugin->convertible(session->device.handle, from->source,
+                                               ret->source_dtype, ret->dtype, err);
 }
 
 /* False: there is no memory; what was kept goes with the save. */
-static bool keep(struct cairn_client_texts *texts, char **text) {
+static bool keep_text(struct cairn_client_texts *texts, const char **text) {
     if (!*text) return true;
     *text = cairn_client_texts_keep(texts, *text);
     return *text != NULL;
@@ -160,8 +162,10 @@ static enum cairn_code append_piece(struct cairn_save *save, const struct cairn_
     struct cairn_client_piece *made = &save->pieces[save->piece_count];
     *made = *piece;
     if (piece->strided) made->strided = malloc(sizeof *made->strided);
-    if (!keep(&save->texts, &made->name) || !keep(&save->texts, &made->alias_of) ||
-        !keep(&save->texts, &made->in_file) || (piece->strided && !made->strided)) {
+    if (!keep_text(&save->texts, (const char **)&made->name) ||
+        !keep_text(&save->texts, (const char **)&made->alias_of) ||
+        !keep_text(&save->texts, (const char **)&made->in_file) ||
+        (piece->strided && !made->strided)) {
         if (piece->strided) free(made->strided);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece");
     }
@@ -341,14 +345,6 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
     raw.source_index = save->source_count++;
     save->raws[save->raw_count++] = raw;
     return CAIRN_OK;
-}
-
-static enum cairn_code append_raw(struct cairn_save *save, const struct cairn_client_raw *raw,
-                                  struct cairn_error *err) {
-    struct cairn_client_raw made = *raw;
-    made.name = strdup(raw->name);
-    if (!made.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
-    return add_raw(save, made, err);
 }
 
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
@@ -558,15 +554,6 @@ static enum cairn_code set_source(struct cairn_save *save, struct cairn_client_p
     return cairn_client_device_need(save->session, piece->source, err);
 }
 
-static enum cairn_code set_sources(struct cairn_save *save, const struct cairn_pieces *known,
-                                   const void *const *sources, struct cairn_error *err) {
-    for (size_t i = 0; i < known->count; i++) {
-        save->pieces[i].source = known->pieces[i].source;
-        CAIRN_TRY(set_source(save, &save->pieces[i], sources, err));
-    }
-    return CAIRN_OK;
-}
-
 /* For cairn_save_again, which may name none. */
 static enum cairn_code keep_sources(struct cairn_save *save, const void *const *sources,
                                     size_t count, struct cairn_error *err) {
@@ -589,11 +576,15 @@ static enum cairn_code adopt(struct cairn_save *save, struct cairn_pieces *known
     save->piece_count = save->piece_capacity = known->count;
     save->known = known;
     cairn_client_known_hold(known);
-    return set_sources(save, known, sources, err);
+    for (size_t i = 0; i < known->count; i++) {
+        pieces[i].source = known->pieces[i].source;
+        CAIRN_TRY(set_source(save, &pieces[i], sources, err));
+    }
+    return CAIRN_OK;
 }
 
-static enum cairn_code append(struct cairn_save *save, const struct cairn_pieces *known,
-                              const void *const *sources, struct cairn_error *err) {
+static enum cairn_code append_known(struct cairn_save *save, const struct cairn_pieces *known,
+                                    const void *const *sources, struct cairn_error *err) {
     for (size_t i = 0; i < known->count; i++) {
         struct cairn_client_piece piece = known->pieces[i];
         CAIRN_TRY(set_source(save, &piece, sources, err));
@@ -611,7 +602,9 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
         if (sources) raw.source = sources[raw.source_index];
         if (raw.bytes && !raw.source)
             return cairn_fail(err, CAIRN_INVALID, "the source of shard %s is NULL", raw.name);
-        CAIRN_TRY(append_raw(save, &raw, err));
+        raw.name = strdup(raw.name);
+        if (!raw.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
+        CAIRN_TRY(add_raw(save, raw, err));
         save->raws[save->raw_count - 1].source_index = index + known->raws[i].source_index;
         save->source_count = index;
     }
@@ -619,15 +612,15 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
 }
 
 /* The save consists of what is known, and of what it has already. */
-static enum cairn_code use(struct cairn_save *save, struct cairn_pieces *known,
-                           const void *const *sources, size_t source_count,
-                           struct cairn_error *err) {
+static enum cairn_code use_known(struct cairn_save *save, struct cairn_pieces *known,
+                                 const void *const *sources, size_t source_count,
+                                 struct cairn_error *err) {
     CAIRN_TRY(check_count(known, sources, source_count, err));
     CAIRN_TRY(cairn_client_shares_join(&save->shares, &known->shares, err));
     bool first = !save->piece_count && !save->raw_count && !save->known && !save->kept;
     size_t before = save->piece_count;
     enum cairn_code code =
-        first ? adopt(save, known, sources, err) : append(save, known, sources, err);
+        first ? adopt(save, known, sources, err) : append_known(save, known, sources, err);
     if (!code) code = add_raws(save, known, sources, err);
     if (!code && first) code = keep_sources(save, sources, source_count, err);
     if (!code) save->source_count += known->source_count;
@@ -645,42 +638,16 @@ enum cairn_code cairn_save_pieces(struct cairn_save *save, struct cairn_pieces *
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!known) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no known pieces");
     enum cairn_code code = check_extensible(save, known->early_only, err);
-    if (!code) code = use(save, known, sources, source_count, err);
+    if (!code) code = use_known(save, known, sources, source_count, err);
     return code ? note_misused(save, code) : CAIRN_OK;
 }
 
 /* ---- pieces become known ---- */
 
-static enum cairn_code describe_known(struct cairn_save *of,
-                                      const struct cairn_tensor_piece *pieces, size_t count,
-                                      const struct cairn_pieces_options *options, size_t *ret_bad,
-                                      struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *said = NULL; /* by each begin */
-    CAIRN_TRY(cairn_client_shares_open(&of->shares, options->splits, options->split_count, false,
-                                       &said, err));
-    return add_all(of, pieces, count, ret_bad, err);
-}
-
-/* Where everything will lie; the session's next save of it finds that done. */
-static enum cairn_code place(struct cairn_save *of, uint64_t *ret_bytes, struct cairn_error *err) {
-    struct cairn_client_arrangement arrangement = {0};
-    CAIRN_TRY(cairn_client_shares_complete(&of->shares, err));
-    CAIRN_TRY(cairn_client_arrange(of, of->session->rank, &arrangement, err));
-    *ret_bytes = arrangement.slab_bytes;
-    cairn_client_arrangement_keep(of->session, &arrangement);
-    return CAIRN_OK;
-}
-
 static bool keep_numbers(struct cairn_client_texts *texts, const void **numbers, size_t count) {
     if (!*numbers || !count) return true;
     *numbers = cairn_client_texts_keep_bytes(texts, *numbers, count * sizeof(uint64_t));
     return *numbers != NULL;
-}
-
-static bool keep_text(struct cairn_client_texts *texts, const char **text) {
-    if (!*text) return true;
-    *text = cairn_client_texts_keep(texts, *text);
-    return *text != NULL;
 }
 
 /* What was said of a piece, for restores. */
@@ -715,13 +682,21 @@ static enum cairn_code keep_all(struct cairn_pieces *known, const struct cairn_t
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
 }
 
-static enum cairn_code make(struct cairn_save *of, const struct cairn_tensor_piece *pieces,
-                            size_t count, const struct cairn_pieces_options *options,
-                            size_t *ret_bad, struct cairn_pieces **ret, struct cairn_error *err) {
-    uint64_t bytes = 0;
-    CAIRN_TRY(describe_known(of, pieces, count, options, ret_bad, err));
+static enum cairn_code make_known(struct cairn_save *of, const struct cairn_tensor_piece *pieces,
+                                  size_t count, const struct cairn_pieces_options *options,
+                                  size_t *ret_bad, struct cairn_pieces **ret,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *said = NULL; /* by each begin */
+    struct cairn_client_arrangement arrangement = {0};
+    CAIRN_TRY(cairn_client_shares_open(&of->shares, options->splits, options->split_count, false,
+                                       &said, err));
+    CAIRN_TRY(add_all(of, pieces, count, ret_bad, err));
     *ret_bad = count;
-    CAIRN_TRY(place(of, &bytes, err));
+    /* Where everything will lie; the session's next save of it finds that done. */
+    CAIRN_TRY(cairn_client_shares_complete(&of->shares, err));
+    CAIRN_TRY(cairn_client_arrange(of, of->session->rank, &arrangement, err));
+    uint64_t bytes = arrangement.slab_bytes;
+    cairn_client_arrangement_keep(of->session, &arrangement);
     struct cairn_pieces *made = cairn_client_known_of(of);
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
     made->bytes = bytes;
@@ -748,7 +723,7 @@ enum cairn_code cairn_pieces_new(struct cairn_session *session,
     of->session = session;
     of->generation = of->fd = -1;
     of->number = cairn_client_known_number();
-    enum cairn_code code = make(of, pieces, count, &own, &bad, ret, err);
+    enum cairn_code code = make_known(of, pieces, count, &own, &bad, ret, err);
     cairn_client_save_drop_pieces(of);
     free(of);
     if (code && ret_bad) *ret_bad = bad;
@@ -807,7 +782,7 @@ enum cairn_code cairn_save_again(struct cairn_session *session, uint64_t step,
         source_count = known->source_count;
     }
     if (!code) code = cairn_save_begin(session, step, options, &save, err);
-    if (!code) code = use(save, known, sources, source_count, err);
+    if (!code) code = use_known(save, known, sources, source_count, err);
     cairn_pieces_free(known);
     if (code && save) {
         code = cairn_client_save_fail(save, code, err);

@@ -3,13 +3,11 @@
  * for an answer but cairn_save_fail. */
 #include "client/save/save.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/failure.h"
 #include "client/save/arrange.h"
 #include "client/save/split.h"
 #include "client/save/stager.h"
@@ -208,8 +206,7 @@ enum cairn_code cairn_client_save_describable(struct cairn_save *save, struct ca
     if (cairn_client_save_over(save) && save->problem.code)
         return cairn_client_save_problem(save, err);
     if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED && !save->kept)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
-                          save->session->run, save->step);
+        return CAIRN_CLIENT_REFUSE(save, err, "it was staged already");
     return CAIRN_OK;
 }
 
@@ -330,34 +327,28 @@ void cairn_client_reports_unsent(struct cairn_session *session) {
     TAILQ_FOREACH(report, &session->saves->reports, place) report->request = 0;
 }
 
-static void settle_cancel(struct cairn_session *session, const struct cairn_client_report *report,
-                          enum cairn_code code) {
+/* `ok`: the uploader has journaled the failure. A final refusal ends the report, too; after a
+ * retryable one it is sent again with the next report, or over the next link. */
+void cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
+                                   uint64_t id) {
+    struct cairn_client_report *report;
+    struct cairn_save *save;
+    TAILQ_FOREACH(report, &session->saves->reports, place)
+        if (report->request == id) break;
+    if (!report) return; /* nobody waits for this answer any more */
+    enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
+    if (code && cairn_code_info(code)->retryable) {
+        report->request = 0;
+        return;
+    }
     enum cairn_client_event event =
         code == CAIRN_ALREADY_COMMITTED ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER;
-    struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
         if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == report->of.step &&
             save->n == report->of.n)
             cairn_client_save_event(save, event);
-}
-
-/* `ok`: the uploader has journaled the failure. A final refusal ends the report, too; after a
- * retryable one it is sent again with the next report, or over the next link. */
-bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
-                                   uint64_t id) {
-    struct cairn_client_report *report;
-    TAILQ_FOREACH(report, &session->saves->reports, place)
-        if (report->request == id) break;
-    if (!report) return false;
-    enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
-    if (code && cairn_code_info(code)->retryable) {
-        report->request = 0;
-        return true;
-    }
-    settle_cancel(session, report, code);
     TAILQ_REMOVE(&session->saves->reports, report, place);
     cairn_client_report_free(report);
-    return true;
 }
 
 /* ---- giving it up ---- */
@@ -390,6 +381,21 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
                      : cairn_client_save_problem(save, err);
 }
 
+static enum cairn_code refuse_committed(const struct cairn_save *save, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
+                      save->session->run, save->step);
+}
+
+/* Ends the save. Its caller gives it up, so no later call returns the problem. Returns what must be
+ * reported to the uploader. The lock is held. */
+static struct cairn_client_failed end_for_caller(struct cairn_save *save,
+                                                 const struct cairn_error *why) {
+    struct cairn_client_failed failed = cairn_client_failed_of(save);
+    cairn_client_save_end(save, why);
+    save->problem_returned = true;
+    return failed;
+}
+
 /* The save ends as by an event of the uploader: whoever copies it finds that out, and gives its
  * generation back. */
 enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
@@ -405,19 +411,15 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
     uint64_t id = save->id;
     struct cairn_client_failed failed = {0};
     if (!over) {
-        failed = cairn_client_failed_of(save);
         bool copying =
             (save->state.phase == CAIRN_CLIENT_PHASE_COPYING && !save->parked) || save->finishing;
-        cairn_client_save_end(save, &why);
-        save->problem_returned = true;
+        failed = end_for_caller(save, &why);
         if (!copying) cairn_client_save_give(save);
         if (id && sealed) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
         cairn_client_changed(session);
     }
     cairn_lock_give(&session->lock);
-    if (committed)
-        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
-                          session->run, save->step);
+    if (committed) return refuse_committed(save, err);
     if (!over) cairn_client_report_add(session, &failed, &why);
     return CAIRN_OK;
 }
@@ -433,9 +435,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     bool over = cairn_client_save_over(save);
     uint64_t id = save->id;
     cairn_lock_give(&session->lock);
-    if (committed)
-        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
-                          session->run, save->step);
+    if (committed) return refuse_committed(save, err);
     if (over) return CAIRN_OK;
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(fail, .save = (uint32_t)id, CAIRN_PACK_WHY(&why, reason)),
@@ -516,10 +516,8 @@ static bool leave_behind(struct cairn_save *save) {
     cairn_lock_take(&session->lock);
     bool given_up = cairn_client_save_reads(save) && !cairn_client_save_over(save);
     if (given_up) {
-        failed = cairn_client_failed_of(save);
         (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was copied");
-        cairn_client_save_end(save, &why);
-        save->problem_returned = true;
+        failed = end_for_caller(save, &why);
         cairn_client_changed(session);
     }
     while (cairn_client_save_reads(save))
@@ -553,10 +551,8 @@ void cairn_save_free(struct cairn_save *save) {
     struct cairn_client_failed failed = {0};
     struct cairn_error why = {0};
     if (unsealed) {
-        failed = cairn_client_failed_of(save);
         (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
-        cairn_client_save_end(save, &why);
-        save->problem_returned = true;
+        failed = end_for_caller(save, &why);
     }
     if (!handed_over) cairn_client_save_give(save);
     save->freed = true;
@@ -627,15 +623,6 @@ static bool untold(const struct cairn_session *session) {
     return false;
 }
 
-/* The lock is held. */
-static void give_up(struct cairn_session *session) {
-    struct cairn_error why = {0};
-    struct cairn_save *save;
-    (void)cairn_fail(&why, CAIRN_CANCELLED, "the session was closed before it was copied");
-    TAILQ_FOREACH(save, &session->saves->all, place)
-        if (save->behind.reads) cairn_client_save_end(save, &why);
-}
-
 /* Before the session ends: wait for the threads. Those that read sources at the deadline, or when a
  * signal comes, have their saves given up. False: a signal came. */
 static bool settle_behind(struct cairn_session *session, uint64_t deadline_ms) {
@@ -647,7 +634,10 @@ static bool settle_behind(struct cairn_session *session, uint64_t deadline_ms) {
     while (session->saves->behind_count && !code)
         code = cairn_client_pause(session, deadline_ms, NULL);
     if (!code) return true;
-    give_up(session);
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "the session was closed before it was copied");
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->behind.reads) cairn_client_save_end(save, &why);
     cairn_client_changed(session);
     return code != CAIRN_INTERRUPTED;
 }

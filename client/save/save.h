@@ -46,6 +46,7 @@
  */
 #pragma once
 
+#include <inttypes.h>
 #include <pthread.h>
 
 #include "api/shard_names.h"
@@ -294,17 +295,22 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save,
     CAIRN_TRY(cairn_client_save_enter((save), (err)));                                             \
     __attribute__((cleanup(cairn_client_leave_at)))                                                \
     CAIRN_UNUSED struct cairn_session *cairn_called = (save)->session
-/* The same for a call that changes what the save consists of, or how far it is: for one thread at a
- * time, which may nest such calls. CAIRN_INVALID: another thread is in one. */
+/* First line of a call that describes, copies or ends the save. One thread at a time may be in such
+ * calls, and may nest them. CAIRN_INVALID: another thread is in one. */
 enum cairn_code cairn_client_save_take(struct cairn_save *save,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* The end of the call; and of the save, where it was freed meanwhile. */
+/* Ends the call, and frees the save if cairn_save_free was called meanwhile. */
 void cairn_client_save_untake_at(struct cairn_save **save);
 #define CAIRN_CLIENT_SAVE_OWN_CALL(save, err)                                                      \
     CAIRN_TRY(cairn_client_save_take((save), (err)));                                              \
     __attribute__((cleanup(cairn_client_save_untake_at)))                                          \
     CAIRN_UNUSED struct cairn_save *cairn_own_call = (save)
-/* May it be described still? CAIRN_INVALID: it is staged; or the problem that ended it. */
+/* CAIRN_INVALID with run and step before the text. */
+#define CAIRN_CLIENT_REFUSE(save, err, text, ...)                                                  \
+    cairn_fail((err), CAIRN_INVALID, "%s step %" PRIu64 ": " text, (save)->session->run,           \
+               (save)->step, ##__VA_ARGS__)
+/* CAIRN_OK: pieces may still be added. CAIRN_INVALID: it is staged. Else the problem that ended it.
+ * */
 enum cairn_code cairn_client_save_describable(struct cairn_save *save,
                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* Put run, step and rank before an error, and n from the step's second save on, so that a message
@@ -313,9 +319,9 @@ enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cair
                                         struct cairn_error *err);
 /* Return the problem that ended the save, named; sets problem_returned. */
 enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err);
-/* A thread of client/save/stage.c reads its sources, or will. The lock is held. */
+/* The thread of cairn_save_stage_begin reads its sources, or will. The lock is held. */
 bool cairn_client_save_reads(const struct cairn_save *save);
-/* An earlier save whose copy or upload goes on. The lock is held. */
+/* Its copy or its upload is not finished. The lock is held. */
 bool cairn_client_save_under_way(const struct cairn_save *save);
 /* The seal is journaled: the milestone staged. */
 void cairn_client_save_sealed(struct cairn_save *save);
@@ -331,11 +337,11 @@ bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation);
 enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
                                               uint64_t deadline_ms,
                                               struct cairn_error *err) CAIRN_MUST_USE;
-/* CAIRN_UNSUPPORTED: this uploader would not hear of labels and meta after the begin. */
+/* CAIRN_UNSUPPORTED: this uploader takes no labels and meta with the seal. */
 enum cairn_code cairn_client_meta_can_be_sealed(struct cairn_session *session,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* Tell what has changed, and what changes while the function runs, but that only until then. The
- * lock is held, but for the time in which the function runs. */
+/* Calls the program's progress function if a figure has changed, and again while figures change
+ * during that call, until until_ms. The lock is released during each call. */
 void cairn_client_progress_tell(struct cairn_save *save, uint64_t until_ms);
 
 /* ---- reports of failures ---- */
@@ -355,7 +361,8 @@ struct cairn_client_report {
     struct cairn_error why;
 };
 void cairn_client_report_free(struct cairn_client_report *report);
-/* What a report must say of a save, which may be gone by then. The lock is held. */
+/* Copies what a report says of the save, since the save may be freed before the report is sent. The
+ * lock is held. */
 struct cairn_client_failed cairn_client_failed_of(const struct cairn_save *save);
 /* Report that begin n of a step failed. The lock is not held. */
 void cairn_client_report_add(struct cairn_session *session,
@@ -365,8 +372,8 @@ void cairn_client_report_add(struct cairn_session *session,
 void cairn_client_reports_send(struct cairn_session *session);
 /* The link ended: all are sent again over the next one. The lock is held. */
 void cairn_client_reports_unsent(struct cairn_session *session);
-/* The answer to one of them; false: it is none's. The lock is held. */
-bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
+/* Takes the answer with this `id`; one that belongs to no report is dropped. The lock is held. */
+void cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
                                    uint64_t id);
 /* End the save with this problem and report it. behind: for the thread that copies it, and no call
  * returns the problem yet. False: it was over before. */
@@ -384,14 +391,14 @@ void cairn_client_saves_sweep(struct cairn_session *session);
 enum cairn_code cairn_client_saves_new(struct cairn_session *session,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_saves_free(struct cairn_session *session);
-/* As if the session were new: none of its saves is known any more, and their handles say that it is
- * closed. It is stopped, so nobody has the lock. */
+/* Empties the list; calls on the saves' handles fail from then on. The session is stopped, so no
+ * other thread takes the lock. */
 void cairn_client_saves_clear(struct cairn_session *session);
-/* Before the session ends: wait until failures are told and, while the uploader is away, until one
- * is back that knows what was staged. False: a signal came over it. */
+/* Before the session ends: waits until all failures are reported and, while the uploader is away,
+ * until one has taken the offer. False: a signal ended the wait. */
 bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms);
-/* The problem that no call has returned yet; else, where the uploader is gone, CAIRN_UPLOADER_GONE
- * for what is staged and not durable. */
+/* Returns a problem that no call has returned yet. Else CAIRN_UPLOADER_GONE, if the uploader is
+ * gone and a staged save is not durable. */
 enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
 

@@ -12,7 +12,7 @@
 #include "client/session/wire.h"
 #include "common/hooks.h"
 
-static void verdict(struct cairn_save *save, const json_t *message) {
+static void take_verdict(struct cairn_save *save, const json_t *message) {
     struct cairn_msg_verdict told = {0};
     if (cairn_msg_verdict_read(message, "", &told, NULL) != CAIRN_OK) return;
     if (strcmp(told.state, "committed") == 0) {
@@ -38,11 +38,6 @@ static void take_free(struct cairn_session *session, const json_t *message) {
     if (!at->held) at->owner = 0;
 }
 
-static void take_trouble(struct cairn_client_trouble *trouble, const struct cairn_error *why) {
-    if (!trouble->why.code) trouble->since_ms = cairn_mono_ms();
-    trouble->why = *why;
-}
-
 /* A problem of the node is forgotten when it is over (`code` "ok"). An absent server delays nothing
  * but the commit: only a wait for the commit that times out says so. */
 static void take_problem(struct cairn_session *session, struct cairn_save *save,
@@ -54,7 +49,11 @@ static void take_problem(struct cairn_session *session, struct cairn_save *save,
     if (!save && told.save) return; /* of a save that was freed */
     cairn_failure_get(message, "message", &why);
     bool server = !save && strcmp(told.about, "server") == 0;
-    take_trouble(save ? &save->trouble : server ? &all->server : &all->store, &why);
+    struct cairn_client_trouble *trouble = save     ? &save->trouble
+                                           : server ? &all->server
+                                                    : &all->store;
+    if (!trouble->why.code) trouble->since_ms = cairn_mono_ms();
+    trouble->why = why;
     if (!server) *(save ? &save->notice : &all->notice) = why;
 }
 
@@ -69,43 +68,45 @@ static void take_released(struct cairn_save *save, const json_t *message) {
     sent->released_bytes = cairn_min_u64(sent->released_bytes + told.bytes, sent->bytes);
 }
 
+static void take_durable(struct cairn_save *save, const json_t *message) {
+    CAIRN_UNUSED const json_t *no_more = message;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
+}
+
+static void take_partnered(struct cairn_save *save, const json_t *message) {
+    CAIRN_UNUSED const json_t *no_more = message;
+    save->partnered = true;
+    cairn_client_save_changed(save);
+}
+
+static void take_decided(struct cairn_save *save, const json_t *message) {
+    CAIRN_UNUSED const json_t *no_more = message;
+    save->decided = true;
+    cairn_client_save_changed(save);
+}
+
+/* Events about one save; those of a save that was freed say nothing. */
+static const struct {
+    const char *name;
+    void (*take)(struct cairn_save *save, const json_t *message);
+} events[] = {{"released", take_released},   {"durable", take_durable},
+              {"partnered", take_partnered}, {"decided", take_decided},
+              {"look", cairn_client_look},   {"verdict", take_verdict}};
+
 static bool take_event(struct cairn_session *session, const struct cairn_frame *frame) {
     uint64_t id = 0;
-    if (strcmp(frame->name, "free") == 0) {
-        take_free(session, frame->message);
+    bool named = cairn_client_u64_of(frame->message, "save", &id);
+    struct cairn_save *save = named ? cairn_client_save_find(session, id) : NULL;
+    bool is_free = strcmp(frame->name, "free") == 0;
+    bool is_problem = strcmp(frame->name, "problem") == 0;
+    if (is_free) take_free(session, frame->message);
+    if (is_problem) take_problem(session, save, frame->message);
+    for (size_t i = 0; i < CAIRN_COUNT(events); i++) {
+        if (strcmp(events[i].name, frame->name) != 0) continue;
+        if (save) events[i].take(save, frame->message);
         return true;
     }
-    struct cairn_save *save = cairn_client_u64_of(frame->message, "save", &id)
-                                  ? cairn_client_save_find(session, id)
-                                  : NULL;
-    if (strcmp(frame->name, "released") == 0) {
-        if (save) take_released(save, frame->message);
-        return true;
-    }
-    if (strcmp(frame->name, "durable") == 0) {
-        if (save) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
-        return true;
-    }
-    bool partnered = strcmp(frame->name, "partnered") == 0;
-    if (partnered || strcmp(frame->name, "decided") == 0) {
-        if (save) {
-            *(partnered ? &save->partnered : &save->decided) = true;
-            cairn_client_save_changed(save);
-        }
-        cairn_client_changed(session);
-        return true;
-    }
-    if (strcmp(frame->name, "problem") == 0) {
-        take_problem(session, save, frame->message);
-        return true;
-    }
-    if (strcmp(frame->name, "look") == 0) {
-        if (save) cairn_client_look(save, frame->message);
-        return true;
-    }
-    if (strcmp(frame->name, "verdict") != 0) return false;
-    if (save) verdict(save, frame->message);
-    return true;
+    return is_free || is_problem;
 }
 
 /* ---- over a new link: slabs, and every save that is not over, are offered ---- */
@@ -415,10 +416,6 @@ static bool on_event(struct cairn_session *session, const struct cairn_frame *fr
     return known;
 }
 
-static void on_answer(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id) {
-    (void)cairn_client_reports_answered(session, frame, id); /* else nobody waits for it any more */
-}
-
 /* The uploader of the saves that are not over went away or came back. The lock is held. */
 static void note_all_changed(struct cairn_session *session) {
     struct cairn_save *save;
@@ -451,7 +448,7 @@ static void on_notice(struct cairn_session *session, const struct cairn_error *w
 
 const struct cairn_client_sink cairn_client_saves_sink = {
     .event = on_event,
-    .answer = on_answer,
+    .answer = cairn_client_reports_answered,
     .link_ended = on_link_ended,
     .offer = offer_all,
     .up = on_up,

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "api/names.h"
 #include "client/session/options.h"
 #include "common/buf.h"
 #include "common/text.h"
@@ -109,15 +108,6 @@ enum cairn_code cairn_client_piece_form(const struct cairn_tensor_piece *from, u
     return read_flat(&whole, elements, ret, err);
 }
 
-static enum cairn_code read_piece(const struct cairn_tensor_piece *from,
-                                  struct cairn_client_piece *ret, struct cairn_error *err) {
-    uint64_t elements = 0;
-    CAIRN_TRY(cairn_client_piece_name(from->name, err));
-    enum cairn_code code = cairn_client_piece_shape(from, ret, &elements, err);
-    if (!code) code = cairn_client_piece_form(from, elements, ret, err);
-    return code ? cairn_within(err, code, "tensor %s", from->name) : CAIRN_OK;
-}
-
 static bool ready(const struct cairn_split_options *options, struct cairn_split *split) {
     split->group = strdup(options->group);
     if (!options->weights) return split->group != NULL;
@@ -190,7 +180,11 @@ enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_te
         return cairn_fail(err, CAIRN_INVALID, "group \"%s\": its shares were asked for already",
                           split->group);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(piece, &own, err));
-    CAIRN_TRY(read_piece(&own, &made, err));
+    uint64_t elements = 0;
+    CAIRN_TRY(cairn_client_piece_name(own.name, err));
+    enum cairn_code code = cairn_client_piece_shape(&own, &made, &elements, err);
+    if (!code) code = cairn_client_piece_form(&own, elements, &made, err);
+    if (code) return cairn_within(err, code, "tensor %s", own.name);
     if (own.kind == CAIRN_ALIAS) return CAIRN_OK; /* it has no bytes that could be shared out */
     if (own.region_count > 1)
         return cairn_fail(err, CAIRN_INVALID, "tensor %s: a split lists one region of it",
@@ -339,21 +333,22 @@ enum cairn_code cairn_client_shares_open(struct cairn_client_shares *shares,
 
 /* ---- cutting ---- */
 
+struct listed { /* a name that is looked for in a list */
+    const struct cairn_split *split;
+    const char *name;
+};
+
+static int listed_order(const void *wanted, const void *index) {
+    const struct listed *key = wanted;
+    return strcmp(key->name, key->split->pieces[*(const uint32_t *)index].name);
+}
+
 static bool find_listed(const struct cairn_split *split, const char *name, uint32_t *ret) {
-    size_t low = 0, high = split->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(split->pieces[split->sorted[middle]].name, name);
-        if (order == 0) {
-            *ret = split->sorted[middle];
-            return true;
-        }
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return false;
+    const struct listed wanted = {split, name};
+    const uint32_t *found =
+        bsearch(&wanted, split->sorted, split->count, sizeof *split->sorted, listed_order);
+    if (found) *ret = *found;
+    return found != NULL;
 }
 
 static bool same_part(const struct cairn_client_piece *a, const struct cairn_client_piece *b) {
@@ -539,24 +534,6 @@ static struct cairn_plan_split_item item_at(const void *owner, size_t place) {
     return item_of(&split->pieces[split->sorted[place]]);
 }
 
-static void put_digests(const struct cairn_split *split, uint32_t from, uint32_t to,
-                        char ret[DIGEST_TEXT * CAIRN_PLAN_SPLIT_PARTS + 1]) {
-    const struct cairn_plan_split_list list = {split->count, item_at, split};
-    uint64_t digests[CAIRN_PLAN_SPLIT_PARTS];
-    unsigned count = cairn_plan_split_look(&list, from, to, digests);
-    for (unsigned i = 0; i < count; i++)
-        snprintf(ret + (size_t)DIGEST_TEXT * i, DIGEST_TEXT + 1, "%016" PRIx64, digests[i]);
-}
-
-static void answer(struct cairn_session *session, const json_t *body) {
-    struct cairn_client_message *message = NULL;
-    if (body && cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message, NULL) ==
-                    CAIRN_OK) {
-        cairn_client_enqueue(session, message);
-        cairn_client_wake(session);
-    }
-}
-
 void cairn_client_look(struct cairn_save *save, const json_t *message) {
     struct cairn_msg_look told = {0};
     char digests[DIGEST_TEXT * CAIRN_PLAN_SPLIT_PARTS + 1] = "";
@@ -564,11 +541,21 @@ void cairn_client_look(struct cairn_save *save, const json_t *message) {
     if (cairn_msg_look_read(message, "", &told, NULL) != CAIRN_OK || told.from >= told.to) return;
     const struct cairn_split *split = list_of(save, told.group);
     bool one = told.to - told.from == 1;
-    if (split && !one) put_digests(split, told.from, told.to, digests);
+    if (split && !one) {
+        const struct cairn_plan_split_list list = {split->count, item_at, split};
+        uint64_t found[CAIRN_PLAN_SPLIT_PARTS];
+        unsigned count = cairn_plan_split_look(&list, told.from, told.to, found);
+        for (unsigned i = 0; i < count; i++)
+            snprintf(digests + (size_t)DIGEST_TEXT * i, DIGEST_TEXT + 1, "%016" PRIx64, found[i]);
+    }
     if (split && one && told.from < split->count)
         tensor = split->pieces[split->sorted[told.from]].name;
     CAIRN_AUTO_JSON json_t *body =
         CAIRN_PACK(looked, .save = told.save, .group = told.group, .from = told.from, .to = told.to,
                    .digests = digests[0] ? digests : NULL, .tensor = tensor);
-    answer(save->session, body);
+    struct cairn_client_message *made = NULL;
+    const struct cairn_view none = {0};
+    if (!body || cairn_client_message_new(body, none, NULL, 0, &made, NULL) != CAIRN_OK) return;
+    cairn_client_enqueue(save->session, made);
+    cairn_client_wake(save->session);
 }

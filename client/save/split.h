@@ -78,22 +78,22 @@ cairn_client_shares_cut(struct cairn_client_shares *shares, const struct cairn_c
 enum cairn_code cairn_client_shares_join(struct cairn_client_shares *shares,
                                          const struct cairn_client_shares *known,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* They are not, after all. */
+/* Undoes cairn_client_shares_join. */
 void cairn_client_shares_part(struct cairn_client_shares *shares,
                               const struct cairn_client_shares *known);
-/* The tensor of that name is not described, after all. */
+/* The tensor of that name counts as not described. */
 void cairn_client_shares_forget(struct cairn_client_shares *shares, const char *name);
-/* Is the tensor of that name in one of the groups? */
+/* True: a group has listed the tensor of that name. */
 bool cairn_client_shares_list(const struct cairn_client_shares *shares, const char *name);
-/* Was each tensor described of which this rank has a share? */
+/* CAIRN_INVALID: a tensor of which this rank has a share was not described. */
 enum cairn_code cairn_client_shares_complete(const struct cairn_client_shares *shares,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- what a list has at some places of it (Q10) ---- */
 
-/* Does the uploader ask for looks? */
+/* True: the uploader is of a release that asks for looks. */
 bool cairn_client_can_look(struct cairn_session *session);
-/* The splits of save->shares. */
+/* Keeps the splits of save->shares until lists_drop. */
 enum cairn_code cairn_client_lists_keep(struct cairn_save *save,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_lists_drop(struct cairn_save *save);

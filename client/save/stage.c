@@ -10,7 +10,6 @@
 #include "client/save/stager.h"
 
 #include <cairn/stage.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -21,7 +20,6 @@
 #include "client/save/threads.h"
 #include "client/session/memory.h"
 #include "client/session/options.h"
-#include "client/session/session.h"
 
 #define TRIES_MAX 3
 #define NICER 5
@@ -45,7 +43,7 @@ static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
 }
 
 /* Nobody is told by a thread of the library: those who wait for it tell, and are woken. */
-static void tell(const struct cairn_client_stager *stager) {
+static void tell_progress(const struct cairn_client_stager *stager) {
     CAIRN_HOLD(&stager->session->lock);
     if (stager->behind)
         cairn_client_changed(stager->session);
@@ -53,7 +51,7 @@ static void tell(const struct cairn_client_stager *stager) {
         cairn_client_progress_tell(stager->save, 0);
 }
 
-static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
+static enum cairn_code on_copied(void *owner, uint64_t bytes, struct cairn_error *err) {
     const struct telling *telling = owner;
     struct cairn_client_stager *stager = telling->stager;
     CAIRN_PROMISE(bytes >= stager->shards[telling->index].staged,
@@ -66,12 +64,12 @@ static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *e
     stager->save->staged_bytes = telling->before + bytes;
     cairn_lock_give(&stager->session->lock);
     CAIRN_TRY(cairn_client_stager_send_staged(stager, telling->index, err));
-    tell(stager);
+    tell_progress(stager);
     return CAIRN_OK;
 }
 
 /* A trainer's stream may wait for them from here on. */
-static void queued(void *owner) {
+static void on_queued(void *owner) {
     const struct telling *telling = owner;
     CAIRN_HOLD(&telling->stager->session->lock);
     telling->stager->save->behind.queued = true;
@@ -127,8 +125,8 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     if (!stager->job) CAIRN_TRY(begin_job(stager, index, err));
     struct cairn_client_copy copy = copy_of(stager, index);
     copy.job = stager->job;
-    copy.copied = copied;
-    copy.queued = queued;
+    copy.copied = on_copied;
+    copy.queued = on_queued;
     copy.owner = &telling;
     enum cairn_code code = cairn_client_copying(stager->session, &copy, &stager->how, err);
     end_job(stager);
@@ -153,7 +151,7 @@ static void leave_sources(const struct cairn_client_stager *stager) {
 
 /* ---- have the sources stayed as they were? ---- */
 
-static enum cairn_code compared(void *owner, uint64_t bytes, struct cairn_error *err) {
+static enum cairn_code on_compared(void *owner, uint64_t bytes, struct cairn_error *err) {
     CAIRN_UNUSED uint64_t all = bytes;
     return still_wanted(owner, err);
 }
@@ -183,7 +181,7 @@ static enum cairn_code compare_shard(struct cairn_client_stager *stager, size_t 
     copy.job = stager->job;
     copy.blocks = blocks;
     copy.check = true;
-    copy.copied = compared;
+    copy.copied = on_compared;
     copy.owner = stager;
     enum cairn_code code = cairn_client_copying(stager->session, &copy, &how, err);
     end_job(stager);
@@ -410,18 +408,14 @@ static enum cairn_code copy_late(struct cairn_client_stager *stager, uint64_t de
     return copy_shards(stager, err);
 }
 
-static void look_for_stale(struct cairn_client_stager *stager) {
-    size_t blocks = 0;
-    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
-        blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
-    cairn_client_stale_look(stager->save, stager->blocks, blocks, stager->stale);
-}
-
 static enum cairn_code seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
                             bool *ret_handed_over, struct cairn_error *err) {
     CAIRN_TRY(copy_late(stager, deadline_ms, err));
     CAIRN_TRY(cairn_client_stager_replicated(stager, &stager->replicated, err));
-    look_for_stale(stager);
+    size_t blocks = 0;
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
+        blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
+    cairn_client_stale_look(stager->save, stager->blocks, blocks, stager->stale);
     return seal_or_hand_over(stager, deadline_ms, ret_handed_over, err);
 }
 
@@ -435,7 +429,8 @@ static bool is_committed(const struct cairn_save *save) {
 enum until { PLACED, COPIED, SEALED };
 
 /* The save's stager, which this thread has from here on. A save that is over ends the call. */
-static enum cairn_code take(struct cairn_save *save, enum until until, struct cairn_error *err) {
+static enum cairn_code take_stager(struct cairn_save *save, enum until until,
+                                   struct cairn_error *err) {
     struct cairn_client_stager *kept = save->kept;
     cairn_lock_take(&save->session->lock);
     bool over = save->problem.code != CAIRN_OK;
@@ -450,8 +445,7 @@ static enum cairn_code take(struct cairn_save *save, enum until until, struct ca
         return cairn_client_save_problem(save, err);
     }
     if (!possible)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was %s already",
-                          save->session->run, save->step, kept ? "copied" : "staged");
+        return CAIRN_CLIENT_REFUSE(save, err, "it was %s already", kept ? "copied" : "staged");
     if (kept) return CAIRN_OK;
     save->kept = calloc(1, sizeof *save->kept);
     if (!save->kept)
@@ -470,8 +464,8 @@ static bool park(struct cairn_save *save) {
     return true;
 }
 
-static enum cairn_code run(struct cairn_client_stager *stager, enum until until,
-                           bool *ret_handed_over, struct cairn_error *err) {
+static enum cairn_code place_copy_seal(struct cairn_client_stager *stager, enum until until,
+                                       bool *ret_handed_over, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
     stager->seals = until == SEALED;
     if (until == PLACED) return prepare(stager, err);
@@ -488,13 +482,13 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
                                   struct cairn_error *err) {
     struct cairn_error own = {0};
     if (!err) err = &own;
-    CAIRN_TRY(take(save, until, err));
+    CAIRN_TRY(take_stager(save, until, err));
     uint64_t started_us = cairn_mono_us();
     bool handed_over = false;
-    enum cairn_code code = run(save->kept, until, &handed_over, err);
+    enum cairn_code code = place_copy_seal(save->kept, until, &handed_over, err);
     save->stall_us += cairn_mono_us() - started_us;
     if (!code && until != SEALED && park(save)) {
-        if (until == COPIED) tell(save->kept);
+        if (until == COPIED) tell_progress(save->kept);
         return CAIRN_OK;
     }
     struct cairn_client_stager *stager = CAIRN_TAKE(save->kept);
@@ -522,7 +516,7 @@ static void copy_and_seal(struct cairn_client_stager *stager) {
     struct cairn_save *save = stager->save;
     struct cairn_error why = {0};
     bool handed_over = false;
-    enum cairn_code code = run(stager, SEALED, &handed_over, &why);
+    enum cairn_code code = place_copy_seal(stager, SEALED, &handed_over, &why);
     if (!handed_over) release(stager); /* else the session's thread may have freed it by now */
     if (handed_over)
         cairn_client_save_retire_pieces(save);
@@ -542,10 +536,10 @@ static enum cairn_code check_written(const struct cairn_save *save, struct cairn
     if (stager ? stager->copied : !fresh) return CAIRN_OK; /* else take() says what is wrong */
     for (size_t i = 0; i < save->piece_count; i++)
         if (save->pieces[i].by_caller && save->pieces[i].bytes && !save->pieces[i].written)
-            return cairn_fail(err, CAIRN_INVALID,
-                              "%s step %" PRIu64 ": tensor %s is the caller's to write, and is not "
-                              "written",
-                              save->session->run, save->step, save->pieces[i].name);
+            return CAIRN_CLIENT_REFUSE(save, err,
+                                       "tensor %s is the caller's to write, and is not "
+                                       "written",
+                                       save->pieces[i].name);
     return CAIRN_OK;
 }
 
@@ -563,29 +557,18 @@ enum cairn_code cairn_save_copy(struct cairn_save *save, struct cairn_error *err
 
 enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
-    if (save->kept && !save->kept->copied)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not copied yet",
-                          save->session->run, save->step);
-    if (!save->kept) {
-        CAIRN_TRY(cairn_client_save_describable(save, err));
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not copied yet",
-                          save->session->run, save->step);
-    }
+    if (!save->kept) CAIRN_TRY(cairn_client_save_describable(save, err));
+    if (!save->kept || !save->kept->copied)
+        return CAIRN_CLIENT_REFUSE(save, err, "it is not copied yet");
     return take_until(save, SEALED, err);
-}
-
-static enum cairn_code ensure_placed(struct cairn_save *save, struct cairn_error *err) {
-    return save->kept ? CAIRN_OK : take_until(save, PLACED, err);
 }
 
 static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_stager **ret,
                                   struct cairn_error *err) {
     CAIRN_TRY(check_written(save, err));
     if (save->kept && save->kept->copied)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%s step %" PRIu64 ": it is copied already; cairn_save_seal seals it",
-                          save->session->run, save->step);
-    CAIRN_TRY(take(save, SEALED, err));
+        return CAIRN_CLIENT_REFUSE(save, err, "it is copied already; cairn_save_seal seals it");
+    CAIRN_TRY(take_stager(save, SEALED, err));
     struct cairn_client_stager *stager = save->kept;
     stager->behind = true;
     enum cairn_code code = stager->arrangement.placed ? CAIRN_OK : prepare(stager, err);
@@ -605,11 +588,6 @@ static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_s
  * seal may wait for the uploader while the next one is copied. After the fence the thread reads no
  * source (P4). It is nicer than the trainer's threads, and a call of its session: cairn_close ends
  * and awaits it. Where no thread can be started, cairn_save_stage_begin does it all itself. */
-
-static void be_nicer(void) {
-    id_t self = (id_t)gettid();
-    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + NICER);
-}
 
 /* A save that is over has its turn at once: nothing of it is copied. */
 static void take_turn(struct cairn_save *save) {
@@ -634,7 +612,7 @@ static void leave(struct cairn_save *save) {
     cairn_lock_give(&session->lock);
 }
 
-static void work(struct cairn_save *save) {
+static void copy_in_turn(struct cairn_save *save) {
     take_turn(save);
     copy_and_seal(save->behind.stager);
     leave(save);
@@ -642,17 +620,11 @@ static void work(struct cairn_save *save) {
 
 static void *run_behind(void *owner) {
     struct cairn_session *session = ((struct cairn_save *)owner)->session;
-    be_nicer();
-    work(owner);
+    id_t self = (id_t)gettid();
+    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + NICER);
+    copy_in_turn(owner);
     cairn_client_leave(session);
     return NULL;
-}
-
-static void enter(struct cairn_save *save, struct cairn_client_stager *stager) {
-    struct cairn_session *session = save->session;
-    CAIRN_HOLD(&session->lock);
-    session->saves->behind_count++;
-    save->behind = (struct cairn_client_behind){.busy = true, .reads = true, .stager = stager};
 }
 
 enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_error *err) {
@@ -661,35 +633,31 @@ enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_err
     struct cairn_error own = {0};
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(make_ready(save, &stager, err ? err : &own));
-    enter(save, stager);
-    if (!cairn_client_detached(save->session, run_behind, save)) work(save);
+    cairn_lock_take(&save->session->lock);
+    save->session->saves->behind_count++;
+    save->behind = (struct cairn_client_behind){.busy = true, .reads = true, .stager = stager};
+    cairn_lock_give(&save->session->lock);
+    if (!cairn_client_detached(save->session, run_behind, save)) copy_in_turn(save);
     save->stall_us += cairn_mono_us() - started_us;
     return CAIRN_OK;
 }
 
 /* ---- slots: places in the slab that the caller fills itself ---- */
 
-/* By index, in the order in which they were described. */
-static enum cairn_code list_slots(struct cairn_client_stager *stager, struct cairn_error *err) {
-    struct cairn_save *save = stager->save;
-    if (stager->slots) return CAIRN_OK;
-    stager->slots = calloc(save->piece_count + 1, sizeof(struct cairn_client_piece *));
-    if (!stager->slots) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of slots");
-    for (size_t i = 0; i < save->piece_count; i++)
-        if (save->pieces[i].by_caller) stager->slots[stager->slot_count++] = &save->pieces[i];
-    return CAIRN_OK;
-}
-
 static enum cairn_code slot(struct cairn_save *save, uint32_t index,
                             struct cairn_client_piece **ret, struct cairn_error *err) {
     struct cairn_client_stager *stager = save->kept;
-    if (stager && stager->copied)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is copied already",
-                          save->session->run, save->step);
+    if (stager && stager->copied) return CAIRN_CLIENT_REFUSE(save, err, "it is copied already");
     if (!stager) CAIRN_TRY(cairn_client_save_describable(save, err));
-    CAIRN_TRY(ensure_placed(save, err));
+    if (!stager) CAIRN_TRY(take_until(save, PLACED, err));
     stager = save->kept;
-    CAIRN_TRY(list_slots(stager, err));
+    if (!stager->slots) { /* by index, in the order in which they were described */
+        stager->slots = calloc(save->piece_count + 1, sizeof *stager->slots);
+        if (!stager->slots)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of slots");
+        for (size_t i = 0; i < save->piece_count; i++)
+            if (save->pieces[i].by_caller) stager->slots[stager->slot_count++] = &save->pieces[i];
+    }
     if (index >= stager->slot_count) return cairn_fail(err, CAIRN_NOT_FOUND, "no slot %u", index);
     *ret = stager->slots[index];
     return CAIRN_OK;

@@ -81,7 +81,8 @@ enum cairn_code cairn_client_stager_send_all(struct cairn_client_stager *stager,
 
 /* ---- does the state that is saved follow the training? ---- */
 
-/* After the copy. ret_text: what is to be said of the save, or "". */
+/* Compares the blocks after the copy. ret_text: the warning for the seal; "": the save is not
+ * stale. */
 void cairn_client_stale_look(struct cairn_save *save, const uint32_t *blocks, size_t count,
                              char ret_text[CAIRN_CLIENT_STALE_TEXT_BYTES]);
 void cairn_client_stale_release(struct cairn_client_stale *stale);

@@ -248,7 +248,7 @@ static void start(void) {
 }
 
 /* With the guard held. */
-static struct cairn_client_threads *of(enum kind kind, uint32_t cores, uint32_t ranks) {
+static struct cairn_client_threads *learned_for(enum kind kind, uint32_t cores, uint32_t ranks) {
     if (learned.cores != cores || learned.ranks != ranks) {
         struct cairn_client_bounds bounds = cairn_client_copying_bounds(cores, ranks);
         for (int i = 0; i < KINDS; i++)
@@ -291,7 +291,7 @@ static enum kind kind_of(const struct cairn_client_copy *copy) {
     return sources.worked + sources.others > few ? WORKED : PLAIN;
 }
 
-static struct cairn_client_leg next(const struct copying *copying, uint64_t left_bytes) {
+static struct cairn_client_leg next_leg(const struct copying *copying, uint64_t left_bytes) {
     uint32_t fixed = copying->session->copy_threads;
     if (fixed) return (struct cairn_client_leg){fixed, left_bytes};
     if (copying->kind == UNLEARNED) {
@@ -300,16 +300,18 @@ static struct cairn_client_leg next(const struct copying *copying, uint64_t left
         return (struct cairn_client_leg){(uint32_t)cairn_min_u64(first, worth), left_bytes};
     }
     pthread_mutex_lock(&guard);
-    struct cairn_client_leg ret = cairn_client_threads_next(
-        of(copying->kind, copying->cores, copying->ranks), left_bytes, copying->kind == WORKED);
+    struct cairn_client_leg ret =
+        cairn_client_threads_next(learned_for(copying->kind, copying->cores, copying->ranks),
+                                  left_bytes, copying->kind == WORKED);
     pthread_mutex_unlock(&guard);
     return ret;
 }
 
-static void learn(const struct copying *copying, const struct cairn_client_leg *leg, uint64_t us) {
+static void learn_leg(const struct copying *copying, const struct cairn_client_leg *leg,
+                      uint64_t us) {
     if (copying->session->copy_threads || copying->kind == UNLEARNED) return;
     pthread_mutex_lock(&guard);
-    cairn_client_threads_learn(of(copying->kind, copying->cores, copying->ranks), leg, us);
+    cairn_client_threads_learn(learned_for(copying->kind, copying->cores, copying->ranks), leg, us);
     pthread_mutex_unlock(&guard);
 }
 
@@ -337,7 +339,7 @@ enum cairn_code cairn_client_copying(const struct cairn_session *session,
                               .ranks = session->local_world_size};
     pthread_once(&once, start);
     for (uint64_t at = 0; at < copy->bytes;) {
-        struct cairn_client_leg leg = next(&copying, copy->bytes - at);
+        struct cairn_client_leg leg = next_leg(&copying, copy->bytes - at);
         CAIRN_PROMISE(leg.threads >= 1, leg.threads = 1);
         CAIRN_PROMISE(leg.bytes && leg.bytes <= copy->bytes - at, leg.bytes = copy->bytes - at);
         copying.copy.threads = leg.threads;
@@ -347,7 +349,7 @@ enum cairn_code cairn_client_copying(const struct cairn_session *session,
         uint64_t began_us = cairn_mono_us();
         CAIRN_TRY(cairn_client_copy(&copying.copy, err));
         uint64_t us = cairn_mono_us() - began_us;
-        learn(&copying, &leg, us);
+        learn_leg(&copying, &leg, us);
         note_leg(in_copied, &leg, us);
     }
     return CAIRN_OK;

@@ -3,7 +3,6 @@
 
 #include <cairn/poll.h>
 #include <cairn/stage.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -108,13 +107,6 @@ static void say_sent(const struct cairn_save *save, enum cairn_milestone milesto
                          cairn_short(first->name).text, first->released_bytes, first->bytes);
 }
 
-/* What it waits for is known where there was time to ask. */
-static void say_durable(const struct cairn_save *save, struct cairn_error *err) {
-    (void)cairn_fail(err, CAIRN_TIMEOUT, "not committed yet: this rank's shards are durable; %s",
-                     save->waits_for ? save->waits_for
-                                     : "the server has not said that every rank's are");
-}
-
 /* The lock is held. */
 static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milestone milestone,
                                uint64_t pinged_ms, struct cairn_error *err) {
@@ -132,8 +124,10 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
                          "not partnered yet: no other node has all of it, and it is not committed");
     else if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
         say_sent(save, milestone, why);
-    else
-        say_durable(save, why);
+    else /* what it waits for is known where there was time to ask */
+        (void)cairn_fail(
+            why, CAIRN_TIMEOUT, "not committed yet: this rank's shards are durable; %s",
+            save->waits_for ? save->waits_for : "the server has not said that every rank's are");
     if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE && milestone != CAIRN_DECIDED)
         add_trouble(&all->store, "the store is away", why);
     add_trouble(&save->trouble, "the server has failed at it", why);
@@ -167,19 +161,13 @@ static void take_why(void *subject, const struct cairn_frame *answer) {
     }
 }
 
-/* Of a save that every uploader of this version knows. The lock is held. */
-static bool may_ask(const struct waiting *waiting) {
-    const struct cairn_save *save = waiting->save;
-    return waiting->milestone == CAIRN_COMMITTED && save->id &&
-           save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE &&
-           save->session->locked.version >= VERSION_OF_WHY;
-}
-
 /* The lock is held, but for the time in which the messages are queued. */
 static void ping(struct waiting *waiting) {
     struct cairn_save *save = waiting->save;
     struct cairn_session *session = save->session;
-    bool asks = may_ask(waiting);
+    bool asks = waiting->milestone == CAIRN_COMMITTED && save->id &&
+                save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE &&
+                session->locked.version >= VERSION_OF_WHY;
     waiting->pinged_ms = cairn_mono_ms();
     free(CAIRN_TAKE(save->waits_for)); /* of an earlier wait */
     cairn_lock_give(&session->lock);
@@ -192,15 +180,6 @@ static void ping(struct waiting *waiting) {
         json_decref(request.take_message);
     else
         waiting->asked = cairn_client_post(session, &request, &waiting->why, NULL) == CAIRN_OK;
-    cairn_lock_take(&session->lock);
-}
-
-/* A late answer finds nobody. The lock is held. */
-static void forget_why(struct waiting *waiting) {
-    struct cairn_session *session = waiting->save->session;
-    if (!waiting->asked) return;
-    cairn_lock_give(&session->lock);
-    cairn_client_abandon(session, &waiting->why);
     cairn_lock_take(&session->lock);
 }
 
@@ -246,7 +225,10 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
         code = cairn_client_save_named(save, code, err);
         break;
     }
-    forget_why(&waiting);
+    if (!waiting.asked) return code;
+    cairn_lock_give(&save->session->lock);
+    cairn_client_abandon(save->session, &waiting.why); /* a late answer finds nobody */
+    cairn_lock_take(&save->session->lock);
     return code;
 }
 
@@ -262,8 +244,7 @@ static enum cairn_code check_begun(const struct cairn_save *save, struct cairn_e
     bool begun = save->copied || save->behind.busy ||
                  save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || cairn_client_save_over(save);
     if (begun) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": nothing is being copied",
-                      save->session->run, save->step);
+    return CAIRN_CLIENT_REFUSE(save, err, "nothing is being copied");
 }
 
 /* Until no source is read, or `done` says so. The lock is held. */
@@ -361,8 +342,7 @@ int cairn_save_fd(struct cairn_save *save) {
 static enum cairn_code check_milestone(const struct cairn_save *save,
                                        enum cairn_milestone milestone, struct cairn_error *err) {
     if (milestone == CAIRN_DECIDED && !save->follows)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was begun without `follow`",
-                          save->session->run, save->step);
+        return CAIRN_CLIENT_REFUSE(save, err, "it was begun without `follow`");
     if (milestone >= CAIRN_STAGED && milestone <= CAIRN_DECIDED) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
 }
@@ -375,12 +355,9 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
     CAIRN_HOLD(&save->session->lock);
     if (milestone == CAIRN_DECIDED)
         return wait_until(save, milestone, cairn_client_deadline(save->session, timeout_ms), err);
-    if (save->kept)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not sealed yet",
-                          save->session->run, save->step);
+    if (save->kept) return CAIRN_CLIENT_REFUSE(save, err, "it is not sealed yet");
     if (save->state.phase == CAIRN_CLIENT_PHASE_COUNTED)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": nothing was staged yet",
-                          save->session->run, save->step);
+        return CAIRN_CLIENT_REFUSE(save, err, "nothing was staged yet");
     return wait_until(save, milestone, cairn_client_deadline(save->session, timeout_ms), err);
 }
 

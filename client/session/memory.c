@@ -11,7 +11,6 @@
 #include "client/session/memory.h"
 #include "client/session/options.h"
 #include "client/session/process.h"
-#include "client/session/session.h"
 
 #define PLUGIN "libcairn_cuda.so.0"
 #define WINDOW_BYTES_MIN (8 * CAIRN_MIB)
@@ -32,7 +31,8 @@ static void *load_beside(void) {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-static enum cairn_code load(const struct cairn_device_plugin **ret, struct cairn_error *err) {
+static enum cairn_code load_plugin(const struct cairn_device_plugin **ret,
+                                   struct cairn_error *err) {
     void *library = load_beside();
     if (!library) library = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
     if (!library)
@@ -53,7 +53,7 @@ static enum cairn_code load(const struct cairn_device_plugin **ret, struct cairn
 enum cairn_code cairn_client_device_open(struct cairn_client_device *ret, struct cairn_error *err) {
     struct cairn_client_device made = {0};
     if (ret->handle) return CAIRN_OK;
-    CAIRN_TRY(load(&made.plugin, err));
+    CAIRN_TRY(load_plugin(&made.plugin, err));
     CAIRN_TRY(made.plugin->open(&made.handle, err));
     *ret = made;
     return CAIRN_OK;
@@ -81,15 +81,6 @@ enum cairn_code cairn_client_device_need(struct cairn_session *session, const vo
     cairn_client_device_release(&device);
     if (!memory) return CAIRN_OK;
     return session->device.plugin->check(session->device.handle, memory, err);
-}
-
-enum cairn_code cairn_client_device_converts(struct cairn_session *session, const void *memory,
-                                             unsigned source_dtype, unsigned dtype,
-                                             struct cairn_error *err) {
-    CAIRN_PROMISE(session->device.handle,
-                  return cairn_fail(err, CAIRN_BROKEN, "no device is open"));
-    return session->device.plugin->convertible(session->device.handle, memory, source_dtype, dtype,
-                                               err);
 }
 
 void cairn_client_device_lock(struct cairn_session *session, const struct cairn_slab *slab,
@@ -183,8 +174,8 @@ void cairn_client_window_give(struct cairn_session *session) {
     cairn_client_changed(session);
 }
 
-static enum cairn_code map(struct cairn_session *session, uint32_t epoch,
-                           struct cairn_frame *answer, struct cairn_error *err) {
+static enum cairn_code map_window(struct cairn_session *session, uint32_t epoch,
+                                  struct cairn_frame *answer, struct cairn_error *err) {
     struct cairn_msg_window_given told = {0};
     if (cairn_msg_window_given_read(answer->message, "", &told, err) != CAIRN_OK ||
         answer->fd_count != 1 || told.bytes < CAIRN_SLAB_UNIT_BYTES)
@@ -211,7 +202,7 @@ enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t
         enum cairn_code code = cairn_client_call(session, &request, &answer, err);
         if (code == CAIRN_NO_MEMORY && bytes / 2 >= WINDOW_BYTES_MIN) continue;
         if (code) return cairn_within(err, code, "window for reading");
-        return map(session, epoch, &answer, err);
+        return map_window(session, epoch, &answer, err);
     }
 }
 
@@ -231,14 +222,6 @@ static enum cairn_code warm_device(struct cairn_session *session, enum cairn_mem
     return CAIRN_OK;
 }
 
-static enum cairn_code warm_store(struct cairn_session *session, uint64_t deadline_ms,
-                                  struct cairn_error *err) {
-    const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(warmup, .timeout_ms = cairn_client_left_ms(deadline_ms)),
-        .waits = true, .deadline_ms = deadline_ms};
-    return cairn_client_call(session, &request, NULL, err);
-}
-
 enum cairn_code cairn_warmup(struct cairn_session *session,
                              const struct cairn_warmup_options *options, struct cairn_error *err) {
     struct cairn_warmup_options wanted;
@@ -248,7 +231,12 @@ enum cairn_code cairn_warmup(struct cairn_session *session,
         return cairn_fail(err, CAIRN_INVALID, "a session that only reads has no way of saves");
     uint64_t deadline_ms = cairn_client_deadline(session, wanted.timeout_ms);
     enum cairn_code code = warm_device(session, (enum cairn_memory)wanted.memory, err);
-    if (!code) code = warm_store(session, deadline_ms, err);
+    if (!code) {
+        const struct cairn_client_request request = {
+            CAIRN_CLIENT_REQUEST(warmup, .timeout_ms = cairn_client_left_ms(deadline_ms)),
+            .waits = true, .deadline_ms = deadline_ms};
+        code = cairn_client_call(session, &request, NULL, err);
+    }
     return code ? cairn_within(err, code, "%s rank %u: warm-up", session->run, session->rank)
                 : CAIRN_OK;
 }

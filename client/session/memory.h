@@ -33,14 +33,15 @@ enum cairn_code cairn_client_slabs_map(struct cairn_frame *answer, uint64_t byte
                                        struct cairn_client_slabs *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_slabs_unmap(struct cairn_client_slabs *slabs);
-/* The session's, and instead of none; once it has a thread, with the lock held. */
+/* Take the slabs out of the session, or put them in where it has none. With the lock held, once the
+ * session has a thread. */
 void cairn_client_slabs_take(struct cairn_session *session, struct cairn_client_slabs *ret);
 void cairn_client_slabs_set(struct cairn_session *session, struct cairn_client_slabs *take_slabs);
 
 /* ---- the window ---- */
 
 void cairn_client_window_release(struct cairn_session *session);
-/* Wait for the turn. */
+/* Waits until no other read uses the window. */
 enum cairn_code cairn_client_window_take(struct cairn_session *session, uint64_t deadline_ms,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_window_give(struct cairn_session *session);
@@ -51,17 +52,14 @@ enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t
 
 /* ---- the device ---- */
 
-/* CAIRN_INVALID: `memory` is not of the device. NULL: nothing is looked at */
+/* Opens the device unless it is open. CAIRN_INVALID: `memory` is not of the device. NULL: not
+ * checked. */
 enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Load libcairn_cuda.so from beside libcairn, else by the loader's search. It stays loaded. */
 enum cairn_code cairn_client_device_open(struct cairn_client_device *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_device_release(struct cairn_client_device *device);
-/* Of memory of the device, once there is one. CAIRN_UNSUPPORTED: it does not convert these. */
-enum cairn_code cairn_client_device_converts(struct cairn_session *session, const void *memory,
-                                             unsigned source_dtype, unsigned dtype,
-                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* Page-lock this memory of the session, which the uploader shares. Where that fails, a device
  * copies at a quarter of the speed and holds up its caller: the next cairn_session_problem says so,
  * and why; `which` is "saves" or "restores". */

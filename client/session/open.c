@@ -3,11 +3,9 @@
  * Open a session: check the options, connect, open the attempt, map the slabs; close it; renew it.
  * Everything here runs before the session's thread starts or after it ended.
  */
-#include "client/session/session.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "client/session/memory.h"
@@ -52,15 +50,6 @@ enum cairn_code cairn_client_bytes_check(const struct cairn_session *session, ui
     return CAIRN_OK;
 }
 
-static enum cairn_code read_bytes(const struct cairn_open_options *options,
-                                  struct cairn_session *ret, struct cairn_error *err) {
-    uint64_t node_bytes = options->node_bytes;
-    CAIRN_TRY(cairn_client_bytes_check(ret, options->bytes, &node_bytes, err));
-    ret->bytes = options->bytes;
-    ret->node_bytes = node_bytes;
-    return CAIRN_OK;
-}
-
 static enum cairn_code read_threads(const struct cairn_open_options *options,
                                     struct cairn_session *ret, struct cairn_error *err) {
     const char *text = getenv("CAIRN_COPY_THREADS");
@@ -88,7 +77,10 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
     CAIRN_TRY(cairn_run_name_parse(options->run, &name, err));
     (void)cairn_text_copy(ret->run, sizeof ret->run, options->run);
     CAIRN_TRY(read_ranks(options, ret, err));
-    CAIRN_TRY(read_bytes(options, ret, err));
+    uint64_t node_bytes = options->node_bytes;
+    CAIRN_TRY(cairn_client_bytes_check(ret, options->bytes, &node_bytes, err));
+    ret->bytes = options->bytes;
+    ret->node_bytes = node_bytes;
     CAIRN_TRY(read_threads(options, ret, err));
     const char *path = options->socket ? options->socket : getenv("CAIRN_SOCKET");
     CAIRN_TRY(copy_text(path && path[0] ? path : SOCKET_DEFAULT, &ret->socket, err));
@@ -160,8 +152,8 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
     return cairn_client_call_alone(session, &mapped, &done, err);
 }
 
-static enum cairn_code converse(struct cairn_session *session, uint64_t deadline_ms, bool *ret_met,
-                                struct cairn_error *err) {
+static enum cairn_code connect_and_open(struct cairn_session *session, uint64_t deadline_ms,
+                                        bool *ret_met, struct cairn_error *err) {
     uint64_t soon_ms = session->read_only ? deadline_ms : cairn_client_deadline(session, 0);
     bool left = false;
     enum cairn_code code = cairn_client_link_open(session->socket, &session->link, &left, err);
@@ -200,7 +192,7 @@ static enum cairn_code open_until(struct cairn_session *session, struct cairn_er
     bool met = session->read_only;
     if (!session->read_only) until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + OPEN_AGAIN_MS);
     for (;;) {
-        enum cairn_code code = converse(session, deadline_ms, &met, err);
+        enum cairn_code code = connect_and_open(session, deadline_ms, &met, err);
         if (code != CAIRN_UPLOADER_GONE || !met || cairn_mono_ms() >= until_ms) return code;
         forget_link(session);
         CAIRN_HOLD(&session->lock);
@@ -229,17 +221,6 @@ enum cairn_code cairn_client_session_open(struct cairn_session *session, struct 
 }
 
 /* ---- life ---- */
-
-void cairn_client_session_stop(struct cairn_session *session) {
-    cairn_client_thread_stop(session);
-    cairn_client_wire_close(session);
-    cairn_lock_take(&session->lock);
-    cairn_client_link_ended(session);
-    while (session->locked.calls) /* none of them waits any more; one may still copy */
-        (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
-    cairn_lock_give(&session->lock);
-    cairn_client_thread_release(session);
-}
 
 void cairn_client_session_free(struct cairn_session *session) {
     cairn_client_device_release(&session->device); /* before the memory goes that it has locked */
@@ -283,17 +264,6 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
 
 /* ---- renewal ---- */
 
-/* What a renewal does not name stays as it was. */
-static void keep_present(const struct cairn_session *session, struct cairn_open_options *options) {
-    if (!options->run) options->run = session->run;
-    if (!options->socket) options->socket = session->socket;
-    if (!options->timeout_ms) options->timeout_ms = session->timeout_ms;
-    if (!options->wait_staged_ms) options->wait_staged_ms = session->wait_staged_ms;
-    if (!options->copy_threads) options->copy_threads = session->copy_threads;
-    if (!options->bytes) options->bytes = session->bytes;
-    options->interruptible = session->interruptible;
-}
-
 static enum cairn_code check_same(const struct cairn_session *session,
                                   const struct cairn_session *made, struct cairn_error *err) {
     if (strcmp(session->run, made->run) != 0 || strcmp(session->socket, made->socket) != 0)
@@ -317,7 +287,14 @@ enum cairn_code cairn_client_session_renewal(const struct cairn_session *session
     struct cairn_open_options own;
     struct cairn_session *made = NULL;
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
-    keep_present(session, &own);
+    /* what it does not name stays as it was */
+    if (!own.run) own.run = session->run;
+    if (!own.socket) own.socket = session->socket;
+    if (!own.timeout_ms) own.timeout_ms = session->timeout_ms;
+    if (!own.wait_staged_ms) own.wait_staged_ms = session->wait_staged_ms;
+    if (!own.copy_threads) own.copy_threads = session->copy_threads;
+    if (!own.bytes) own.bytes = session->bytes;
+    own.interruptible = session->interruptible;
     CAIRN_TRY(cairn_client_session_new(&own, session->sink, &made, err));
     enum cairn_code code = check_same(session, made, err);
     if (code)
@@ -360,12 +337,6 @@ void cairn_client_session_take(struct cairn_session *session, struct cairn_sessi
     cairn_client_session_free(take_made);
     CAIRN_HOLD(&session->lock); /* `leaving` keeps calls out until it is open */
     session->locked.stop = false;
-}
-
-void cairn_client_session_ready(struct cairn_session *session) {
-    CAIRN_HOLD(&session->lock);
-    session->locked.leaving = false;
-    cairn_client_changed(session);
 }
 
 void cairn_client_session_refuse(struct cairn_session *session, const struct cairn_error *why) {

@@ -49,8 +49,8 @@ static const char *variable(const struct cairn_client_job_sources *sources, cons
     return value && value[0] ? value : NULL;
 }
 
-static enum cairn_code take(const char *where, const char *job,
-                            char ret_job[CAIRN_CLIENT_JOB_BYTES], struct cairn_error *err) {
+static enum cairn_code check_job(const char *where, const char *job,
+                                 char ret_job[CAIRN_CLIENT_JOB_BYTES], struct cairn_error *err) {
     size_t size = strlen(job);
     if (size == 0 || size >= CAIRN_CLIENT_JOB_BYTES)
         return cairn_fail(err, CAIRN_INVALID, "job from %s has %zu bytes, allowed are 1 to %d",
@@ -70,21 +70,27 @@ static enum cairn_code take_counted(const char *where, const char *id, const cha
     int size = snprintf(job, sizeof job, "%s:%s:%s", where, id, restarts ? restarts : "0");
     if (size < 0 || (size_t)size >= sizeof job)
         return cairn_fail(err, CAIRN_INVALID, "job from %s is too long", where);
-    return take(where, job, ret_job, err);
+    return check_job(where, job, ret_job, err);
 }
+
+static const struct {
+    const char *name, *id, *restarts;
+    bool names_job; /* its id is the job string where none is given */
+} launchers[] = {{"torchelastic", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", true},
+                 {"pmix", "PMIX_NAMESPACE", NULL, false},
+                 {"slurm", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", true}};
 
 enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
                                  char ret_job[CAIRN_CLIENT_JOB_BYTES], struct cairn_error *err) {
-    if (sources->job) return take("the options", sources->job, ret_job, err);
+    if (sources->job) return check_job("the options", sources->job, ret_job, err);
     const char *id = variable(sources, "CAIRN_JOB");
-    if (id) return take("CAIRN_JOB", id, ret_job, err);
-    id = variable(sources, "TORCHELASTIC_RUN_ID");
-    if (id && strcmp(id, "none") != 0)
-        return take_counted("torchelastic", id, variable(sources, "TORCHELASTIC_RESTART_COUNT"),
-                            ret_job, err);
-    id = variable(sources, "SLURM_JOB_ID");
-    if (id)
-        return take_counted("slurm", id, variable(sources, "SLURM_RESTART_COUNT"), ret_job, err);
+    if (id) return check_job("CAIRN_JOB", id, ret_job, err);
+    for (size_t i = 0; i < CAIRN_COUNT(launchers); i++) {
+        id = launchers[i].names_job ? variable(sources, launchers[i].id) : NULL;
+        if (id && strcmp(id, "none") != 0) /* options.h#5 */
+            return take_counted(launchers[i].name, id, variable(sources, launchers[i].restarts),
+                                ret_job, err);
+    }
     if (sources->world_size > 1)
         return cairn_fail(err, CAIRN_INVALID,
                           "no job string for %s: set `job` or CAIRN_JOB to one that is the "
@@ -94,36 +100,30 @@ enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
     char uuid[CAIRN_UUID_TEXT_BYTES], job[CAIRN_CLIENT_JOB_BYTES];
     cairn_uuid_random(uuid);
     snprintf(job, sizeof job, "single:%s", uuid);
-    return take("a random number", job, ret_job, err);
-}
-
-static enum cairn_code take_incarnation(const char *given, char ret[CAIRN_CLIENT_INCARNATION_BYTES],
-                                        struct cairn_error *err) {
-    char text[CAIRN_CLIENT_JOB_BYTES];
-    CAIRN_TRY(take("CAIRN_INCARNATION", given, text, err));
-    if (cairn_text_copy(ret, CAIRN_CLIENT_INCARNATION_BYTES, text)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "CAIRN_INCARNATION has %zu bytes, allowed are 1 to %d",
-                      strlen(text), CAIRN_CLIENT_INCARNATION_BYTES - 1);
+    return check_job("a random number", job, ret_job, err);
 }
 
 enum cairn_code cairn_client_incarnation(const struct cairn_client_job_sources *sources,
                                          char ret[CAIRN_CLIENT_INCARNATION_BYTES],
                                          struct cairn_error *err) {
-    static const struct {
-        const char *launcher, *id, *restarts;
-    } known[] = {{"torchelastic", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
-                 {"pmix", "PMIX_NAMESPACE", NULL},
-                 {"slurm", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"}};
     ret[0] = '\0';
     const char *given = variable(sources, "CAIRN_INCARNATION");
-    if (given) return take_incarnation(given, ret, err);
-    for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
+    if (given) {
+        char text[CAIRN_CLIENT_JOB_BYTES];
+        CAIRN_TRY(check_job("CAIRN_INCARNATION", given, text, err));
+        if (cairn_text_copy(ret, CAIRN_CLIENT_INCARNATION_BYTES, text)) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_INVALID,
+                          "CAIRN_INCARNATION has %zu bytes, allowed are 1 to %d", strlen(text),
+                          CAIRN_CLIENT_INCARNATION_BYTES - 1);
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(launchers); i++) {
         char text[CAIRN_CLIENT_JOB_BYTES];
         struct cairn_error ignored = {0};
-        const char *id = variable(sources, known[i].id);
+        const char *id = variable(sources, launchers[i].id);
         if (!id || strcmp(id, "none") == 0) continue; /* options.h#5 */
-        const char *restarts = known[i].restarts ? variable(sources, known[i].restarts) : NULL;
-        if (take_counted(known[i].launcher, id, restarts, text, &ignored) != CAIRN_OK ||
+        const char *restarts =
+            launchers[i].restarts ? variable(sources, launchers[i].restarts) : NULL;
+        if (take_counted(launchers[i].name, id, restarts, text, &ignored) != CAIRN_OK ||
             strlen(text) >= CAIRN_CLIENT_INCARNATION_BYTES)
             return CAIRN_OK; /* a part of it could be the same at the next start */
         memcpy(ret, text, strlen(text) + 1);
@@ -163,7 +163,7 @@ static const struct {
     {"nccl", "NCCL_VERSION"},
 };
 
-static void put(json_t *object, const char *name, const char *value) {
+static void put_text(json_t *object, const char *name, const char *value) {
     char text[TEXT_BYTES];
     if (!value || !*value || !cairn_text_copy(text, sizeof text, value)) return;
     if (!cairn_utf8_valid(cairn_view_of(text))) return;
@@ -231,12 +231,12 @@ static void put_commit(json_t *object) {
     char repository[PATH_BYTES], common[PATH_BYTES], head[300], commit[300];
     if (!find_repository(repository) || !load_line(repository, "HEAD", head, sizeof head)) return;
     if (is_commit(head)) {
-        put(object, "git_commit", head);
+        put_text(object, "git_commit", head);
         return;
     }
     if (!cairn_text_starts(head, "ref: refs/heads/") || strstr(head, "..")) return;
     const char *ref = head + strlen("ref: ");
-    put(object, "git_branch", ref + strlen("refs/heads/"));
+    put_text(object, "git_branch", ref + strlen("refs/heads/"));
     bool found = find_ref(repository, ref, commit, sizeof commit);
     /* A worktree's branches are in the folder of the repository it belongs to. */
     if (!found && load_line(repository, "commondir", common, sizeof common)) {
@@ -245,7 +245,7 @@ static void put_commit(json_t *object) {
                  common[0] == '/' ? "" : "/", common);
         found = find_ref(path, ref, commit, sizeof commit);
     }
-    if (found && is_commit(commit)) put(object, "git_commit", commit);
+    if (found && is_commit(commit)) put_text(object, "git_commit", commit);
 }
 
 /* Containers have neither variable. The file itself is read, since getpwuid may ask a directory in
@@ -254,7 +254,7 @@ static void put_user(json_t *object) {
     const char *user = getenv("USER");
     if (!user || !*user) user = getenv("LOGNAME");
     if (user && *user) {
-        put(object, "user", user);
+        put_text(object, "user", user);
         return;
     }
     FILE *file = fopen("/etc/passwd", "re");
@@ -264,7 +264,7 @@ static void put_user(json_t *object) {
         if (!number || number[1] < '0' || number[1] > '9') continue;
         if (strtoul(number + 1, NULL, 10) != geteuid()) continue;
         *password = '\0';
-        put(object, "user", name);
+        put_text(object, "user", name);
         break;
     }
     if (file) fclose(file);
@@ -280,7 +280,7 @@ static void put_python(json_t *versions) {
     if (!cairn_text_starts(name, python)) return;
     const char *version = name + sizeof python - 1;
     if (strchr(version, '.') && !version[strspn(version, "0123456789.")])
-        put(versions, "python", version);
+        put_text(versions, "python", version);
 }
 
 json_t *cairn_client_origin(void) {
@@ -289,15 +289,16 @@ json_t *cairn_client_origin(void) {
     CAIRN_AUTO_JSON json_t *versions = json_object();
     if (!origin || !job || !versions) return NULL;
     if (gethostname(host, sizeof host - 1)) host[0] = '\0';
-    put(origin, "host", host);
+    put_text(origin, "host", host);
     put_user(origin);
     put_commit(origin);
-    for (size_t i = 0; i < CAIRN_COUNT(jobs); i++) put(job, jobs[i].name, getenv(jobs[i].variable));
+    for (size_t i = 0; i < CAIRN_COUNT(jobs); i++)
+        put_text(job, jobs[i].name, getenv(jobs[i].variable));
     if (json_object_size(job)) (void)json_object_set(origin, "job", job);
-    put(versions, "cairn", CAIRN_VERSION);
+    put_text(versions, "cairn", CAIRN_VERSION);
     put_python(versions);
     for (size_t i = 0; i < CAIRN_COUNT(libraries); i++)
-        put(versions, libraries[i].name, getenv(libraries[i].variable));
+        put_text(versions, libraries[i].name, getenv(libraries[i].variable));
     (void)json_object_set(origin, "versions", versions);
     return CAIRN_TAKE(origin);
 }

@@ -5,16 +5,13 @@
  */
 #include "client/session/session.h"
 
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "client/session/wire.h"
-#include "common/text.h"
 
 enum cairn_code cairn_client_enter(const struct cairn_session *session, struct cairn_error *err) {
     if (!session) return cairn_fail(err, CAIRN_INVALID, "no session");
@@ -66,11 +63,6 @@ uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t tim
 uint64_t cairn_client_left_ms(uint64_t deadline_ms) {
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
     return cairn_min_u64(cairn_max_u64(left_ms, 1), UINT32_MAX);
-}
-
-static enum cairn_code refused(struct cairn_session *session, struct cairn_error *err) {
-    if (err) *err = session->locked.refusal;
-    return session->locked.refusal.code;
 }
 
 /* ---- waiting ---- */
@@ -201,7 +193,10 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, ui
         enum cairn_code code = cairn_client_pause(session, until_ms, err);
         if (code == CAIRN_INTERRUPTED || code == CAIRN_CANCELLED) return code;
     }
-    if (session->locked.state == CAIRN_CLIENT_REFUSED) return refused(session, err);
+    if (session->locked.state == CAIRN_CLIENT_REFUSED) {
+        if (err) *err = session->locked.refusal;
+        return session->locked.refusal.code;
+    }
     *ret_epoch = session->locked.epoch;
     return CAIRN_OK;
 }

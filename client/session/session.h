@@ -209,8 +209,8 @@ struct cairn_session {
     } locked;
 };
 
-/* Refuse NULL, a forked child and a library that broke a promise. First line of every public call,
- * which cairn_close waits for. */
+/* First line of every public call: refuses NULL, a forked child and a library that broke a promise,
+ * and counts the call, which cairn_close waits for. */
 enum cairn_code cairn_client_enter(const struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_leave(struct cairn_session *session);
@@ -222,7 +222,8 @@ static inline void cairn_client_leave_at(struct cairn_session **session) {
     __attribute__((cleanup(cairn_client_leave_at)))                                                \
     CAIRN_UNUSED struct cairn_session *cairn_called = (session)
 uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms);
-/* As a message tells it: at least 1, since 0 is "not said". */
+/* Milliseconds until the deadline, for a message: at least 1, since 0 means that the field is
+ * absent. */
 uint64_t cairn_client_left_ms(uint64_t deadline_ms);
 
 /* Wait for the next change, with the lock held. CAIRN_TIMEOUT: until_ms is over, err is untouched.
@@ -230,8 +231,9 @@ uint64_t cairn_client_left_ms(uint64_t deadline_ms);
  * this thread is stoppable, and was stopped. */
 enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* From here on every wait of this thread ends with CAIRN_CANCELLED when `stopped` says so, which is
- * asked with the lock held, whenever the session changes; NULL: no more. One thread at a time. */
+/* From here on every wait of this thread ends with CAIRN_CANCELLED once stopped(owner) is true. It
+ * is called with the lock held, whenever the session changes. NULL: no longer. One thread at a
+ * time. */
 void cairn_client_stoppable(struct cairn_session *session, bool (*stopped)(const void *owner),
                             const void *owner);
 /* Wake every waiting call: it checks its condition again. The lock is held. */
@@ -272,8 +274,8 @@ static inline const char *cairn_client_wanted(enum cairn_message message) {
 enum cairn_code cairn_client_call(struct cairn_session *session,
                                   const struct cairn_client_request *request,
                                   struct cairn_frame *ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* The two halves, for several calls under way at once. After a successful post, pending must
- * stay until await has returned. */
+/* The two halves of a call, for several at once. After a successful post, `pending` must live until
+ * await or abandon has returned. */
 enum cairn_code cairn_client_post(struct cairn_session *session,
                                   const struct cairn_client_request *request,
                                   struct cairn_client_pending *pending,
@@ -282,13 +284,13 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    const struct cairn_client_request *request,
                                    struct cairn_client_pending *pending, struct cairn_frame *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* Give a posted call up; a late answer is dropped. */
+/* Abandons a posted call; its late answer is dropped. */
 void cairn_client_abandon(struct cairn_session *session, struct cairn_client_pending *pending);
 /* The uploader of the last link has said that it stops, and no other has come since. The lock is
  * held. */
 bool cairn_client_stopping(const struct cairn_session *session);
-/* The answer to a begin: one that refuses it as `unavailable` says that the uploader stops. The
- * lock is held. */
+/* Notes that the uploader stops if this answer refuses a begin as `unavailable`. The lock is held.
+ * */
 void cairn_client_stopping_note(struct cairn_session *session, const struct cairn_frame *answer);
 /* Wait for the uploader after one that stops, up to deadline_ms and up to CAIRN_CLIENT_RESTART_MS
  * from the end of the link on. The lock is held. */
@@ -299,9 +301,9 @@ enum cairn_code cairn_client_reach_next(struct cairn_session *session, uint64_t 
  * session.h#1 says. The lock is held. */
 enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, uint64_t deadline_ms,
                                    uint32_t *ret_epoch, struct cairn_error *err) CAIRN_MUST_USE;
-/* Behind what is queued; the lock is held. The message is the queue's. */
+/* Appends to the queue, which owns the message from then on. The lock is held. */
 void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_message *message);
-/* The session's thread looks at its queue. */
+/* Wakes the session's thread, which sends what is queued. */
 void cairn_client_wake(struct cairn_session *session);
 
 /* CAIRN_UNSUPPORTED: the uploader is of a release that does not have `what`, which came with this
@@ -309,14 +311,14 @@ void cairn_client_wake(struct cairn_session *session);
 enum cairn_code cairn_client_speaks(struct cairn_session *session, uint32_t version,
                                     const char *what, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Where a promise of libcairn's own was broken (common/base.h), what was copied or read since is
- * not trusted: CAIRN_INTERNAL with the place. Asked before something is sealed or handed out. */
+/* CAIRN_INTERNAL with the place if a promise of libcairn's own was broken (common/base.h): what was
+ * copied or read since is not trusted. Called before a seal, and before bytes are handed out. */
 enum cairn_code cairn_client_sound(const struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- opening and closing; the session's thread runs in between (client/session/open.c) ---- */
 
-/* Checks the options and connects to nothing. sink is called from open on. */
+/* Checks the options; does not connect. The sink is called from open on. */
 enum cairn_code cairn_client_session_new(const struct cairn_open_options *options,
                                          const struct cairn_client_sink *sink,
                                          struct cairn_session **ret,
@@ -324,11 +326,12 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
 /* Connect, open the attempt, map the slabs, start the thread. */
 enum cairn_code cairn_client_session_open(struct cairn_session *session,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* No thread and no link from here on; calls under way end. */
+/* Ends the session's thread, its link and the calls that wait in it. */
 void cairn_client_session_stop(struct cairn_session *session);
 void cairn_client_session_free(struct cairn_session *session);
 
-/* Are these sizes possible? *node_bytes 0 becomes what all ranks of the node come to. */
+/* CAIRN_INVALID: sizes that are not possible. *node_bytes 0 becomes the sum over the node's ranks.
+ * */
 enum cairn_code cairn_client_bytes_check(const struct cairn_session *session, uint64_t bytes,
                                          uint64_t *node_bytes,
                                          struct cairn_error *err) CAIRN_MUST_USE;
@@ -343,9 +346,7 @@ enum cairn_code cairn_client_session_renewal(const struct cairn_session *session
                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* A stopped session gets the options of take_made and may be opened. */
 void cairn_client_session_take(struct cairn_session *session, struct cairn_session *take_made);
-/* It was opened: calls are let in. */
-void cairn_client_session_ready(struct cairn_session *session);
-/* It was not: every call returns why, until it is renewed or closed. */
+/* It could not be opened: every call returns why, until it is renewed or closed. */
 void cairn_client_session_refuse(struct cairn_session *session, const struct cairn_error *why);
 
 /* ---- threads ---- */

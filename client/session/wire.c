@@ -8,7 +8,6 @@
 #include "client/session/wire.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +20,6 @@
 
 #include "api/failure.h"
 #include "client/session/process.h"
-#include "client/session/session.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
@@ -205,7 +203,8 @@ static bool dispatch(struct cairn_session *session, struct cairn_frame *frame) {
     return fine;
 }
 
-void cairn_client_link_ended(struct cairn_session *session) {
+/* Pending calls end with CAIRN_UPLOADER_GONE, the state is AWAY. The lock is held. */
+static void note_link_ended(struct cairn_session *session) {
     struct cairn_client_pending *pending;
     struct cairn_client_message *message;
     while ((pending = LIST_FIRST(&session->locked.pending))) {
@@ -242,7 +241,7 @@ static bool is_usable(const struct cairn_session *session) {
 }
 
 /* Whoever closes the link waits for the turns. */
-static void given(struct cairn_session *session) {
+static void turn_given(struct cairn_session *session) {
     if (is_usable(session)) return;
     cairn_client_changed(session);
     cairn_client_wake(session);
@@ -260,7 +259,7 @@ static void give_reading(struct cairn_session *session, bool by_call, bool broke
     session->locked.reading = false;
     if (broken) session->locked.cut = true;
     if (by_call && set_heard(session, true, NULL)) session->locked.cut = true; /* nobody hears */
-    given(session);
+    turn_given(session);
 }
 
 /* ---- reading ---- */
@@ -326,11 +325,13 @@ bool cairn_client_wire_send(struct cairn_session *session) {
     }
     session->locked.writing = false;
     if (code) session->locked.cut = true;
-    given(session);
+    turn_given(session);
     return !done;
 }
 
-void cairn_client_wire_close(struct cairn_session *session) {
+/* Waits for the turns and closes the link. Until the session's state is another one, nobody gets a
+ * turn. */
+static void close_link(struct cairn_session *session) {
     cairn_lock_take(&session->lock);
     session->locked.cut = true;
     /* A call that waits on the socket sees its end. */
@@ -412,11 +413,6 @@ static enum cairn_code ended(struct cairn_session *session, enum cairn_code code
     return code;
 }
 
-static void note_received(struct cairn_session *session) {
-    CAIRN_HOLD(&session->lock);
-    session->locked.received_ms = cairn_mono_ms();
-}
-
 enum cairn_code cairn_client_call_alone(struct cairn_session *session,
                                         const struct cairn_client_request *request,
                                         struct cairn_frame *ret, struct cairn_error *err) {
@@ -438,7 +434,9 @@ enum cairn_code cairn_client_call_alone(struct cairn_session *session,
         CAIRN_TRY(next_alone(session, &wait, &frame, err));
         if (is_refusal(&frame)) return cairn_client_answer_check(&frame, request->wanted, err);
         if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
-            note_received(session);
+            cairn_lock_take(&session->lock);
+            session->locked.received_ms = cairn_mono_ms();
+            cairn_lock_give(&session->lock);
             CAIRN_TRY(cairn_client_answer_check(&frame, request->wanted, err));
             *ret = frame;
             frame = (struct cairn_frame){0};
@@ -521,15 +519,15 @@ static void sleep_until_woken(struct cairn_session *session, bool more, int time
         if (read(session->wake_fd, &woken, sizeof woken) < 0) return;
 }
 
-static void serve(struct cairn_session *session) {
+static void serve_until_woken(struct cairn_session *session) {
     bool more = false;
     if (serve_link(session, &more)) {
         sleep_until_woken(session, more, -1);
         return;
     }
-    cairn_client_wire_close(session);
+    close_link(session);
     CAIRN_HOLD(&session->lock);
-    cairn_client_link_ended(session);
+    note_link_ended(session);
 }
 
 /* K05: a refusal that a later try would get again. A full disk of the uploader's journal is not one
@@ -575,7 +573,7 @@ static enum cairn_code reconnect(struct cairn_session *session) {
     return CAIRN_OK;
 }
 
-static void *run(void *argument) {
+static void *session_main(void *argument) {
     struct cairn_session *session = argument;
     uint64_t retry_ms = RETRY_MS_MIN;
     for (;;) {
@@ -586,7 +584,7 @@ static void *run(void *argument) {
         if (stop) return NULL;
         if (state == CAIRN_CLIENT_UP) {
             retry_ms = RETRY_MS_MIN;
-            serve(session);
+            serve_until_woken(session);
         } else if (state == CAIRN_CLIENT_REFUSED || leaving) {
             sleep_until_woken(session, false, -1);
         } else if (reconnect(session) == CAIRN_OK) {
@@ -598,19 +596,15 @@ static void *run(void *argument) {
     }
 }
 
-static enum cairn_code open_bells(struct cairn_session *session, struct cairn_error *err) {
+enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct cairn_error *err) {
+    struct epoll_event event = {.events = EPOLLIN};
     session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     session->heard_fd = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event = {.events = EPOLLIN};
     if (session->wake_fd < 0 || session->heard_fd < 0 ||
         epoll_ctl(session->heard_fd, EPOLL_CTL_ADD, session->wake_fd, &event))
         return cairn_fail_errno(err, "create an eventfd and an epoll descriptor");
-    return set_heard(session, true, err);
-}
-
-enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct cairn_error *err) {
-    CAIRN_TRY(open_bells(session, err));
-    int failed = cairn_client_thread(&session->thread, NULL, run, session);
+    CAIRN_TRY(set_heard(session, true, err));
+    int failed = cairn_client_thread(&session->thread, NULL, session_main, session);
     if (failed)
         return cairn_fail_at(err, CAIRN_NO_MEMORY, failed, CAIRN_ORIGIN,
                              "start the session's thread");
@@ -618,7 +612,7 @@ enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct 
     return CAIRN_OK;
 }
 
-void cairn_client_thread_stop(struct cairn_session *session) {
+void cairn_client_session_stop(struct cairn_session *session) {
     cairn_lock_take(&session->lock);
     session->locked.stop = true;
     cairn_client_changed(session);
@@ -626,10 +620,13 @@ void cairn_client_thread_stop(struct cairn_session *session) {
     cairn_client_wake(session);
     if (session->thread_started) pthread_join(session->thread, NULL);
     session->thread_started = false;
-}
-
-void cairn_client_thread_release(struct cairn_session *session) {
-    if (session->wake_fd >= 0) close(session->wake_fd);
+    close_link(session);
+    cairn_lock_take(&session->lock);
+    note_link_ended(session);
+    while (session->locked.calls) /* none of them waits any more; one may still copy */
+        (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
+    cairn_lock_give(&session->lock);
+    if (session->wake_fd >= 0) close(session->wake_fd); /* no call may wake the thread any more */
     if (session->heard_fd >= 0) close(session->heard_fd);
     session->wake_fd = session->heard_fd = -1;
 }

@@ -37,21 +37,15 @@
 
 #define CAIRN_CLIENT_SELF_MS 50
 
-/* Waits for the turns and closes the link. Until the session's state is another one, nobody gets a
- * turn. */
-void cairn_client_wire_close(struct cairn_session *session);
-/* What is queued is sent, by this thread or by the one that is at it. True: the session's thread
- * must go on. */
+/* Sends what is queued, unless another thread is sending it. True: the socket took not all of it,
+ * and the session's thread must send the rest. */
 bool cairn_client_wire_send(struct cairn_session *session);
-/* Read until the answer is there, if nobody else does. The lock is held. CAIRN_OK: it is there, or
- * must be waited for without a turn. CAIRN_INTERRUPTED. */
+/* Reads until the answer is there, unless another thread reads. The lock is held. CAIRN_OK: the
+ * answer is there, or the caller must wait for it without the turn. CAIRN_INTERRUPTED. */
 enum cairn_code cairn_client_wire_await(struct cairn_session *session,
                                         const struct cairn_client_pending *pending,
                                         uint64_t deadline_ms,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-
-/* The link ended: pending calls end with CAIRN_UPLOADER_GONE, the state is AWAY. */
-void cairn_client_link_ended(struct cairn_session *session);
 
 /* ---- calls over a link that this thread has for itself ---- */
 
@@ -60,7 +54,7 @@ enum cairn_code cairn_client_call_alone(struct cairn_session *session,
                                         const struct cairn_client_request *request,
                                         struct cairn_frame *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* hello and welcome. */
+/* Sends `hello` and takes `welcome`. */
 enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -68,6 +62,3 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
 
 enum cairn_code cairn_client_thread_start(struct cairn_session *session,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_client_thread_stop(struct cairn_session *session);
-/* Its descriptors, once no call may wake it. */
-void cairn_client_thread_release(struct cairn_session *session);

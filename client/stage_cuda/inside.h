@@ -32,7 +32,6 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "client/device/device.h"
 #include "client/stage_cuda/kernel.h"
@@ -95,11 +94,19 @@ enum cairn_code cairn_cuda_place_of(struct cairn_cuda *cuda, const void *memory,
 enum cairn_code cairn_cuda_place_any(struct cairn_cuda *cuda, struct cairn_cuda_place **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-/* The place's context is the thread's; errors end the call before that. */
+/* The place's context is the thread's until the entry is released. */
+struct cairn_cuda_entry {
+    const struct cairn_cuda *cuda; /* NULL: not entered */
+    int mode;                      /* of capture, as it was before */
+};
 enum cairn_code cairn_cuda_enter(const struct cairn_cuda *cuda,
-                                 const struct cairn_cuda_place *place, int *ret_mode,
+                                 const struct cairn_cuda_place *place, struct cairn_cuda_entry *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_cuda_leave(const struct cairn_cuda *cuda, int mode);
+void cairn_cuda_entry_release(struct cairn_cuda_entry *entry);
+/* For the rest of the scope; an error ends the function. */
+#define CAIRN_CUDA_WITHIN(cuda, place, err)                                                        \
+    CAIRN_AUTO(cuda_entry) entered = {0};                                                          \
+    CAIRN_TRY(cairn_cuda_enter((cuda), (place), &entered, (err)))
 
 /* Within the place: one that is kept, or a new one. */
 enum cairn_code cairn_cuda_event_take(struct cairn_cuda *cuda, struct cairn_cuda_place *place,

@@ -145,12 +145,6 @@ static void widen(struct cairn_kernel_gathering *all, size_t *width) {
     }
 }
 
-static uint32_t type_of_width(size_t width) {
-    uint32_t type = CAIRN_KERNEL_1;
-    for (; width > 1; width /= 2) type++;
-    return type;
-}
-
 /* The widest element that the rows of the part allow. */
 static struct elements elements_of(const struct cairn_device_part *part) {
     struct elements ret = {.all = {.source = part->memory, .dimension_count = 1}};
@@ -174,7 +168,9 @@ static struct elements elements_of(const struct cairn_device_part *part) {
     if (converted) return ret;
     ret.width = part->strided ? part->strided->element_bytes : 1;
     if (part->strided && all->dimension_count) widen(all, &ret.width);
-    all->source_type = all->type = type_of_width(ret.width);
+    all->type = CAIRN_KERNEL_1;
+    for (size_t width = ret.width; width > 1; width /= 2) all->type++;
+    all->source_type = all->type;
     return ret;
 }
 
@@ -189,18 +185,16 @@ static uint64_t contiguous_row_bytes(const struct elements *elements) {
 
 /* ---- starting ---- */
 
-static enum cairn_code start(const struct cairn_cuda *cuda, const struct cairn_cuda_place *place,
-                             enum cairn_kernel kernel, void *stream, uint64_t blocks,
-                             const void *arguments, struct cairn_error *err) {
+static enum cairn_code start(const struct cairn_cuda_lane *lane, enum cairn_kernel kernel,
+                             uint64_t blocks, const void *arguments, struct cairn_error *err) {
     void *values[] = {(void *)(uintptr_t)arguments};
-    return CAIRN_CUDA_DRIVER(
-        &cuda->driver, LaunchKernel,
-        (place->kernels[kernel], (unsigned)blocks, 1, 1, THREADS, 1, 1, 0, stream, values, NULL),
-        err);
+    return CAIRN_CUDA_DRIVER(&lane->cuda->driver, LaunchKernel,
+                             (lane->place->kernels[kernel], (unsigned)blocks, 1, 1, THREADS, 1, 1,
+                              0, lane->streams.kernels, values, NULL),
+                             err);
 }
 
-static enum cairn_code start_gather(const struct cairn_cuda *cuda,
-                                    const struct cairn_cuda_place *place, void *stream,
+static enum cairn_code start_gather(const struct cairn_cuda_lane *lane,
                                     const struct elements *elements, uint64_t from, uint64_t count,
                                     uint8_t *into, struct cairn_error *err) {
     struct cairn_kernel_gathering all = elements->all;
@@ -216,27 +210,7 @@ static enum cairn_code start_gather(const struct cairn_cuda *cuda,
     }
     if (all.dimension_count && !all.wide) all.source += (int64_t)left * all.stride_bytes[0];
     uint64_t blocks = cairn_min_u64(cairn_div_up(count, THREADS), BLOCKS_MAX);
-    return start(cuda, place, CAIRN_KERNEL_gather, stream, blocks, &all, err);
-}
-
-static enum cairn_code start_pack(const struct cairn_cuda *cuda,
-                                  const struct cairn_cuda_place *place, void *stream,
-                                  const struct cairn_kernel_packing *packing,
-                                  struct cairn_error *err) {
-    return start(cuda, place, CAIRN_KERNEL_pack, stream, packing->count, packing, err);
-}
-
-static enum cairn_code start_sum(const struct cairn_cuda *cuda,
-                                 const struct cairn_cuda_place *place, void *stream,
-                                 const void *chunks, uint64_t count, uint64_t *sums,
-                                 struct cairn_error *err) {
-    struct cairn_kernel_summing all = place->summing;
-    all.source = chunks;
-    all.sums = sums;
-    all.count = count;
-    uint64_t blocks = cairn_div_up(count, THREADS / CAIRN_KERNEL_SUM_LANES);
-    return start(cuda, place, CAIRN_KERNEL_sum, stream, cairn_min_u64(blocks, BLOCKS_MAX), &all,
-                 err);
+    return start(lane, CAIRN_KERNEL_gather, blocks, &all, err);
 }
 
 /* ---- rows: a strided part is cut into planes; those that join wait until one comes that does not
@@ -402,9 +376,12 @@ static enum cairn_code sum(struct cairn_cuda_lane *lane, const uint8_t *bytes, c
         atomic_store(&summed->late, false);
     }
     summed->asked = end;
-    return start_sum(lane->cuda, lane->place, lane->streams.kernels,
-                     bytes + (first * CAIRN_DEVICE_SUM_BYTES - at), end - first,
-                     summed->sums.at + first, err);
+    struct cairn_kernel_summing all = lane->place->summing;
+    all.source = bytes + (first * CAIRN_DEVICE_SUM_BYTES - at);
+    all.sums = summed->sums.at + first;
+    all.count = end - first;
+    uint64_t blocks = cairn_div_up(all.count, THREADS / CAIRN_KERNEL_SUM_LANES);
+    return start(lane, CAIRN_KERNEL_sum, cairn_min_u64(blocks, BLOCKS_MAX), &all, err);
 }
 
 /* ---- by way of a scratch ---- */
@@ -482,8 +459,7 @@ static enum cairn_code gather(struct cairn_cuda_lane *lane, const struct cairn_d
         uint64_t count =
             cairn_min_u64(scratch->bytes / width, cairn_div_up(skip + part->bytes - done, width));
         copied = cairn_min_u64(part->bytes - done, count * width - skip);
-        CAIRN_TRY(start_gather(lane->cuda, lane->place, lane->streams.kernels, elements, from,
-                               count, scratch->memory, err));
+        CAIRN_TRY(start_gather(lane, elements, from, count, scratch->memory, err));
         CAIRN_TRY(end_scratch(lane, scratch, skip, part->host + done, copied, err));
     }
     return CAIRN_OK;
@@ -535,7 +511,7 @@ static enum cairn_code pack(struct cairn_cuda_lane *lane, struct cairn_error *er
         return copy_ranges(lane, err);
     CAIRN_TRY(code);
     lane->packing.into = scratch->memory;
-    CAIRN_TRY(start_pack(lane->cuda, lane->place, lane->streams.kernels, &lane->packing, err));
+    CAIRN_TRY(start(lane, CAIRN_KERNEL_pack, lane->packing.count, &lane->packing, err));
     return end_scratch(lane, scratch, 0, lane->packed_host, lane->packed_bytes, err);
 }
 

@@ -4,7 +4,6 @@
 #include "client/stage_cuda/inside.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* Blocking: who waits for it sleeps, and leaves the core to others. */
@@ -127,13 +126,13 @@ static void free_sums(const struct cairn_cuda *cuda, const struct cairn_cuda_sum
 void cairn_cuda_release(struct cairn_cuda *cuda) {
     for (size_t i = 0; i < cuda->locked.place_count; i++) {
         struct cairn_cuda_place *place = cuda->locked.places[i];
-        int mode = 0;
-        if (!cairn_cuda_enter(cuda, place, &mode, NULL)) {
+        struct cairn_cuda_entry entered = {0};
+        if (!cairn_cuda_enter(cuda, place, &entered, NULL)) {
             empty(cuda, place);
             while (cuda->locked.sums_count)
                 free_sums(cuda, &cuda->locked.sums[--cuda->locked.sums_count]);
-            cairn_cuda_leave(cuda, mode);
         }
+        cairn_cuda_entry_release(&entered);
         if (place->retained) (void)cuda->driver.DevicePrimaryCtxRelease_v2(place->device);
         free(place);
     }
@@ -141,16 +140,6 @@ void cairn_cuda_release(struct cairn_cuda *cuda) {
 }
 
 /* ---- which place ---- */
-
-static enum cairn_code check_memory(const struct cairn_cuda *cuda, const void *memory,
-                                    int *ret_device, struct cairn_error *err) {
-    struct cairn_cuda_pointer found = {0};
-    CAIRN_TRY(CAIRN_CUDA(&cuda->runtime, PointerGetAttributes, (&found, memory), err));
-    if (found.type != CAIRN_CUDA_MEMORY_OF_DEVICE && found.type != CAIRN_CUDA_MEMORY_MANAGED)
-        return cairn_fail(err, CAIRN_INVALID, "the source is not memory of a CUDA device");
-    *ret_device = found.device;
-    return CAIRN_OK;
-}
 
 /* The lock is held. retained: the context is held once more for it. */
 static enum cairn_code add(struct cairn_cuda *cuda, void *context, int device, bool retained,
@@ -206,7 +195,11 @@ enum cairn_code cairn_cuda_place_of(struct cairn_cuda *cuda, const void *memory,
                                     struct cairn_cuda_place **ret, struct cairn_error *err) {
     void *context = NULL;
     int device = 0, own_device = -1;
-    CAIRN_TRY(check_memory(cuda, memory, &device, err));
+    struct cairn_cuda_pointer found = {0};
+    CAIRN_TRY(CAIRN_CUDA(&cuda->runtime, PointerGetAttributes, (&found, memory), err));
+    if (found.type != CAIRN_CUDA_MEMORY_OF_DEVICE && found.type != CAIRN_CUDA_MEMORY_MANAGED)
+        return cairn_fail(err, CAIRN_INVALID, "the source is not memory of a CUDA device");
+    device = found.device;
     int status =
         cuda->driver.PointerGetAttribute(&context, CAIRN_CUDA_CONTEXT_OF, (uintptr_t)memory);
     if (!status && context) return place_in(cuda, context, device, ret, err);
@@ -231,18 +224,19 @@ enum cairn_code cairn_cuda_place_any(struct cairn_cuda *cuda, struct cairn_cuda_
 /* ---- in and out ---- */
 
 enum cairn_code cairn_cuda_enter(const struct cairn_cuda *cuda,
-                                 const struct cairn_cuda_place *place, int *ret_mode,
+                                 const struct cairn_cuda_place *place, struct cairn_cuda_entry *ret,
                                  struct cairn_error *err) {
     CAIRN_TRY(CAIRN_CUDA_DRIVER(&cuda->driver, CtxPushCurrent_v2, (place->context), err));
-    *ret_mode = CAIRN_CUDA_CAPTURE_RELAXED;
-    (void)cuda->driver.ThreadExchangeStreamCaptureMode(ret_mode); /* it has no errors of its own */
+    *ret = (struct cairn_cuda_entry){cuda, CAIRN_CUDA_CAPTURE_RELAXED};
+    (void)cuda->driver.ThreadExchangeStreamCaptureMode(&ret->mode); /* has no errors of its own */
     return CAIRN_OK;
 }
 
-void cairn_cuda_leave(const struct cairn_cuda *cuda, int mode) {
+void cairn_cuda_entry_release(struct cairn_cuda_entry *entry) {
     void *context = NULL;
-    (void)cuda->driver.ThreadExchangeStreamCaptureMode(&mode);
-    (void)cuda->driver.CtxPopCurrent_v2(&context);
+    if (!entry->cuda) return;
+    (void)entry->cuda->driver.ThreadExchangeStreamCaptureMode(&entry->mode);
+    (void)entry->cuda->driver.CtxPopCurrent_v2(&context);
 }
 
 /* ---- what is kept ---- */

@@ -68,13 +68,10 @@ static enum cairn_code check(struct cairn_device *device, const void *source,
 static enum cairn_code convertible(struct cairn_device *device, const void *source,
                                    unsigned source_dtype, unsigned dtype, struct cairn_error *err) {
     struct cairn_cuda_place *place = NULL;
-    int mode = 0;
     CAIRN_TRY(cairn_cuda_kernels_convert(source_dtype, dtype, err));
     CAIRN_TRY(cairn_cuda_place_of(&device->cuda, source, &place, err));
-    CAIRN_TRY(cairn_cuda_enter(&device->cuda, place, &mode, err));
-    enum cairn_code code = cairn_cuda_kernels_load(&device->cuda, place, err);
-    cairn_cuda_leave(&device->cuda, mode);
-    return code;
+    CAIRN_CUDA_WITHIN(&device->cuda, place, err);
+    return cairn_cuda_kernels_load(&device->cuda, place, err);
 }
 
 /* ---- lanes ---- */
@@ -83,14 +80,12 @@ static enum cairn_code make_lane(struct cairn_device_job *job, struct cairn_cuda
                                  struct cairn_cuda_lane *lane, struct cairn_error *err) {
     struct cairn_cuda *cuda = &job->device->cuda;
     struct cairn_cuda_summed *summed = &job->summed;
-    int mode = 0;
-    CAIRN_TRY(cairn_cuda_enter(cuda, place, &mode, err));
-    enum cairn_code code = cairn_cuda_lane_init(lane, cuda, place, summed, err);
-    if (!code && lane->has_kernels && summed->host && !summed->sums.at)
+    CAIRN_CUDA_WITHIN(cuda, place, err);
+    CAIRN_TRY(cairn_cuda_lane_init(lane, cuda, place, summed, err));
+    if (lane->has_kernels && summed->host && !summed->sums.at)
         summed->sums =
             cairn_cuda_sums_take(cuda, (size_t)cairn_div_up(summed->bytes, CAIRN_DEVICE_SUM_BYTES));
-    cairn_cuda_leave(cuda, mode);
-    return code;
+    return CAIRN_OK;
 }
 
 static enum cairn_code lane_in(struct cairn_device_job *job, struct cairn_cuda_place *place,
@@ -149,34 +144,22 @@ static enum cairn_code begin(struct cairn_device *device,
     return CAIRN_OK;
 }
 
-static enum cairn_code follow_in(struct cairn_device_job *job, const struct followed *followed,
-                                 struct cairn_error *err) {
-    struct cairn_cuda *cuda = &job->device->cuda;
-    struct cairn_cuda_lane *lane = job->lanes[followed->lane];
-    CAIRN_TRY(CAIRN_CUDA(&cuda->runtime, EventRecord, (followed->event, followed->stream), err));
-    return cairn_cuda_lane_wait(lane, followed->event, err);
-}
-
 static enum cairn_code follow_stream(struct cairn_device_job *job, const void *source, void *stream,
                                      struct cairn_error *err) {
     struct cairn_cuda *cuda = &job->device->cuda;
     struct followed made = {.stream = stream};
-    int mode = 0;
     CAIRN_TRY(lane_of(job, source, &made.lane, err));
     for (size_t i = 0; i < job->followed_count; i++)
         if (job->followed[i].stream == stream && job->followed[i].lane == made.lane)
             return CAIRN_OK;
     CAIRN_TRY(CAIRN_ARRAY_ROOM(job->followed, job->followed_count, job->followed_capacity,
                                UINT16_MAX, "streams", err));
-    struct cairn_cuda_place *place = job->lanes[made.lane]->place;
-    CAIRN_TRY(cairn_cuda_enter(cuda, place, &mode, err));
-    enum cairn_code code = cairn_cuda_event_take(cuda, place, &made.event, err);
-    if (!code) {
-        job->followed[job->followed_count++] = made;
-        code = follow_in(job, &made, err);
-    }
-    cairn_cuda_leave(cuda, mode);
-    return code;
+    struct cairn_cuda_lane *lane = job->lanes[made.lane];
+    CAIRN_CUDA_WITHIN(cuda, lane->place, err);
+    CAIRN_TRY(cairn_cuda_event_take(cuda, lane->place, &made.event, err));
+    job->followed[job->followed_count++] = made;
+    CAIRN_TRY(CAIRN_CUDA(&cuda->runtime, EventRecord, (made.event, stream), err));
+    return cairn_cuda_lane_wait(lane, made.event, err);
 }
 
 static enum cairn_code follow(struct cairn_device_job *job, const void *source, void *stream,
@@ -186,23 +169,18 @@ static enum cairn_code follow(struct cairn_device_job *job, const void *source, 
 
 static enum cairn_code copy_part(struct cairn_device_job *job, const struct cairn_device_part *part,
                                  struct cairn_error *err) {
-    struct cairn_cuda *cuda = &job->device->cuda;
     size_t number = 0;
-    int mode = 0;
     CAIRN_TRY(lane_of(job, part->memory, &number, err));
     struct cairn_cuda_lane *lane = job->lanes[number];
     if (cairn_cuda_lane_joins(lane, part)) {
         cairn_cuda_lane_join(lane, part);
         return CAIRN_OK;
     }
-    CAIRN_TRY(cairn_cuda_enter(cuda, lane->place, &mode, err));
-    enum cairn_code code = cairn_cuda_lane_flush(lane, err);
-    if (!code && cairn_cuda_lane_joins(lane, part))
-        cairn_cuda_lane_join(lane, part);
-    else if (!code)
-        code = cairn_cuda_lane_put(lane, part, err);
-    cairn_cuda_leave(cuda, mode);
-    return code;
+    CAIRN_CUDA_WITHIN(lane->cuda, lane->place, err);
+    CAIRN_TRY(cairn_cuda_lane_flush(lane, err));
+    if (!cairn_cuda_lane_joins(lane, part)) return cairn_cuda_lane_put(lane, part, err);
+    cairn_cuda_lane_join(lane, part);
+    return CAIRN_OK;
 }
 
 static enum cairn_code copy(struct cairn_device_job *job, const struct cairn_device_part *part,
@@ -215,6 +193,7 @@ static enum cairn_code copy(struct cairn_device_job *job, const struct cairn_dev
 static enum cairn_code mark_lane(struct cairn_cuda_lane *lane, void **event,
                                  struct cairn_error *err) {
     struct cairn_cuda *cuda = lane->cuda;
+    CAIRN_CUDA_WITHIN(cuda, lane->place, err);
     CAIRN_TRY(cairn_cuda_lane_flush(lane, err));
     if (!*event) CAIRN_TRY(cairn_cuda_event_take(cuda, lane->place, event, err));
     return CAIRN_CUDA(&cuda->runtime, EventRecord, (*event, lane->streams.copies), err);
@@ -224,12 +203,8 @@ static enum cairn_code mark_lanes(struct cairn_device_job *job, struct mark *mar
                                   struct cairn_error *err) {
     for (size_t i = 0; i < job->lane_count; i++) {
         struct cairn_cuda_lane *lane = job->lanes[i];
-        int mode = 0;
         if (!lane->queued) continue;
-        CAIRN_TRY(cairn_cuda_enter(lane->cuda, lane->place, &mode, err));
-        enum cairn_code code = mark_lane(lane, &mark->events[i], err);
-        cairn_cuda_leave(lane->cuda, mode);
-        CAIRN_TRY(code);
+        CAIRN_TRY(mark_lane(lane, &mark->events[i], err));
         lane->queued = false;
     }
     mark->asked = job->summed.asked;
@@ -247,12 +222,9 @@ static enum cairn_code await_lanes(const struct cairn_device_job *job, const str
                                    struct cairn_error *err) {
     const struct cairn_cuda *cuda = &job->device->cuda;
     for (size_t i = 0; i < LANES_MAX; i++) {
-        int mode = 0;
         if (!mark->events[i]) continue;
-        CAIRN_TRY(cairn_cuda_enter(cuda, job->lanes[i]->place, &mode, err));
-        enum cairn_code code = CAIRN_CUDA(&cuda->runtime, EventSynchronize, (mark->events[i]), err);
-        cairn_cuda_leave(cuda, mode);
-        CAIRN_TRY(code);
+        CAIRN_CUDA_WITHIN(cuda, job->lanes[i]->place, err);
+        CAIRN_TRY(CAIRN_CUDA(&cuda->runtime, EventSynchronize, (mark->events[i]), err));
     }
     return CAIRN_OK;
 }
@@ -286,16 +258,12 @@ static enum cairn_code fence_after(struct cairn_device_job *job, size_t number, 
 }
 
 static enum cairn_code fence(struct cairn_device_job *job, void *stream, struct cairn_error *err) {
-    struct cairn_cuda *cuda = &job->device->cuda;
     CAIRN_HOLD(&job->device->lock);
     for (size_t i = 0; i < job->lane_count; i++) {
         const struct cairn_cuda_lane *lane = job->lanes[i];
-        int mode = 0;
-        CAIRN_TRY(cairn_cuda_enter(cuda, lane->place, &mode, err));
-        enum cairn_code code = fence_after(job, i, lane->streams.copies, stream, err);
-        if (!code) code = fence_after(job, i, lane->streams.kernels, stream, err);
-        cairn_cuda_leave(cuda, mode);
-        CAIRN_TRY(code);
+        CAIRN_CUDA_WITHIN(lane->cuda, lane->place, err);
+        CAIRN_TRY(fence_after(job, i, lane->streams.copies, stream, err));
+        CAIRN_TRY(fence_after(job, i, lane->streams.kernels, stream, err));
     }
     return CAIRN_OK;
 }
@@ -306,8 +274,8 @@ static enum cairn_code fence(struct cairn_device_job *job, void *stream, struct 
 static void end_lane(struct cairn_device_job *job, size_t number, bool last) {
     struct cairn_cuda_lane *lane = job->lanes[number];
     struct cairn_cuda *cuda = lane->cuda;
-    int mode = 0;
-    if (cairn_cuda_enter(cuda, lane->place, &mode, NULL)) return; /* a context that is gone */
+    CAIRN_AUTO(cuda_entry) entered = {0};
+    if (cairn_cuda_enter(cuda, lane->place, &entered, NULL)) return; /* a context that is gone */
     for (size_t k = 0; k < job->mark_count; k++)
         if (job->marks[k]) cairn_cuda_event_give(cuda, lane->place, job->marks[k]->events[number]);
     for (size_t k = 0; k < job->followed_count; k++)
@@ -318,7 +286,6 @@ static void end_lane(struct cairn_device_job *job, size_t number, bool last) {
             cairn_cuda_event_give(cuda, lane->place, job->fences[k].event);
     cairn_cuda_lane_release(lane, atomic_load(&job->failed));
     if (last) cairn_cuda_sums_give(cuda, &job->summed.sums);
-    cairn_cuda_leave(cuda, mode);
 }
 
 static void end(struct cairn_device_job *job) {
@@ -337,18 +304,17 @@ static enum cairn_code register_memory(struct cairn_cuda *cuda, struct cairn_cud
                                        void *memory, size_t bytes, bool read_only,
                                        struct cairn_error *err) {
     unsigned flags = CAIRN_CUDA_HOST_PORTABLE | (read_only ? CAIRN_CUDA_HOST_READ_ONLY : 0);
-    int mode = 0, supported = 0;
+    int supported = 0;
     if (read_only)
         CAIRN_TRY(CAIRN_CUDA(&cuda->runtime, DeviceGetAttribute,
                              (&supported, CAIRN_CUDA_READ_ONLY_SUPPORTED, place->device), err));
     if (read_only && !supported)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "device %d takes no memory that is mapped to be read", place->device);
-    CAIRN_TRY(cairn_cuda_enter(cuda, place, &mode, err));
+    CAIRN_CUDA_WITHIN(cuda, place, err);
     enum cairn_code code = CAIRN_CUDA(&cuda->runtime, HostRegister, (memory, bytes, flags), err);
     /* While nothing waits for them; who needs them says what lacks. */
     CAIRN_UNUSED enum cairn_code kernels = cairn_cuda_kernels_load(cuda, place, NULL);
-    cairn_cuda_leave(cuda, mode);
     return code;
 }
 
@@ -368,10 +334,9 @@ static enum cairn_code lock_memory(struct cairn_device *device, void *memory, ui
 }
 
 static void unregister(struct cairn_cuda *cuda, const struct locked_memory *locked) {
-    int mode = 0;
-    if (cairn_cuda_enter(cuda, locked->place, &mode, NULL)) return;
+    CAIRN_AUTO(cuda_entry) entered = {0};
+    if (cairn_cuda_enter(cuda, locked->place, &entered, NULL)) return;
     if (cuda->runtime.HostUnregister(locked->memory)) (void)cuda->runtime.GetLastError();
-    cairn_cuda_leave(cuda, mode);
 }
 
 static void unlock_memory(struct cairn_device *device, void *memory) {
