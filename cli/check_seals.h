@@ -9,12 +9,12 @@
  *              tensor that lies in it.
  * Limits:  512 KiB a thread.
  * Threads: starts its own and joins them.
- * Next:    formats/seals.h.
+ * Next:    formats/assembly/pieces.h.
  */
 #pragma once
 
 #include "cli/verb.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 enum cairn_code cairn_cli_check_seals(const struct cairn_cli *cli,
                                       const struct cairn_assembly *assembly,

@@ -9,14 +9,14 @@
  *          2   of one element type an element differs where its bytes do; of two float types where
  *              its value does.
  *          3   memory is workers * 4 windows of at most 8 MiB.
- * Limits:  as formats/assembly.h.
+ * Limits:  as formats/assembly/assembly.h.
  * Threads: starts its workers and joins them.
  * Next:    cli/verbs/diff.c, cli/weights.h.
  */
 #pragma once
 
 #include "cli/progress.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 enum cairn_cli_verdict {
     CAIRN_CLI_SAME,

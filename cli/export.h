@@ -21,14 +21,14 @@
  *              What fails leaves nothing, unless a server that was away is to blame.
  * Limits:  shards of at least one tensor each, however large it is.
  * Threads: starts its workers and joins them.
- * Next:    cli/export_plan.h, cli/export_sink.h; formats/assembly.h.
+ * Next:    cli/export_plan.h, cli/export_sink.h; formats/assembly/assembly.h.
  */
 #pragma once
 
 #include "cli/progress.h"
 #include "cli/rename.h"
 #include "common/hash.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 #include "formats/safetensors.h"
 
 enum cairn_cli_export_form {

@@ -9,8 +9,7 @@
 #include "api/dtype.h"
 #include "common/array.h"
 #include "common/utf8.h"
-#include "formats/dcp.h"
-#include "formats/dcp_write.h"
+#include "formats/torch/dcp.h"
 
 const struct cairn_cli_export_naming *
 cairn_cli_export_naming(const struct cairn_cli_export *export) {

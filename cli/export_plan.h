@@ -15,8 +15,8 @@
 
 #include "cli/export.h"
 #include "common/file.h"
-#include "formats/model_folder.h"
-#include "formats/torch_write.h"
+#include "formats/safetensors.h"
+#include "formats/torch/torch_write.h"
 
 /* Of an output file, filled and written by one worker. */
 #define CAIRN_CLI_EXPORT_WINDOW_BYTES (8 * CAIRN_MIB)

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps_objects,
                                      struct cairn_error *err) CAIRN_MUST_USE;

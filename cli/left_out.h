@@ -6,14 +6,14 @@
  *          object of its own beside the tensors.
  * Promise: 1   each name that the assembly leaves out is there, and each of its objects where they
  *              have no place; people are told all of it, plain values in one line.
- * Limits:  as formats/assembly.h.
+ * Limits:  as formats/assembly/assembly.h.
  * Threads: stateless.
  * Next:    cli/verbs/export.c, cli/verbs/inspect.c, cli/verbs/import.c.
  */
 #pragma once
 
 #include "common/json.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 struct cairn_cli_left_out {
     const struct cairn_assembly *assembly;

@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 struct cairn_cli_names {
     char **names; /* owned; of the tensors by number, then of the objects */

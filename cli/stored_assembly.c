@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/layout.h"
-#include "formats/safetensors_assembly.h"
+#include "formats/assembly/models.h"
 #include "plan/reads.h"
 
 /* One tensor, or one rank's own. */

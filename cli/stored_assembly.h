@@ -10,14 +10,14 @@
  *          2   a shard in which no tensor lies is in left_out, and so is, as one name, what begins
  *              with `without`.
  *          3   texts of safetensors files that are kept as they were put are the assembly's.
- * Limits:  as formats/assembly.h and plan/reads.h.
+ * Limits:  as formats/assembly/assembly.h and plan/reads.h.
  * Threads: one owner.
  * Next:    plan/reads.h finds the ranges; cli/shard_inputs.h reads them.
  */
 #pragma once
 
 #include "cli/shard_inputs.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 /* The source has its layout. without: the beginning of names that are not wanted, or NULL. */
 enum cairn_code cairn_cli_stored_assemble(const struct cairn_cli_source *source,

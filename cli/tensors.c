@@ -10,9 +10,8 @@
 #include "common/array.h"
 #include "common/file.h"
 #include "common/utf8.h"
+#include "formats/assembly/models.h"
 #include "formats/input.h"
-#include "formats/model_choice.h"
-#include "formats/safetensors_assembly.h"
 
 #define SUFFIX ".safetensors"
 

@@ -15,12 +15,12 @@
 #include "common/json.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "formats/dcp.h"
-#include "formats/model_choice.h"
+#include "formats/assembly/models.h"
 #include "formats/safetensors.h"
-#include "formats/torch_assembly.h"
-#include "formats/torch_ranks.h"
-#include "formats/zero_universal.h"
+#include "formats/torch/dcp.h"
+#include "formats/torch/torch_assembly.h"
+#include "formats/torch/torch_ranks.h"
+#include "formats/zero/zero.h"
 #include "store/s3/config.h"
 
 #define FILES_MAX 1048576

@@ -6,9 +6,9 @@
  *          that is stored are all "the model" to who exports it.
  * Promise: 1   a DeepSpeed folder is read by its `latest`, else by its `latest_universal`, or as
  *              the tag folder itself; in a folder of
- *              safetensors or torch files formats/model_choice.h says which of them are the model;
+ *              safetensors or torch files formats/assembly/models.h says which of them are the model;
  *              what is like one of them and is none is in left_out. An index stands for its folder.
- *              Files of which each rank wrote one are put together by formats/torch_ranks.h.
+ *              Files of which each rank wrote one are put together by formats/torch/torch_ranks.h.
  *              A tensor that two files have is CAIRN_INVALID, with both.
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
@@ -19,7 +19,7 @@
  *              no link. What `latest` holds stands in no message: it may be another file's text.
  * Limits:  one descriptor for each local file.
  * Threads: one owner; the inputs may be read by several threads.
- * Next:    formats/zero.h, formats/torch_assembly.h, cli/stored_assembly.h; cli/export.h.
+ * Next:    formats/zero/zero.h, formats/torch/torch_assembly.h, cli/stored_assembly.h; cli/export.h.
  */
 #pragma once
 
@@ -27,7 +27,7 @@
 #include "cli/shard_inputs.h"
 #include "common/file.h"
 #include "common/hash.h"
-#include "formats/zero.h"
+#include "formats/zero/zero.h"
 
 struct cairn_cli_weights_file {
     char *name;
@@ -51,7 +51,7 @@ struct cairn_cli_weights {
     int folder_fd;
     bool optimizer;     /* the optimizer's state is wanted, too, where it has a file of its own */
     bool strict;        /* a class that is not known is refused */
-    const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
+    const char *tp_rules; /* of a person: formats/zero/zero_parallel.h; NULL: none */
     bool stored;
     struct cairn_cli_source source; /* where it is stored */
     struct cairn_cli_shard_inputs *inputs;

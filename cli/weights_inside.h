@@ -12,7 +12,7 @@
 #pragma once
 
 #include "cli/weights.h"
-#include "formats/safetensors_assembly.h"
+#include "formats/assembly/models.h"
 
 /* The file of this name in weights->names, which are sorted. */
 enum cairn_code cairn_cli_weights_open_name(void *weights, const char *name,

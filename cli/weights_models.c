@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder of model files: those that formats/model_choice.h chooses, each tensor from one file;
+/* A folder of model files: those that formats/assembly/models.h chooses, each tensor from one file;
  * or files of which each rank wrote one. */
 #include <sys/stat.h>
 
 #include "cli/weights_inside.h"
 #include "common/utf8.h"
-#include "formats/model_choice.h"
-#include "formats/torch_ranks.h"
+#include "formats/assembly/models.h"
+#include "formats/torch/torch_ranks.h"
 
 struct models {
     struct cairn_cli_weights *weights;

@@ -9,7 +9,7 @@
  *              remainder of the whole: cairn_crc32_of_remainder makes it the checksum.
  * Limits:  none.
  * Threads: stateless; the CPU's instructions are chosen once, at load.
- * Next:    formats/seals.h, formats/zip.h.
+ * Next:    formats/assembly/pieces.h, formats/torch/zip.h.
  */
 #pragma once
 

@@ -83,15 +83,13 @@ static bool ended(const struct cairn_multipart *mp) {
 
 enum cairn_code cairn_multipart_check(uint64_t size_bytes, uint64_t part_bytes,
                                       struct cairn_error *err) {
-    if (part_bytes == 0 || part_bytes % CAIRN_BLOCK_BYTES) {
+    if (part_bytes == 0 || part_bytes % CAIRN_BLOCK_BYTES)
         return cairn_fail(err, CAIRN_INVALID, "a part size of %" PRIu64 " is no multiple of 1 MiB",
                           part_bytes);
-    }
     uint64_t part_count = cairn_div_up(size_bytes, part_bytes);
-    if (part_count > PART_COUNT_MAX) {
+    if (part_count > PART_COUNT_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " parts; at most %d are possible",
                           part_count, PART_COUNT_MAX);
-    }
     return CAIRN_OK;
 }
 
@@ -102,9 +100,8 @@ enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_b
         .size_bytes = size_bytes, .part_bytes = part_bytes, .clock = &cairn_clock_real};
     CAIRN_TRY(cairn_multipart_check(size_bytes, part_bytes, err));
     uint64_t part_count = cairn_div_up(size_bytes, part_bytes);
-    if (!cairn_text_copy(mp->token, sizeof mp->token, token)) {
+    if (!cairn_text_copy(mp->token, sizeof mp->token, token))
         return cairn_fail(err, CAIRN_INVALID, "the upload token is too long");
-    }
     mp->has_source = true;
     mp->blocks = calloc(block_count(mp) + 1, sizeof *mp->blocks);
     if (part_count > 1) {
@@ -119,9 +116,8 @@ enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_b
 enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *upload_id,
                                         const uint32_t *blocks, struct cairn_error *err) {
     CAIRN_ASSERT(mp->state == STATE_BEGIN && mp->ready_bytes == 0);
-    if (upload_id && !cairn_text_copy(mp->upload_id, sizeof mp->upload_id, upload_id)) {
+    if (upload_id && !cairn_text_copy(mp->upload_id, sizeof mp->upload_id, upload_id))
         return cairn_fail(err, CAIRN_INVALID, "the upload's id is too long");
-    }
     if (blocks) {
         memcpy(mp->blocks, blocks, block_count(mp) * sizeof *blocks);
         mp->blocks_known = block_count(mp);
@@ -154,17 +150,15 @@ enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready
                                       struct cairn_error *err) {
     bool all = ready_bytes == mp->size_bytes;
     uint64_t whole = all ? block_count(mp) : ready_bytes / CAIRN_BLOCK_BYTES, end;
-    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes) {
+    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes)
         return cairn_fail(err, CAIRN_INVALID,
                           "%" PRIu64 " bytes ready after %" PRIu64 ", of %" PRIu64, ready_bytes,
                           mp->ready_bytes, mp->size_bytes);
-    }
     if (cairn_add_overflows(first_block, count, &end) || end > whole ||
-        first_block > mp->blocks_known || cairn_max_u64(end, mp->blocks_known) < whole) {
+        first_block > mp->blocks_known || cairn_max_u64(end, mp->blocks_known) < whole)
         return cairn_fail(err, CAIRN_INVALID,
                           "checksums of blocks %" PRIu64 " to %" PRIu64 " leave a gap", first_block,
                           end);
-    }
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = first_block + i;
         if (at >= mp->blocks_known) {
@@ -282,9 +276,8 @@ static void take(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
     *ret = (struct cairn_multipart_action){.kind = kind, .crc32c = mp->crc32c};
     if (kind == CAIRN_MULTIPART_LIST_PARTS) ret->length = mp->part_bytes;
     if (kind == CAIRN_MULTIPART_PUT || kind == CAIRN_MULTIPART_CREATE ||
-        kind == CAIRN_MULTIPART_COMPLETE) {
+        kind == CAIRN_MULTIPART_COMPLETE)
         ret->length = mp->size_bytes;
-    }
 }
 
 static uint64_t waited_ms(const struct cairn_multipart *mp) {
@@ -356,9 +349,8 @@ static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action 
 /* Given up: what is under way ends first, so that no part lands after the abort (S26). */
 static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (mp->parts_sending) return;
-    if (mp->state != STATE_ABORT) {
+    if (mp->state != STATE_ABORT)
         enter(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
-    }
     if (mp->state == STATE_FAILED)
         ret->kind = CAIRN_MULTIPART_FAILED;
     else
@@ -374,9 +366,7 @@ void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_act
         next_giving_up(mp, ret);
         return;
     }
-    if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count) {
-        enter(mp, STATE_COMPLETE);
-    }
+    if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count) enter(mp, STATE_COMPLETE);
     if (mp->state == STATE_PARTS) {
         next_part(mp, ret);
         return;
@@ -638,9 +628,8 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
     const struct cairn_multipart_part *part = &mp->parts[index];
     uint64_t offset = (uint64_t)index * mp->part_bytes, length = part_length(mp, index);
     if (listed->size_bytes != length) return false;
-    if (listed->has_crc32c) {
+    if (listed->has_crc32c)
         return mp->crc32c_known && listed->crc32c == range_crc32c(mp, offset, length);
-    }
     if (!part->sent.etag[0] || strcmp(part->sent.etag, listed->etag) != 0) return false;
     /* What another process had acknowledged may be of bytes that were staged anew since. */
     return part->state == CAIRN_PART_ACKED ||
@@ -651,9 +640,8 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
 static const struct cairn_store_part *find_listed(const struct cairn_store_request *request,
                                                   uint32_t number) {
     /* Listings come in order of number, mostly without gaps. */
-    if (number <= request->part_count && request->parts[number - 1].number == number) {
+    if (number <= request->part_count && request->parts[number - 1].number == number)
         return &request->parts[number - 1];
-    }
     for (size_t i = 0; i < request->part_count; i++) {
         if (request->parts[i].number == number) return &request->parts[i];
     }

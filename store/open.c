@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/records.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "store/dir/dir.h"
@@ -16,10 +15,9 @@
 static enum cairn_code folder_of_url(const char *url, struct cairn_buf *ret,
                                      struct cairn_error *err) {
     const char *path = url + strlen("file://");
-    if (path[0] != '/') {
+    if (path[0] != '/')
         return cairn_fail(err, CAIRN_INVALID,
                           "store \"%s\": a file URL has three slashes: file:///path", url);
-    }
     return cairn_percent_decode(cairn_view_of(path), ret, err);
 }
 
@@ -112,8 +110,7 @@ static enum cairn_code parse_one(struct cairn_stores *stores, const char *item, 
                                  struct cairn_error *err) {
     const char *sign = memchr(item, '=', size);
     struct cairn_view name = {item, sign ? (size_t)(sign - item) : size};
-    bool main = name.size == strlen(CAIRN_STORE_MAIN) &&
-                !memcmp(item, CAIRN_STORE_MAIN, name.size);
+    bool main = name.size == strlen(CAIRN_STORE_MAIN) && !memcmp(item, CAIRN_STORE_MAIN, name.size);
     bool without_url = sign && sign + 1 == item + size;
     if (cairn_store_name_check(name, NULL) || main == (sign != NULL) || without_url)
         return cairn_fail(err, CAIRN_INVALID,

@@ -72,9 +72,8 @@ uint32_t cairn_retry_concurrency(const struct cairn_retry *retry) {
 
 uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries) {
     uint64_t bound = retry->options.delay_ms_max;
-    if (tries > 0 && tries <= 20) {
+    if (tries > 0 && tries <= 20)
         bound = cairn_min_u64(bound, retry->options.delay_ms_min << (tries - 1));
-    }
     return draw_between(retry, 0, bound);
 }
 
@@ -127,18 +126,16 @@ enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
     budget_grow(retry, now);
     if (now < ticket->not_before_ms) return wait_for(ticket->not_before_ms - now, ret_wait_ms);
     if (retry->paused) return ask_paused(retry, ticket, now, ret_wait_ms);
-    if (retry->under_way >= cairn_retry_concurrency(retry)) {
+    if (retry->under_way >= cairn_retry_concurrency(retry))
         return wait_for(retry->options.delay_ms_min, ret_wait_ms);
-    }
     if (ticket->tries_sent == 0) {
         retry->budget = cairn_min_u64(BUDGET_MAX, retry->budget + retry->options.extra_percent);
         return send_now(retry, ticket);
     }
     forgive(retry, ticket);
     if (ticket->tries_counted + ticket->put_offs == 0) return send_now(retry, ticket);
-    if (retry->budget < BUDGET_UNIT) {
+    if (retry->budget < BUDGET_UNIT)
         return wait_for((BUDGET_UNIT - retry->budget) * 1000 / BUDGET_UNIT, ret_wait_ms);
-    }
     retry->budget -= BUDGET_UNIT;
     return send_now(retry, ticket);
 }
@@ -185,9 +182,8 @@ static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome
     retry->failing_results++;
     if (outcome == CAIRN_RETRY_SLOW_DOWN) retry->slow_since_cut++;
     if (outcome == CAIRN_RETRY_SLOW_DOWN && !retry->paused && is_crowded(retry) &&
-        (retry->cut_ms == 0 || now - retry->cut_ms >= CUT_EVERY_MS)) {
+        (retry->cut_ms == 0 || now - retry->cut_ms >= CUT_EVERY_MS))
         window_cut(retry, cairn_retry_concurrency(retry) / 2, now);
-    }
     if (retry->paused) {
         if (!probe) return;
         retry->probes_failed++;

@@ -15,10 +15,9 @@
 #include "common/array.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "formats/model_choice.h"
-#include "formats/safetensors_assembly.h"
-#include "formats/torch_plain.h"
-#include "formats/torch_tree.h"
+#include "formats/assembly/models.h"
+#include "formats/torch/torch_assembly.h"
+#include "formats/torch/torch_tree.h"
 
 #define SHOWN_BYTES_MAX 65536 /* of one text; what is longer is told by its length */
 

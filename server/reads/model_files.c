@@ -9,7 +9,7 @@
 #include "api/dtype.h"
 #include "common/array.h"
 #include "common/utf8.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 #define STEM "model"
 #define END "safetensors"

@@ -16,7 +16,6 @@
 #pragma once
 
 #include "api/layout.h"
-#include "formats/model_folder.h"
 #include "formats/safetensors.h"
 
 #define CAIRN_SRV_MODEL_INDEX "model.safetensors.index.json"

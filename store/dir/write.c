@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -27,12 +26,11 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
                                         const struct cairn_store_dir_place *place,
                                         const char *temporary, uint64_t expected_bytes,
                                         struct cairn_error *err) {
-    if (cairn_store_dir_is_temporary(place->name)) {
+    if (cairn_store_dir_is_temporary(place->name))
         return cairn_fail(err, CAIRN_INVALID, "names like this are kept for unfinished objects");
-    }
     for (int i = 1;; i++) {
-        CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, job->together,
-                                              &job->folder_fd, err));
+        CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, job->together, &job->folder_fd,
+                                              err));
         if (job->together && !cairn_store_dir_covers(worker, job->folder_fd)) {
             job->together = false; /* file and folders are synced one by one, as large puts are */
             close(job->folder_fd);
@@ -41,9 +39,8 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
         }
         struct cairn_error why = {0};
         unlinkat(job->folder_fd, temporary, 0);
-        enum cairn_code code =
-            cairn_file_create(job->folder_fd, temporary, job->together ? 0 : expected_bytes,
-                              &job->file, &why);
+        enum cairn_code code = cairn_file_create(
+            job->folder_fd, temporary, job->together ? 0 : expected_bytes, &job->file, &why);
         if (code == CAIRN_OK) {
             /* Before a byte is in it. A file system without modes has its own. */
             (void)!fchmod(job->file.fd, cairn_store_dir_of(worker)->file_mode);
@@ -96,9 +93,8 @@ static enum cairn_code publish(int folder_fd, const char *temporary, const char 
     if (create) {
         CAIRN_TRY(cairn_file_publish(folder_fd, temporary, name, err));
     } else {
-        if (renameat(folder_fd, temporary, folder_fd, name) != 0) {
+        if (renameat(folder_fd, temporary, folder_fd, name) != 0)
             return cairn_fail_errno(err, "publish %s", name);
-        }
         CAIRN_TRY(cairn_dir_sync(folder_fd, err));
     }
     CAIRN_CRASHPOINT("store.dir.published");
@@ -106,9 +102,9 @@ static enum cairn_code publish(int folder_fd, const char *temporary, const char 
 }
 
 static struct cairn_store_dir_published identity_of(const struct stat *st, unsigned roots) {
-    return (struct cairn_store_dir_published){st->st_dev,         st->st_ino,
-                                              (uint64_t)st->st_size, st->st_mtim.tv_sec,
-                                              st->st_mtim.tv_nsec, roots};
+    return (struct cairn_store_dir_published){
+        st->st_dev,         st->st_ino,          (uint64_t)st->st_size,
+        st->st_mtim.tv_sec, st->st_mtim.tv_nsec, roots};
 }
 
 /* The one place of the store that all its workers change. */
@@ -162,9 +158,8 @@ static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(create_temporary(worker, job, place, temporary, request->body.size, err));
     memcpy(job->temporary, temporary, sizeof temporary);
     struct stat st;
-    if (request->create && fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (request->create && fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return cairn_fail(err, CAIRN_PRECONDITION, "it is already there");
-    }
     return CAIRN_OK;
 }
 
@@ -198,9 +193,8 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
     CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
     cairn_uuid_random(uuid);
     if (request->token) {
-        if (!cairn_uuid_text_valid(cairn_view_of(request->token))) {
+        if (!cairn_uuid_text_valid(cairn_view_of(request->token)))
             return cairn_fail(err, CAIRN_INVALID, "the upload's token is no UUID");
-        }
         memcpy(uuid, request->token, sizeof uuid);
     }
     cairn_store_dir_temporary(uuid, temporary);
@@ -221,9 +215,8 @@ static enum cairn_code open_upload(struct cairn_store_dir_worker *worker,
                                    struct cairn_error *err) {
     char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     const char *id = job->request->upload_id_in;
-    if (!id || !cairn_uuid_text_valid(cairn_view_of(id))) {
+    if (!id || !cairn_uuid_text_valid(cairn_view_of(id)))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
-    }
     cairn_store_dir_temporary(id, temporary);
     CAIRN_TRY(
         cairn_store_dir_folder(cairn_store_dir_of(worker), place->folder, &job->folder_fd, err));
@@ -252,25 +245,22 @@ static enum cairn_code check_parts(const struct cairn_store_dir_job *job, struct
     bool all_summed = request->has_crc32c;
     for (size_t i = 0; i < request->part_count; i++) {
         const struct cairn_store_part *part = &request->parts[i];
-        if (part->number != i + 1 || cairn_add_overflows(sum, part->size_bytes, &sum)) {
+        if (part->number != i + 1 || cairn_add_overflows(sum, part->size_bytes, &sum))
             return cairn_fail(err, CAIRN_INVALID, "part %zu of %zu is numbered %" PRIu32, i + 1,
                               request->part_count, part->number);
-        }
         crc = cairn_crc32c_combine(crc, part->crc32c, part->size_bytes);
         all_summed &= part->has_crc32c;
     }
     CAIRN_TRY(cairn_file_size(&job->file, &size, err));
-    if (sum != request->length || size != request->length) {
+    if (sum != request->length || size != request->length)
         return cairn_fail(err, CAIRN_INVALID,
                           "the parts have %" PRIu64 " bytes, the file %" PRIu64
                           ", the object must have %" PRIu64,
                           sum, size, request->length);
-    }
-    if (all_summed && crc != request->crc32c) {
+    if (all_summed && crc != request->crc32c)
         return cairn_fail(err, CAIRN_INVALID,
                           "the parts make checksum %08" PRIx32 ", the object's is %08" PRIx32, crc,
                           request->crc32c);
-    }
     return CAIRN_OK;
 }
 
@@ -348,9 +338,8 @@ static enum cairn_code remove_name(struct cairn_store_dir_worker *worker,
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
     CAIRN_TRY(code);
     bool removed = unlinkat(job->folder_fd, name, 0) == 0;
-    if (!removed && errno != ENOENT && errno != EISDIR) {
+    if (!removed && errno != ENOENT && errno != EISDIR)
         return cairn_fail_errno(err, "remove %s", name);
-    }
     if (removed) CAIRN_TRY(cairn_dir_sync(job->folder_fd, err));
     cairn_store_dir_prune(dir, place->folder);
     return CAIRN_OK;

@@ -14,7 +14,6 @@
 #include "common/array.h"
 #include "common/file.h"
 #include "common/text.h"
-#include "store/keys/credentials.h"
 #include "store/keys/inside.h"
 
 #define VALUES_MAX 256

@@ -13,11 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "common/url.h"
-#include "store/keys/credentials.h"
 #include "store/keys/inside.h"
 #include "store/keys/profile.h"
 #include "store/keys/sigv4.h"

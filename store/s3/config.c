@@ -13,7 +13,6 @@
 #include "common/net.h"
 #include "common/text.h"
 #include "common/url.h"
-#include "store/keys/credentials.h"
 #include "store/keys/profile.h"
 
 static const char *variable(const char *name) {

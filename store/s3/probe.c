@@ -14,8 +14,6 @@
 #include "common/json.h"
 #include "common/text.h"
 #include "store/keys/profile.h"
-#include "store/s3/s3.h"
-#include "store/store.h"
 #include "store/time.h"
 
 /* ---- the document, its fields, and what they make of an opened store ---- */

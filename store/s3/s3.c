@@ -9,10 +9,8 @@
 #include "common/id.h"
 #include "common/text.h"
 #include "store/keys/credentials.h"
-#include "store/s3/inside.h"
 #include "store/s3/probe.h"
 #include "store/time.h"
-#include "store/xml/xml.h"
 
 #define GIB CAIRN_GIB
 #define FAILING_STALE_MS 120000

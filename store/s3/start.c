@@ -7,7 +7,6 @@
 #include "common/text.h"
 #include "store/open.h"
 #include "store/s3/config.h"
-#include "store/s3/s3.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
