@@ -5,7 +5,8 @@
  * Why:     a tensor of a sharded checkpoint lies in pieces in the files of several ranks; whoever
  *          writes it elsewhere needs the ranges in order, and no copy of it in memory.
  * Promise: 1   the pieces of a tensor, one behind the other, are its elements in row-major order;
- *              or each is a box of it (formats/assembly/pieces.h), and each element is in exactly one box.
+ *              or each is a box of it (formats/assembly/pieces.h), and each element is in exactly
+ *              one box.
  *          2   every piece lies inside of its file.
  *          3   an alias has no pieces; what it stands for comes before it.
  *          4   what the files hold and the assembly does not is in left_out, by name, with why;
@@ -17,11 +18,12 @@
  *          7   texts has what the headers of safetensors files say beside tensors, each key once.
  *          8   elements that lie apart (strides) or whose sign is to be changed are read as what
  *              they stand for.
- *          9   a read that completes a range with a checksum (formats/assembly/pieces.h) compares it; one
- *              that does not match is CAIRN_CORRUPT with the file and the zip entry.
+ *          9   a read that completes a range with a checksum (formats/assembly/pieces.h) compares
+ *              it; one that does not match is CAIRN_CORRUPT with the file and the zip entry.
  * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes of one, of whole bytes an element.
  * Threads: one owner while it is built; immutable after that.
- * Next:    formats/zero/zero.h and formats/torch/torch_assembly.h build one; cli/export.h writes it.
+ * Next:    formats/zero/zero.h and formats/torch/torch_assembly.h build one; cli/export.h writes
+ *          it.
  */
 #pragma once
 

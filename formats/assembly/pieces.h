@@ -15,9 +15,9 @@
  *          4   once each byte of a sealed range was noted at least once, its checksum has been
  *              compared: the note that was the last says CAIRN_CORRUPT where it does not match. A
  *              byte that is noted again changes nothing.
- *          5   of flipped floats the sign bit is changed, also of zeros and of what is not a number,
- *              as torch does it; integers are subtracted from 0 and wrap; of complex numbers the
- *              parts that are asked for are changed.
+ *          5   of flipped floats the sign bit is changed, also of zeros and of what is not a
+ *              number, as torch does it; integers are subtracted from 0 and wrap; of complex
+ *              numbers the parts that are asked for are changed.
  * Limits:  8 dimensions; the proof takes 2^28 steps, then CAIRN_TOO_LARGE. Boxes lie in the tensor
  *          and are not empty. 16,777,216 sealed ranges; of one range 8,192 parts that do not join,
  *          beyond which it is given up and cairn_seal_check has to read it.

@@ -20,8 +20,8 @@
  *          6   element types that torch lacks are CAIRN_UNSUPPORTED, by name.
  * Limits:  as formats/assembly/assembly.h; a written pickle of 256 MiB, some 500,000 tensors.
  * Threads: one owner; writing is stateless.
- * Next:    formats/assembly/assembly.h; formats/torch/torch_write.h for the archives; cli/weights.h,
- *          cli/export.h.
+ * Next:    formats/assembly/assembly.h; formats/torch/torch_write.h for the archives;
+ *          cli/weights.h, cli/export.h.
  */
 #pragma once
 

@@ -67,7 +67,7 @@ static enum cairn_code storage_id(const struct cairn_pickle *values, cairn_pickl
     return CAIRN_OK;
 }
 
-/* ---- the form before 1.6: magic, protocol, machine, object, keys of storages; the storages ---- */
+/* ---- the form before 1.6: magic, protocol, machine, object, storages' keys; storages ---- */
 
 struct cairn_torch_legacy_storage {
     struct cairn_view key;

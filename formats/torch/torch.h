@@ -15,8 +15,8 @@
  *          4   a value of a class that torch_names.c does not list is opaque: nothing is made of it
  *              but a record of its name. Names that run code, and with `strict` all others, are
  *              refused.
- * Limits:  8 dimensions; pickles as formats/torch/pickle.h. Big-endian files, and the tar form of before
- *          torch 0.1.10, are CAIRN_UNSUPPORTED.
+ * Limits:  8 dimensions; pickles as formats/torch/pickle.h. Big-endian files, and the tar form of
+ *            before torch 0.1.10, are CAIRN_UNSUPPORTED.
  * Threads: immutable after open, but for reads through the input.
  * Next:    formats/torch/torch_tree.h walks the values; formats/torch/torch_names.c.
  */

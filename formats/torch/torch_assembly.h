@@ -3,8 +3,8 @@
  * torch_assembly: one torch file as an assembly: its tensors, and what it holds beside them.
  *
  * Why:     a file that is exported or imported is tensors by name, with their ranges. A step, a
- *          learning rate, a random state are part of a checkpoint, too; who writes it in a form that
- *          has no place for them has to name them, and DCP has one.
+ *          learning rate, a random state are part of a checkpoint, too; who writes it in a form
+ *          that has no place for them has to name them, and DCP has one.
  * Promise: 1   tensors that are the same elements of the same storage are one and its aliases.
  *          2   what is strided, conjugated or negated is read as what it stands for
  *              (assembly.h#8); metadata of a tensor that says anything else is CAIRN_UNSUPPORTED.
@@ -13,8 +13,8 @@
  *          4   an archive of one is what torch.save writes of the same value: torch.load gives it
  *              back, equal in value; what two places share is there twice. Where archives are not
  *              wanted, nothing is written and no memory is needed for them.
- *          5   a rank's piece of a tensor (formats/torch/torch_ranks.h) is left out with what to do,
- *              unless `ranks` says that the assembly has taken or left out each by itself.
+ *          5   a rank's piece of a tensor (formats/torch/torch_ranks.h) is left out with what to
+ *              do, unless `ranks` says that the assembly has taken or left out each by itself.
  * Limits:  as formats/torch/torch_tree.h; pickles of 128 MiB and archives of 256 MiB a file, all
  *          values together; the first object of a name counts, further ones are left out.
  * Threads: one owner.

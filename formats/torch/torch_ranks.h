@@ -3,8 +3,8 @@
  * torch_ranks: the tensors of a checkpoint of which each rank wrote a file of torch.save.
  *
  * Why:     verl, and jobs with FSDP that write no DCP, save model_world_size_8_rank_3.pt or
- *          ep1-ba1-rank3.pt: state dicts with DTensors (or, before FSDP2, ShardedTensors) in them: a
- *          piece, and how all pieces lie in the whole.
+ *          ep1-ba1-rank3.pt: state dicts with DTensors (or, before FSDP2, ShardedTensors) in them:
+ *          a piece, and how all pieces lie in the whole.
  * Promise: 1   files of one name but for the number behind "rank" are a set. It has each rank from
  *              0 on, and as many as "world_size" in its name says: CAIRN_NOT_FOUND names one that
  *              is missing.

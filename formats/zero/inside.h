@@ -9,9 +9,9 @@
  * Promise: 1   ranks are complete and without gaps, or the missing file is named.
  *          2   a flat partition is one contiguous range of its file.
  *          3   an expert is named by its number among those of all ranks, as its own file names it.
- *          4   which ranks hold the same experts is what their bytes say: DeepSpeed counts ranks
- *              in one of two orders, and in the right one the masters, rounded, are the values in
- *              the experts' files. Where neither is so it is CAIRN_INVALID. Where both are so and it
+ *          4   which ranks hold the same experts is what their bytes say: DeepSpeed counts ranks in
+ *              one of two orders, and in the right one the masters, rounded, are the values in the
+ *              experts' files. Where neither is so it is CAIRN_INVALID. Where both are so and it
  *              makes a difference, the order is that of the configuration in the files; where there
  *              is none it is CAIRN_INVALID.
  *          5   a master without its expert's file, and the values of an expert that is trained in

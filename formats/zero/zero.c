@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of a ZeRO checkpoint: which there are, whose they are, and their flat partitions. */
+/* The files of a ZeRO checkpoint, which there are and whose they are; their flat partitions; the
+ * parameters out of these. */
 #include "formats/zero/zero.h"
 
 #include <inttypes.h>
@@ -457,7 +458,9 @@ static enum cairn_code read_state(struct cairn_zero *zero, struct cairn_assembly
     return CAIRN_OK;
 }
 
-/* ---- parameters out of partitions: stages 1 and 2 cut a group over ranks, 3 each parameter ---- */
+/* ---- parameters out of partitions ---- */
+
+/* Stages 1 and 2 cut a group over the ranks, 3 each parameter. */
 
 void cairn_zero_free(struct cairn_zero *zero) {
     for (size_t i = 0; i < zero->model_count; i++) {

@@ -9,13 +9,13 @@
  *              used to its last element but for padding (also between parameters, where
  *              parameter_alignment put it), and what does not fit exactly is
  *              CAIRN_INVALID with the names.
- *          2   of a tensor parallel model whole tensors (formats/zero/zero_parallel.h), of a pipeline
- *              all stages, also where each is cut over tensor parallel ranks, of experts each file;
- *              one that is missing is CAIRN_INVALID, by name. Experts that tensor parallel ranks
- *              share out, those of AutoEP, of stage 3 and of a pipeline that is cut, too, and cuts
- *              that no rule tells, are CAIRN_UNSUPPORTED; never a silent part. Experts have their
- *              fp32 values (formats/zero/inside.h); without ZeRO, and where they are
- *              frozen, those of their own files.
+ *          2   of a tensor parallel model whole tensors (formats/zero/zero_parallel.h), of a
+ *              pipeline all stages, also where each is cut over tensor parallel ranks, of experts
+ *              each file; one that is missing is CAIRN_INVALID, by name. Experts that tensor
+ *              parallel ranks share out, those of AutoEP, of stage 3 and of a pipeline that is cut,
+ *              too, and cuts that no rule tells, are CAIRN_UNSUPPORTED; never a silent part.
+ *              Experts have their fp32 values (formats/zero/inside.h); without ZeRO, and where they
+ *              are frozen, those of their own files.
  *          3   a parameter of which no file has bytes is in the assembly's left_out.
  *          4   the optimizer's state, where it is wanted, is cut like the parameters; each of its
  *              tensors is optimizer.state.<parameter>.<what>, and numbers of a whole group (step)
@@ -23,8 +23,8 @@
  *          5   of a universal checkpoint (ds_to_universal makes a folder zero/<parameter> of each
  *              parameter, with a file of torch for its values, fp32.pt, and for each thing that the
  *              optimizer keeps of it) every parameter that has a folder is in the assembly, in the
- *              shape that its file has; of ZeRO stage 3, whose files are flat, in the shape that the
- *              models' files beside zero/ tell. One without fp32.pt is CAIRN_INVALID, by name.
+ *              shape that its file has; of ZeRO stage 3, whose files are flat, in the shape that
+ *              the models' files beside zero/ tell. One without fp32.pt is CAIRN_INVALID, by name.
  *          6   there, what the optimizer keeps is optimizer.state.<parameter>.<file>, where it is
  *              wanted; a plain number, and files of no parameter, are in left_out. What has no
  *              folder and is in the models' files (frozen parameters, buffers, further names) is in

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts (in each of the orders that ranks may have, all are put together; the bytes then say which
- * of them it was), and the opening of a checkpoint. */
+/* Experts: in each of the orders that ranks may have, all are put together; the bytes then say
+ * which of them it was. And the opening of a checkpoint. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -10,9 +10,9 @@
  *          2   what all ranks have whole is compared byte by byte before one of them is taken;
  *              where they differ it is refused, since an average would be none of them.
  *          3   where the checkpoint has no patterns, and where a person tells a rule, it is that of
- *              the person or of Megatron's names; what has neither is taken where all ranks have the
- *              same bytes and not one value alone, as a bias of zeros that is cut would be, too. All
- *              else is CAIRN_UNSUPPORTED, with its name and the flag that tells it.
+ *              the person or of Megatron's names; what has neither is taken where all ranks have
+ *              the same bytes and not one value alone, as a bias of zeros that is cut would be,
+ *              too. All else is CAIRN_UNSUPPORTED, with its name and the flag that tells it.
  *          4   rows behind the vocabulary's own are padding and not in the assembly.
  *          5   a name gets the rule that DeepSpeed's converter to universal checkpoints follows;
  *              a rule that this reader does not follow is CAIRN_UNSUPPORTED, with its name.
