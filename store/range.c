@@ -9,7 +9,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "common/buf.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
 

@@ -3,7 +3,6 @@
 #include "store/store.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/clock.h"

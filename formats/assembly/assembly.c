@@ -258,25 +258,6 @@ enum cairn_code cairn_assembly_add_view(struct cairn_assembly *assembly,
     return cairn_assembly_add_box(assembly, &view, box, 0, err);
 }
 
-static bool is_complex(unsigned dtype) {
-    return dtype == CAIRN_DTYPE_C32 || dtype == CAIRN_DTYPE_C64 || dtype == CAIRN_DTYPE_C128;
-}
-
-enum cairn_code cairn_assembly_flips(unsigned dtype, bool conjugated, bool negated, unsigned *ret,
-                                     struct cairn_error *err) {
-    *ret = 0;
-    if (is_complex(dtype)) {
-        if (negated) *ret = CAIRN_ASSEMBLY_FLIP_REAL;
-        if (negated != conjugated) *ret |= CAIRN_ASSEMBLY_FLIP_IMAGINARY;
-        return CAIRN_OK;
-    }
-    if (!negated) return CAIRN_OK; /* the conjugate of a real number is the number */
-    *ret = CAIRN_ASSEMBLY_FLIP_REAL;
-    if (cairn_flip(dtype, NULL, 0, *ret)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_UNSUPPORTED, "a negated view of %s, which has no sign",
-                      cairn_dtype_text(dtype));
-}
-
 static bool is_strided(const struct cairn_assembly *assembly,
                        const struct cairn_assembly_tensor *tensor) {
     for (size_t p = 0; p < tensor->piece_count; p++)

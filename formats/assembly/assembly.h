@@ -32,9 +32,6 @@
 #include "common/json.h"
 #include "formats/assembly/pieces.h"
 
-/* Signs that are changed when a piece is read: of all numbers but complex ones the first. */
-#define CAIRN_ASSEMBLY_FLIP_REAL 1u
-#define CAIRN_ASSEMBLY_FLIP_IMAGINARY 2u
 struct cairn_assembly_piece {
     uint32_t input; /* number in inputs */
     uint32_t flip : 2;
@@ -120,10 +117,6 @@ enum cairn_code cairn_assembly_add_view(struct cairn_assembly *assembly,
                                         const struct cairn_assembly_piece *piece,
                                         const uint64_t *stride, const struct cairn_box *box,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* What is to be changed to read a lazily conjugated or negated tensor; CAIRN_UNSUPPORTED: its
- * elements have no sign. */
-enum cairn_code cairn_assembly_flips(unsigned dtype, bool conjugated, bool negated, unsigned *ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The next elements of a part of the last tensor, which lie one behind the other in an input: those
  * of `box` from its element `first` on. Parts come in any order; of one tensor all are such. */
 enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,

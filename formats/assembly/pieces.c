@@ -9,7 +9,6 @@
 #include "common/array.h"
 #include "common/crc32.h"
 #include "common/utf8.h"
-#include "formats/assembly/assembly.h"
 
 #define STEPS_MAX (1ULL << 28)
 
@@ -450,4 +449,19 @@ bool cairn_flip(unsigned dtype, void *bytes, size_t size, unsigned parts) {
     if (integers) negate(bytes, size, integers);
     if (fnuz) flip_fnuz(bytes, size);
     return floats || integers || fnuz;
+}
+
+enum cairn_code cairn_assembly_flips(unsigned dtype, bool conjugated, bool negated, unsigned *ret,
+                                     struct cairn_error *err) {
+    *ret = 0;
+    if (is_complex(dtype)) {
+        if (negated) *ret = CAIRN_ASSEMBLY_FLIP_REAL;
+        if (negated != conjugated) *ret |= CAIRN_ASSEMBLY_FLIP_IMAGINARY;
+        return CAIRN_OK;
+    }
+    if (!negated) return CAIRN_OK; /* the conjugate of a real number is the number */
+    *ret = CAIRN_ASSEMBLY_FLIP_REAL;
+    if (cairn_flip(dtype, NULL, 0, *ret)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED, "a negated view of %s, which has no sign",
+                      cairn_dtype_text(dtype));
 }

@@ -93,6 +93,13 @@ enum cairn_code cairn_seal_check(const struct cairn_seal *seal, const struct cai
 
 /* ---- signs ---- */
 
+/* Signs that are changed when a piece is read: of all numbers but complex ones the first. */
+#define CAIRN_ASSEMBLY_FLIP_REAL 1u
+#define CAIRN_ASSEMBLY_FLIP_IMAGINARY 2u
 /* parts: CAIRN_ASSEMBLY_FLIP_*; 0 changes nothing. False: elements of this type have no sign, and
  * nothing was changed. */
 bool cairn_flip(unsigned dtype, void *bytes, size_t size, unsigned parts);
+/* What is to be changed to read a lazily conjugated or negated tensor; CAIRN_UNSUPPORTED: its
+ * elements have no sign. */
+enum cairn_code cairn_assembly_flips(unsigned dtype, bool conjugated, bool negated, unsigned *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -35,9 +35,7 @@ struct window {
 };
 
 bool cairn_dcp_is(const struct cairn_zero_folder *folder) {
-    for (size_t i = 0; i < folder->count; i++)
-        if (strcmp(folder->names[i], CAIRN_DCP_METADATA) == 0) return true;
-    return false;
+    return cairn_zero_folder_has(folder, CAIRN_DCP_METADATA);
 }
 
 /* ---- values of the metadata ---- */

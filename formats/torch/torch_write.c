@@ -9,7 +9,6 @@
 #include "api/dtype.h"
 #include "common/array.h"
 #include "common/crc32.h"
-#include "common/encode.h"
 #include "common/utf8.h"
 
 #define ALIGN 64

@@ -9,7 +9,6 @@
 #include "common/array.h"
 #include "common/crc32.h"
 #include "common/lock.h"
-#include "common/text.h"
 #include "common/utf8.h"
 
 /* ---- inflating: blocks, Huffman codes by tables of 15 bits, a window of 32 KiB ---- */

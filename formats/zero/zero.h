@@ -49,6 +49,11 @@ struct cairn_zero_folder {
                             struct cairn_error *err);
     bool strict; /* as formats/torch/torch.h has it */
 };
+static inline bool cairn_zero_folder_has(const struct cairn_zero_folder *folder, const char *name) {
+    for (size_t i = 0; i < folder->count; i++)
+        if (strcmp(folder->names[i], name) == 0) return true;
+    return false;
+}
 /* Is it a DeepSpeed checkpoint's? By the names of its files alone. */
 bool cairn_zero_is(const struct cairn_zero_folder *folder);
 

@@ -46,8 +46,7 @@ static bool parse(const char *name, struct parsed *ret) {
 /* zero/<parameter>, where folders are listed, too. */
 static bool is_folder_of_one(const char *name) {
     size_t size = strlen(name);
-    return !strchr(name + strlen(CAIRN_ZERO_UNIVERSAL), '/') &&
-           strcmp(name + size - 3, ".pt") != 0;
+    return !strchr(name + strlen(CAIRN_ZERO_UNIVERSAL), '/') && strcmp(name + size - 3, ".pt") != 0;
 }
 
 bool cairn_zero_universal_is(const struct cairn_zero_folder *folder) {
@@ -203,18 +202,12 @@ static enum cairn_code open_part(struct universal *universal, unsigned rank,
                             "of model parallel rank %u no *_model_states.pt is there", rank);
 }
 
-static bool has_file(const struct cairn_zero_folder *folder, const char *name) {
-    for (size_t i = 0; i < folder->count; i++)
-        if (strcmp(folder->names[i], name) == 0) return true;
-    return false;
-}
-
 /* Of which stage it was, the optimizer's state tells, where models' files are missing. */
 static enum cairn_code check_stage(const struct universal *universal, struct cairn_error *err) {
     const struct cairn_zero_folder *folder = universal->folder;
     struct cairn_zero_file file = {.name = STATE};
     int64_t stage = 0;
-    if (!has_file(folder, STATE)) return CAIRN_OK;
+    if (!cairn_zero_folder_has(folder, STATE)) return CAIRN_OK;
     CAIRN_TRY(folder->open(folder->context, STATE, &file.input, err));
     CAIRN_TRY(cairn_torch_open(file.input, universal->folder->strict, &file.torch, err));
     cairn_pickle_ref value;

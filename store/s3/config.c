@@ -15,11 +15,6 @@
 #include "common/url.h"
 #include "store/keys/profile.h"
 
-static const char *variable(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 static const char *first_of(const char *a, const char *b, const char *c) {
     if (a && *a) return a;
     if (b && *b) return b;
@@ -214,10 +209,12 @@ static void hear(const struct cairn_s3_url *url, const struct cairn_store_s3_opt
     ret->profile = options->profile;
     ret->endpoint = first_of(url->endpoint, options->endpoint, NULL);
     ret->region = first_of(url->region, options->region,
-                           first_of(variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"), NULL));
-    ret->ca_bundle = first_of(url->ca_bundle, options->ca_bundle, variable("AWS_CA_BUNDLE"));
-    ret->checksum = variable("AWS_REQUEST_CHECKSUM_CALCULATION");
-    ret->ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+                           first_of(cairn_credentials_variable("AWS_REGION"),
+                                    cairn_credentials_variable("AWS_DEFAULT_REGION"), NULL));
+    ret->ca_bundle =
+        first_of(url->ca_bundle, options->ca_bundle, cairn_credentials_variable("AWS_CA_BUNDLE"));
+    ret->checksum = cairn_credentials_variable("AWS_REQUEST_CHECKSUM_CALCULATION");
+    ret->ignored = cairn_credentials_variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
 }
 
 /* In the order of AWS's SDKs. *ret NULL: AWS itself. */
@@ -228,7 +225,8 @@ static enum cairn_code find_endpoint(const struct cairn_profile *profile, const 
     *ret = first_of(said->endpoint, NULL, NULL);
     if (*ret || (ignored && !strcasecmp(ignored, "true"))) return CAIRN_OK;
     if (!alone)
-        *ret = first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
+        *ret = first_of(cairn_credentials_variable("AWS_ENDPOINT_URL_S3"),
+                        cairn_credentials_variable("AWS_ENDPOINT_URL"), NULL);
     if (*ret) return CAIRN_OK;
     const char *services = cairn_profile_get(profile, "services");
     if (services && !profile->services_found)
@@ -263,15 +261,14 @@ static enum cairn_code take_region(struct cairn_s3_config *config, const char *r
 
 static bool is_switched_on(const struct cairn_profile *profile, bool alone, const char *name,
                            const char *setting) {
-    const char *said = alone ? NULL : variable(name);
+    const char *said = alone ? NULL : cairn_credentials_variable(name);
     if (!said) said = cairn_profile_get(profile, setting);
     return said && !strcasecmp(said, "true");
 }
 
 /* A switch that asks for validated cryptography must not be passed over in silence. */
 static enum cairn_code take_switches(struct cairn_s3_config *config,
-                                     const struct cairn_profile *profile,
-                                     struct cairn_error *err) {
+                                     const struct cairn_profile *profile, struct cairn_error *err) {
     bool alone = config->profile_alone;
     config->switches.fips =
         is_switched_on(profile, alone, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
@@ -283,8 +280,7 @@ static enum cairn_code take_switches(struct cairn_s3_config *config,
                           "AWS_USE_FIPS_ENDPOINT (use_fips_endpoint) is true, and the endpoint %s "
                           "is another one: leave one of the two out",
                           config->host);
-    if (config->switches.dual_stack && config->is_aws &&
-        !cairn_aws_has_dual_stack(config->region))
+    if (config->switches.dual_stack && config->is_aws && !cairn_aws_has_dual_stack(config->region))
         return cairn_fail(err, CAIRN_INVALID,
                           "AWS_USE_DUALSTACK_ENDPOINT (use_dualstack_endpoint) is true, and region "
                           "%s has no such endpoints",
@@ -398,8 +394,7 @@ void cairn_s3_config_host(const struct cairn_s3_config *config, const char *regi
                  "%.63s%s"
                  "s3%s%s.%.63s.%s",
                  bucket, dot, config->switches.fips ? "-fips" : "",
-                 config->switches.dual_stack ? ".dualstack" : "", region,
-                 cairn_aws_domain(region));
+                 config->switches.dual_stack ? ".dualstack" : "", region, cairn_aws_domain(region));
     else
         snprintf(ret->text, sizeof ret->text, "%.63s%s%s", bucket, dot, config->host);
 }

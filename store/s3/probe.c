@@ -24,13 +24,6 @@
 static const char *const methods[] = {"", "crc32c", "md5", "none"}; /* enum's order */
 static const char *const conditions[] = {"honoured", "ignored", "refused"};
 
-/* The place of word in words; count when it is none of them. */
-static size_t place_of(const char *word, const char *const *words, size_t count) {
-    size_t i = 0;
-    while (i < count && strcmp(word, words[i]) != 0) i++;
-    return i;
-}
-
 /* ---- as text ---- */
 
 enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_findings *findings,
@@ -57,8 +50,8 @@ enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_findings *findings
 static enum cairn_code take_words(struct cairn_s3_findings *ret, const char *method,
                                   const char *create_put, const char *tested_at,
                                   struct cairn_error *err) {
-    size_t which = method ? place_of(method, methods, CAIRN_COUNT(methods)) : 0;
-    size_t condition = place_of(create_put, conditions, CAIRN_COUNT(conditions));
+    size_t which = method ? cairn_s3_place_of(method, methods, CAIRN_COUNT(methods)) : 0;
+    size_t condition = cairn_s3_place_of(create_put, conditions, CAIRN_COUNT(conditions));
     if (which == CAIRN_COUNT(methods) || condition == CAIRN_COUNT(conditions))
         return cairn_fail(err, CAIRN_CORRUPT, "\"%.32s\" or \"%.32s\" is no known word",
                           method ? method : "", create_put);
