@@ -457,8 +457,8 @@ static enum cairn_code check_written_names(const struct cairn_safetensors_entry 
     return CAIRN_OK;
 }
 
-static enum cairn_code measure(struct cairn_safetensors_entry *entries, size_t count,
-                               uint64_t *ret_data_bytes, struct cairn_error *err) {
+static enum cairn_code place_entries(struct cairn_safetensors_entry *entries, size_t count,
+                                     uint64_t *ret_data_bytes, struct cairn_error *err) {
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
         struct cairn_safetensors_entry *entry = &entries[i];
@@ -497,7 +497,7 @@ static enum cairn_code write_json(const struct cairn_safetensors_entry *entries,
     return cairn_buf_append(ret, "}", 1, err);
 }
 
-static enum cairn_code pad(struct cairn_buf *ret, size_t start, struct cairn_error *err) {
+static enum cairn_code pad_header(struct cairn_buf *ret, size_t start, struct cairn_error *err) {
     size_t written = ret->size - start;
     size_t padded = (size_t)cairn_round_up(written, CAIRN_SAFETENSORS_ALIGN);
     CAIRN_TRY(cairn_buf_reserve(ret, padded - written, err));
@@ -515,9 +515,9 @@ enum cairn_code cairn_safetensors_write_texts(struct cairn_safetensors_entry *en
     if (count) qsort(entries, count, sizeof *entries, entry_order);
     CAIRN_TRY(check_written_names(entries, count, err));
     CAIRN_TRY(cairn_buf_append_u64le(ret, 0, err));
-    CAIRN_TRY(measure(entries, count, &data_bytes, err));
+    CAIRN_TRY(place_entries(entries, count, &data_bytes, err));
     CAIRN_TRY(write_json(entries, count, texts, ret, err));
-    CAIRN_TRY(pad(ret, start, err));
+    CAIRN_TRY(pad_header(ret, start, err));
     uint64_t header_bytes = ret->size - start;
     for (size_t i = 0; i < count; i++) entries[i].offset_bytes += header_bytes;
     *ret_file_bytes = header_bytes + data_bytes;

@@ -91,8 +91,8 @@ enum cairn_code cairn_store_open(const struct cairn_store_options *options,
 
 /* ---- further stores by name ---- */
 
-static enum cairn_code add(struct cairn_stores *stores, struct cairn_view name, const char *url,
-                           size_t url_size, struct cairn_error *err) {
+static enum cairn_code add_store(struct cairn_stores *stores, struct cairn_view name,
+                                 const char *url, size_t url_size, struct cairn_error *err) {
     if (stores->count == CAIRN_STORES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "stores: at most %d, with main", CAIRN_STORES_MAX);
     char *own = stores->items[stores->count].name;
@@ -118,8 +118,8 @@ static enum cairn_code parse_one(struct cairn_stores *stores, const char *item, 
                           "-, or main alone",
                           (int)size, item);
     if (main) stores->main = stores->count;
-    return sign ? add(stores, name, sign + 1, size - name.size - 1, err)
-                : add(stores, name, NULL, 0, err);
+    return sign ? add_store(stores, name, sign + 1, size - name.size - 1, err)
+                : add_store(stores, name, NULL, 0, err);
 }
 
 static bool has_main(const struct cairn_stores *stores) {
@@ -136,7 +136,7 @@ enum cairn_code cairn_stores_parse(const char *text, struct cairn_stores *ret,
         at += size + (at[size] == ',');
     }
     if (has_main(ret)) return CAIRN_OK;
-    CAIRN_TRY(add(ret, CAIRN_VIEW(CAIRN_STORE_MAIN), NULL, 0, err));
+    CAIRN_TRY(add_store(ret, CAIRN_VIEW(CAIRN_STORE_MAIN), NULL, 0, err));
     memmove(&ret->items[1], &ret->items[0], (ret->count - 1) * sizeof(ret->items[0]));
     memset(&ret->items[0], 0, sizeof(ret->items[0]));
     memcpy(ret->items[0].name, CAIRN_STORE_MAIN, sizeof(CAIRN_STORE_MAIN));

@@ -18,14 +18,14 @@ static uint64_t now_ms(const struct cairn_retry *retry) {
 }
 
 /* splitmix64 */
-static uint64_t draw(struct cairn_retry *retry) {
+static uint64_t draw_random(struct cairn_retry *retry) {
     uint64_t z = (retry->random += UINT64_C(0x9e3779b97f4a7c15));
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
 }
 static uint64_t draw_between(struct cairn_retry *retry, uint64_t low, uint64_t high) {
-    return low + draw(retry) % (high - low + 1);
+    return low + draw_random(retry) % (high - low + 1);
 }
 
 static void default_u32(uint32_t *value, uint32_t standard) {
@@ -78,7 +78,8 @@ uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries) {
 }
 
 /* What failed before or in a pause says nothing about the request, so it is forgotten. */
-static void forgive(const struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {
+static void forgive_before_pause(const struct cairn_retry *retry,
+                                 struct cairn_retry_ticket *ticket) {
     if (ticket->pauses_seen == retry->pauses) return;
     ticket->pauses_seen = retry->pauses;
     ticket->tries_counted = ticket->put_offs = 0;
@@ -132,7 +133,7 @@ enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
         retry->budget = cairn_min_u64(BUDGET_MAX, retry->budget + retry->options.extra_percent);
         return send_now(retry, ticket);
     }
-    forgive(retry, ticket);
+    forgive_before_pause(retry, ticket);
     if (ticket->tries_counted + ticket->put_offs == 0) return send_now(retry, ticket);
     if (retry->budget < BUDGET_UNIT)
         return wait_for((BUDGET_UNIT - retry->budget) * 1000 / BUDGET_UNIT, ret_wait_ms);
@@ -245,7 +246,7 @@ enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
         return CAIRN_RETRY_DONE;
     }
     note_bad(retry, outcome, ticket->probe, now);
-    forgive(retry, ticket);
+    forgive_before_pause(retry, ticket);
     if (!retry->paused && outcome != CAIRN_RETRY_FAILURE) ticket->put_offs++;
     if (!retry->paused && outcome == CAIRN_RETRY_FAILURE) ticket->tries_counted++;
     ticket_back_off(retry, ticket, retry_after_ms, now);

@@ -92,8 +92,8 @@ static enum cairn_code copy_text(const char *text, char **ret, struct cairn_erro
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
 }
 
-static enum cairn_code add(struct cairn_assembly *assembly, const char *name,
-                           struct cairn_assembly_tensor tensor, struct cairn_error *err) {
+static enum cairn_code add_named(struct cairn_assembly *assembly, const char *name,
+                                 struct cairn_assembly_tensor tensor, struct cairn_error *err) {
     if (strlen(name) > CAIRN_TENSOR_NAME_BYTES_MAX)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "tensor %s: its name has %zu bytes, at most %d are taken",
@@ -126,7 +126,7 @@ enum cairn_code cairn_assembly_add_tensor(struct cairn_assembly *assembly, const
     if (!cairn_tensor_size(dtype, dimension_count, shape, &elements, &tensor.size_bytes))
         return cairn_fail(err, CAIRN_INVALID, "tensor %s: its size cannot be represented",
                           cairn_short(name).text);
-    return add(assembly, name, tensor, err);
+    return add_named(assembly, name, tensor, err);
 }
 
 enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const char *name,
@@ -136,11 +136,11 @@ enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const 
     tensor.piece_count = 0;
     tensor.boxed = false;
     tensor.alias_of = tensor.alias_of == CAIRN_ASSEMBLY_NO_ALIAS ? of : tensor.alias_of;
-    return add(assembly, name, tensor, err);
+    return add_named(assembly, name, tensor, err);
 }
 
-static bool joins(const struct cairn_assembly_piece *last,
-                  const struct cairn_assembly_piece *next) {
+static bool pieces_join(const struct cairn_assembly_piece *last,
+                        const struct cairn_assembly_piece *next) {
     return last->input == next->input && last->flip == next->flip &&
            last->offset_bytes + last->size_bytes == next->offset_bytes;
 }
@@ -153,7 +153,7 @@ static enum cairn_code add_run(struct cairn_assembly *assembly,
     struct cairn_assembly_piece *last =
         tensor->piece_count ? &assembly->pieces[assembly->piece_count - 1] : NULL;
     if (piece->size_bytes == 0) return CAIRN_OK;
-    if (last && joins(last, piece)) {
+    if (last && pieces_join(last, piece)) {
         last->size_bytes += piece->size_bytes;
         return CAIRN_OK;
     }
@@ -323,8 +323,9 @@ static void append_runs(struct cairn_assembly *assembly, const struct cairn_asse
     }
 }
 
-static enum cairn_code unroll(struct cairn_assembly *assembly, struct cairn_assembly_tensor *tensor,
-                              struct cairn_error *err) {
+static enum cairn_code unroll_tensor(struct cairn_assembly *assembly,
+                                     struct cairn_assembly_tensor *tensor,
+                                     struct cairn_error *err) {
     uint64_t runs;
     size_t first = assembly->piece_count, box_first = assembly->box_count;
     CAIRN_TRY(count_runs(assembly, tensor, &runs, err));
@@ -350,7 +351,7 @@ static enum cairn_code unroll(struct cairn_assembly *assembly, struct cairn_asse
 enum cairn_code cairn_assembly_unroll(struct cairn_assembly *assembly, size_t number,
                                       struct cairn_error *err) {
     struct cairn_assembly_tensor *tensor = &assembly->tensors[number];
-    return is_strided(assembly, tensor) ? unroll(assembly, tensor, err) : CAIRN_OK;
+    return is_strided(assembly, tensor) ? unroll_tensor(assembly, tensor, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_assembly_copy_seals(struct cairn_assembly *assembly,
@@ -529,7 +530,7 @@ static enum cairn_code make_runs(struct cairn_assembly *assembly,
     for (size_t i = 0; i < count; i++) {
         struct cairn_assembly_piece *last =
             tensor->piece_count ? &pieces[tensor->piece_count - 1] : NULL;
-        if (last && joins(last, &runs[i].piece))
+        if (last && pieces_join(last, &runs[i].piece))
             last->size_bytes += runs[i].piece.size_bytes;
         else
             pieces[tensor->piece_count++] = runs[i].piece;

@@ -82,8 +82,8 @@ void cairn_safetensors_parts_sort(struct cairn_safetensors_parts *parts) {
 }
 
 /* Parts without elements are left out of the proof: ranks that hold nothing write such. */
-static enum cairn_code prove(const struct cairn_safetensors_part *parts, size_t count,
-                             const uint64_t *shape, struct cairn_error *err) {
+static enum cairn_code prove_parts(const struct cairn_safetensors_part *parts, size_t count,
+                                   const uint64_t *shape, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_box *boxes = calloc(count + 1, sizeof *boxes);
     size_t used = 0;
     if (!boxes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for pieces of tensors");
@@ -113,7 +113,7 @@ enum cairn_code cairn_safetensors_parts_group(const struct cairn_safetensors_par
             ret_shape[d] =
                 cairn_max_u64(ret_shape[d], group[i].box.start[d] + group[i].box.count[d]);
     }
-    if (code == CAIRN_OK) code = prove(group, count, ret_shape, err);
+    if (code == CAIRN_OK) code = prove_parts(group, count, ret_shape, err);
     return code ? cairn_within(err, code, "tensor %s", cairn_short(group->name).text) : CAIRN_OK;
 }
 
@@ -290,7 +290,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool find(const struct search *search, const char *name, size_t *ret) {
+static bool find_name(const struct search *search, const char *name, size_t *ret) {
     const char *const *names = search->folder->names;
     const char *const *at =
         search->folder->count ? bsearch(&name, names, search->folder->count, sizeof *names, by_text)
@@ -346,8 +346,8 @@ static enum cairn_code load_index(const struct search *search, const char *index
     return CAIRN_OK;
 }
 
-static enum cairn_code missing(const struct search *search, const char *file, const char *tensor,
-                               struct cairn_error *err) {
+static enum cairn_code fail_missing(const struct search *search, const char *file,
+                                    const char *tensor, struct cairn_error *err) {
     CAIRN_AUTO(buf) half = {0};
     size_t at;
     if (strchr(file, '/'))
@@ -358,7 +358,7 @@ static enum cairn_code missing(const struct search *search, const char *file, co
     CAIRN_TRY(cairn_buf_printf(&half, err, "%s" INCOMPLETE, file));
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s, in which %s has tensor %s, is not there%s",
                       cairn_short(file).text, search->choice->index, cairn_short(tensor).text,
-                      find(search, half.data, &at) ? ": its download has not ended" : "");
+                      find_name(search, half.data, &at) ? ": its download has not ended" : "");
 }
 
 static enum cairn_code take_by_index(struct search *search, const struct kind *kind,
@@ -371,8 +371,8 @@ static enum cairn_code take_by_index(struct search *search, const struct kind *k
     CAIRN_TRY(load_index(search, index, err));
     json_object_foreach(choice->map, tensor, file) {
         size_t at;
-        if (!find(search, json_string_value(file), &at))
-            return missing(search, json_string_value(file), tensor, err);
+        if (!find_name(search, json_string_value(file), &at))
+            return fail_missing(search, json_string_value(file), tensor, err);
         choice->taken[at] = true;
     }
     return CAIRN_OK;
@@ -413,7 +413,7 @@ static size_t rank_bytes(const char *name) {
 /* A file of this name, or where it has a rank that of any rank. */
 static bool is_there(const struct search *search, const char *name) {
     size_t rank = rank_bytes(name), at;
-    if (!rank) return find(search, name, &at);
+    if (!rank) return find_name(search, name, &at);
     for (size_t i = 0; i < search->folder->count; i++) {
         size_t own = rank_bytes(search->folder->names[i]);
         if (own && strcmp(search->folder->names[i] + own, name + rank) == 0) return true;
@@ -466,7 +466,7 @@ static enum cairn_code check_downloads(const struct search *search, struct cairn
         CAIRN_TRY(cairn_buf_append(&file, name, strlen(name) - strlen(INCOMPLETE), err));
         char *dot = strrchr(file.data, '.'); /* an ETag may stand between */
         if (!cairn_model_is_like(file.data) && dot) *dot = '\0';
-        if (cairn_model_is_like(file.data) && !find(search, file.data, &at))
+        if (cairn_model_is_like(file.data) && !find_name(search, file.data, &at))
             return cairn_fail(err, CAIRN_NOT_FOUND,
                               "%s is not there: its download has not ended (%s)",
                               cairn_short(file.data).text, cairn_short(name).text);
@@ -502,7 +502,8 @@ static enum cairn_code take_all(struct search *search, const struct kind *kind,
     return search->choice->format ? check_downloads(search, err) : CAIRN_OK;
 }
 
-static enum cairn_code choose(struct search *search, const char *index, struct cairn_error *err) {
+static enum cairn_code choose_files(struct search *search, const char *index,
+                                    struct cairn_error *err) {
     for (size_t k = 0; index && k < CAIRN_COUNT(kinds); k++)
         if (is_index_of(&kinds[k], index)) return take_by_index(search, &kinds[k], index, err);
     for (size_t k = 0; k < CAIRN_COUNT(kinds); k++) {
@@ -522,7 +523,7 @@ enum cairn_code cairn_model_choose(const struct cairn_zero_folder *folder, const
     struct search search = {folder, ret};
     *ret = (struct cairn_model_choice){.taken = calloc(folder->count + 1, sizeof *ret->taken)};
     enum cairn_code code = ret->taken
-                               ? choose(&search, index, err)
+                               ? choose_files(&search, index, err)
                                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a folder's files");
     if (code) cairn_model_choice_release(ret);
     return code;

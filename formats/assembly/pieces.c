@@ -120,8 +120,9 @@ static enum cairn_code refuse_boxes(const struct proof *proof, unsigned known, c
     return cairn_fail(err, CAIRN_INVALID, "its pieces %s at element %" PRIu64, what, element);
 }
 
-static enum cairn_code sweep(struct proof *proof, unsigned dimension, const size_t *numbers,
-                             size_t count, struct cairn_error *err);
+static enum cairn_code prove_dimension(struct proof *proof, unsigned dimension,
+                                       const size_t *numbers, size_t count,
+                                       struct cairn_error *err);
 
 /* From a border on, those boxes are open; where the next of them ends. */
 static uint64_t next_border(const struct proof *proof, unsigned dimension, uint64_t at,
@@ -154,15 +155,16 @@ static enum cairn_code sweep_sorted(struct proof *proof, unsigned dimension,
         if (proof->steps > STEPS_MAX)
             return cairn_fail(err, CAIRN_TOO_LARGE,
                               "its pieces are cut in too many ways to be compared");
-        CAIRN_TRY(sweep(proof, dimension + 1, open, open_count, err));
+        CAIRN_TRY(prove_dimension(proof, dimension + 1, open, open_count, err));
         at = next_border(proof, dimension, at, open, open_count,
                          taken < count ? sorted[taken].start : size);
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code sweep(struct proof *proof, unsigned dimension, const size_t *numbers,
-                             size_t count, struct cairn_error *err) {
+static enum cairn_code prove_dimension(struct proof *proof, unsigned dimension,
+                                       const size_t *numbers, size_t count,
+                                       struct cairn_error *err) {
     if (dimension == proof->dimensions)
         return count == 1 ? CAIRN_OK
                           : refuse_boxes(proof, dimension, count ? "overlap" : "leave a hole", err);
@@ -181,7 +183,7 @@ enum cairn_code cairn_boxes_prove(const struct cairn_box *boxes, size_t count, u
     CAIRN_AUTO_HEAP size_t *numbers = calloc(count + 1, sizeof *numbers);
     if (!numbers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare pieces");
     for (size_t i = 0; i < count; i++) numbers[i] = i;
-    return sweep(&proof, 0, numbers, count, err);
+    return prove_dimension(&proof, 0, numbers, count, err);
 }
 
 /* ---- seals: which bytes of a range were noted, and the sum of their remainders ---- */
@@ -259,7 +261,7 @@ static void give_up(struct cairn_seal *seal) {
 }
 
 /* [begin, end) is free, and becomes a part before number `at`, joined to its neighbours. */
-static void insert(struct cairn_seal *seal, size_t at, uint64_t begin, uint64_t end) {
+static void insert_part(struct cairn_seal *seal, size_t at, uint64_t begin, uint64_t end) {
     bool before = at < seal->part_count && seal->parts[at].end == begin;
     size_t next = at + before;
     bool behind = next < seal->part_count && seal->parts[next].begin == end;
@@ -286,8 +288,8 @@ static void insert(struct cairn_seal *seal, size_t at, uint64_t begin, uint64_t 
 }
 
 /* Take the next bytes of [*begin, end) that nobody noted; false: there are none. */
-static bool take(struct cairn_seals *seals, struct cairn_seal *seal, uint64_t *begin, uint64_t end,
-                 uint64_t *ret_end) {
+static bool take_unnoted(struct cairn_seals *seals, struct cairn_seal *seal, uint64_t *begin,
+                         uint64_t end, uint64_t *ret_end) {
     CAIRN_HOLD(&seals->lock);
     if (seal->given_up) return false;
     size_t at = first_part(seal, *begin);
@@ -296,7 +298,7 @@ static bool take(struct cairn_seals *seals, struct cairn_seal *seal, uint64_t *b
     size_t next = at < seal->part_count && seal->parts[at].end <= *begin ? at + 1 : at;
     if (*begin >= end) return false;
     *ret_end = next < seal->part_count ? cairn_min_u64(end, seal->parts[next].begin) : end;
-    insert(seal, at, *begin, *ret_end);
+    insert_part(seal, at, *begin, *ret_end);
     return !seal->given_up;
 }
 
@@ -309,11 +311,12 @@ static enum cairn_code refuse_seal(const struct cairn_seal *seal, const struct c
 }
 
 /* Bytes [begin, end) of the file, which lie in the range. */
-static enum cairn_code note(struct cairn_seals *seals, struct cairn_seal *seal,
-                            const struct cairn_input *input, uint64_t begin, uint64_t end,
-                            const char *bytes, struct cairn_error *err) {
+static enum cairn_code note_range(struct cairn_seals *seals, struct cairn_seal *seal,
+                                  const struct cairn_input *input, uint64_t begin, uint64_t end,
+                                  const char *bytes, struct cairn_error *err) {
     const uint64_t first = begin, seal_end = seal->offset_bytes + seal->size_bytes;
-    for (uint64_t taken_end; take(seals, seal, &begin, end, &taken_end); begin = taken_end) {
+    for (uint64_t taken_end; take_unnoted(seals, seal, &begin, end, &taken_end);
+         begin = taken_end) {
         uint32_t sum = cairn_crc32_shift(
             cairn_crc32_remainder(bytes + (begin - first), (size_t)(taken_end - begin)),
             seal_end - taken_end);
@@ -354,8 +357,8 @@ enum cairn_code cairn_seals_note(struct cairn_seals *seals, uint32_t number,
         if (seal->input != number || seal->offset_bytes >= end) break;
         uint64_t seal_end = seal->offset_bytes + seal->size_bytes;
         uint64_t from = seal->offset_bytes > offset_bytes ? seal->offset_bytes : offset_bytes;
-        CAIRN_TRY(note(seals, seal, input, from, cairn_min_u64(end, seal_end),
-                       (const char *)bytes + (from - offset_bytes), err));
+        CAIRN_TRY(note_range(seals, seal, input, from, cairn_min_u64(end, seal_end),
+                             (const char *)bytes + (from - offset_bytes), err));
     }
     return CAIRN_OK;
 }
@@ -424,7 +427,7 @@ static void flip_signs(uint8_t *bytes, size_t size, unsigned width, unsigned fir
         bytes[i + width - 1] ^= 0x80;
 }
 
-static void negate(uint8_t *bytes, size_t size, unsigned width) {
+static void negate_integers(uint8_t *bytes, size_t size, unsigned width) {
     for (size_t i = 0; i + width <= size; i += width) {
         uint64_t number = 0;
         memcpy(&number, bytes + i, width);
@@ -446,7 +449,7 @@ bool cairn_flip(unsigned dtype, void *bytes, size_t size, unsigned parts) {
     if (!parts) return true;
     if (floats && parts & CAIRN_ASSEMBLY_FLIP_REAL) flip_signs(bytes, size, floats, 0, two ? 2 : 1);
     if (two && parts & CAIRN_ASSEMBLY_FLIP_IMAGINARY) flip_signs(bytes, size, floats, 1, 2);
-    if (integers) negate(bytes, size, integers);
+    if (integers) negate_integers(bytes, size, integers);
     if (fnuz) flip_fnuz(bytes, size);
     return floats || integers || fnuz;
 }

@@ -53,8 +53,9 @@ static bool member(const struct reader *reader, cairn_pickle_ref of, const char 
            cairn_pickle_find(&reader->metadata.values, object->state, name, ret);
 }
 
-static enum cairn_code need(const struct reader *reader, cairn_pickle_ref of, const char *name,
-                            cairn_pickle_ref *ret, struct cairn_error *err) {
+static enum cairn_code require_member(const struct reader *reader, cairn_pickle_ref of,
+                                      const char *name, cairn_pickle_ref *ret,
+                                      struct cairn_error *err) {
     return member(reader, of, name, ret)
                ? CAIRN_OK
                : cairn_fail(err, CAIRN_INVALID, "a record without its %s", name);
@@ -71,14 +72,14 @@ static enum cairn_code need_sizes(const struct reader *reader, cairn_pickle_ref 
                                   unsigned *ret_count, struct cairn_error *err) {
     cairn_pickle_ref ref;
     memset(ret, 0, CAIRN_DIMENSIONS_MAX * sizeof *ret);
-    CAIRN_TRY(need(reader, of, name, &ref, err));
+    CAIRN_TRY(require_member(reader, of, name, &ref, err));
     return cairn_torch_sizes(&reader->metadata, ref, ret, ret_count, err);
 }
 
 static enum cairn_code need_number(const struct reader *reader, cairn_pickle_ref of,
                                    const char *name, uint64_t *ret, struct cairn_error *err) {
     cairn_pickle_ref ref;
-    CAIRN_TRY(need(reader, of, name, &ref, err));
+    CAIRN_TRY(require_member(reader, of, name, &ref, err));
     const struct cairn_pickle_value *value = value_at(reader, ref);
     if (value->kind != CAIRN_PICKLE_INTEGER || value->integer < 0)
         return cairn_fail(err, CAIRN_INVALID, "%s is no size", name);
@@ -115,13 +116,13 @@ static int by_place(const void *a, const void *b) {
 
 static enum cairn_code list_stored(struct reader *reader, struct cairn_error *err) {
     cairn_pickle_ref map, name, start;
-    CAIRN_TRY(need(reader, reader->metadata.values.root, "storage_data", &map, err));
+    CAIRN_TRY(require_member(reader, reader->metadata.values.root, "storage_data", &map, err));
     const struct cairn_pickle_value *pairs = value_at(reader, map);
     if (pairs->kind != CAIRN_PICKLE_DICT)
         return cairn_fail(err, CAIRN_INVALID, "its storage_data is no map");
     for (uint32_t i = 0; i + 2 <= pairs->count; i += 2) {
         struct stored stored = {.info = pairs->items[i + 1]};
-        CAIRN_TRY(need(reader, pairs->items[i], "fqn", &name, err));
+        CAIRN_TRY(require_member(reader, pairs->items[i], "fqn", &name, err));
         if (value_at(reader, name)->kind != CAIRN_PICKLE_TEXT)
             return cairn_fail(err, CAIRN_INVALID, "a name in storage_data is no text");
         stored.name = value_at(reader, name)->text;
@@ -182,7 +183,7 @@ static enum cairn_code open_stored(const struct reader *reader, const struct sto
                                    struct cairn_torch *ret, struct cairn_error *err) {
     cairn_pickle_ref path, transformed;
     uint64_t offset, size;
-    CAIRN_TRY(need(reader, stored->info, "relative_path", &path, err));
+    CAIRN_TRY(require_member(reader, stored->info, "relative_path", &path, err));
     CAIRN_TRY(need_number(reader, stored->info, "offset", &offset, err));
     CAIRN_TRY(need_number(reader, stored->info, "length", &size, err));
     if (member(reader, stored->info, "transform_descriptors", &transformed) &&
@@ -277,7 +278,7 @@ static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
 static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref of, unsigned *ret,
                                   struct cairn_error *err) {
     cairn_pickle_ref properties, dtype = 0;
-    CAIRN_TRY(need(reader, of, "properties", &properties, err));
+    CAIRN_TRY(require_member(reader, of, "properties", &properties, err));
     const struct cairn_pickle_value *object = value_at(reader, properties);
     if (object->kind == CAIRN_PICKLE_OBJECT) {
         const struct cairn_pickle_value *state = value_at(reader, object->state);
@@ -300,7 +301,7 @@ static enum cairn_code add_tensor(struct reader *reader, const char *name, struc
     cairn_pickle_ref chunks;
     CAIRN_TRY(read_dtype(reader, ref, &dtype, err));
     CAIRN_TRY(need_sizes(reader, ref, "size", shape, &dimensions, err));
-    CAIRN_TRY(need(reader, ref, "chunks", &chunks, err));
+    CAIRN_TRY(require_member(reader, ref, "chunks", &chunks, err));
     CAIRN_TRY(cairn_assembly_add_tensor(reader->assembly, name, dtype, dimensions, shape, err));
     const struct cairn_assembly_tensor tensor =
         reader->assembly->tensors[reader->assembly->tensor_count - 1];
@@ -379,12 +380,13 @@ static enum cairn_code read_metadata(struct reader *reader, struct cairn_error *
     return code ? code : list_stored(reader, err);
 }
 
-static enum cairn_code assemble(struct reader *reader, struct cairn_error *err) {
+static enum cairn_code assemble_all(struct reader *reader, struct cairn_error *err) {
     char name[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
     cairn_pickle_ref map = 0;
     enum cairn_code code = read_metadata(reader, err);
     if (code == CAIRN_OK)
-        code = need(reader, reader->metadata.values.root, "state_dict_metadata", &map, err);
+        code =
+            require_member(reader, reader->metadata.values.root, "state_dict_metadata", &map, err);
     if (code != CAIRN_OK) return cairn_within(err, code, CAIRN_DCP_METADATA);
     const struct cairn_pickle_value *pairs = value_at(reader, map);
     for (uint32_t i = 0; i + 2 <= pairs->count; i += 2) {
@@ -407,7 +409,7 @@ static enum cairn_code assemble(struct reader *reader, struct cairn_error *err) 
 enum cairn_code cairn_dcp_assemble(const struct cairn_zero_folder *folder,
                                    struct cairn_assembly *assembly, struct cairn_error *err) {
     struct reader reader = {.folder = folder, .assembly = assembly};
-    enum cairn_code code = assemble(&reader, err);
+    enum cairn_code code = assemble_all(&reader, err);
     cairn_torch_release(&reader.metadata);
     free(reader.stored);
     return code;
@@ -470,7 +472,8 @@ struct writer {
     bool known[WORDS];
 };
 
-static enum cairn_code put(struct writer *writer, const char *opcodes, struct cairn_error *err) {
+static enum cairn_code put_opcodes(struct writer *writer, const char *opcodes,
+                                   struct cairn_error *err) {
     return cairn_buf_append_text(writer->ret, opcodes, err);
 }
 
@@ -483,7 +486,7 @@ static enum cairn_code put_word(struct writer *writer, enum word word, struct ca
             cairn_buf_printf(writer->ret, err, "c%s\n%s\n", words[word].module, words[word].name));
     else if (!known)
         CAIRN_TRY(cairn_pickle_put_text(writer->ret, cairn_view_of(words[word].name), err));
-    CAIRN_TRY(put(writer, known ? "h" : "q", err));
+    CAIRN_TRY(put_opcodes(writer, known ? "h" : "q", err));
     return cairn_buf_append(writer->ret, &number, 1, err);
 }
 
@@ -491,7 +494,7 @@ static enum cairn_code put_word(struct writer *writer, enum word word, struct ca
 static enum cairn_code begin_instance(struct writer *writer, enum word class,
                                       struct cairn_error *err) {
     CAIRN_TRY(put_word(writer, class, err));
-    return put(writer, ")\x81}(", err);
+    return put_opcodes(writer, ")\x81}(", err);
 }
 
 static enum cairn_code put_sizes(struct writer *writer, enum word key, const uint64_t *sizes,
@@ -499,7 +502,7 @@ static enum cairn_code put_sizes(struct writer *writer, enum word key, const uin
     CAIRN_TRY(put_word(writer, key, err));
     CAIRN_TRY(put_word(writer, SIZE, err));
     CAIRN_TRY(cairn_pickle_put_numbers(writer->ret, sizes, count, err));
-    return put(writer, "\x85R", err);
+    return put_opcodes(writer, "\x85R", err);
 }
 
 static enum cairn_code put_number(struct writer *writer, enum word key, uint64_t number,
@@ -521,14 +524,14 @@ static enum cairn_code put_properties(struct writer *writer, unsigned dtype,
                           cairn_dtype_text(dtype));
     CAIRN_TRY(put_word(writer, PROPERTIES_KEY, err));
     CAIRN_TRY(put_word(writer, PROPERTIES, err));
-    CAIRN_TRY(put(writer, ")\x81(", err));
+    CAIRN_TRY(put_opcodes(writer, ")\x81(", err));
     CAIRN_TRY(cairn_buf_printf(writer->ret, err, "c%s\n%s\n", name->module, name->name));
     CAIRN_TRY(put_word(writer, LAYOUT, err));
     CAIRN_TRY(cairn_pickle_put_text(writer->ret, CAIRN_VIEW("torch.strided"), err));
-    CAIRN_TRY(put(writer, "\x85R\x89", err));
+    CAIRN_TRY(put_opcodes(writer, "\x85R\x89", err));
     CAIRN_TRY(put_word(writer, MEMORY_FORMAT, err));
     CAIRN_TRY(cairn_pickle_put_number(writer->ret, 0, err)); /* contiguous */
-    return put(writer, "\x85R\x89tb", err);
+    return put_opcodes(writer, "\x85R\x89tb", err);
 }
 
 static enum cairn_code put_tensor(struct writer *writer, const struct cairn_dcp_item *item,
@@ -537,11 +540,11 @@ static enum cairn_code put_tensor(struct writer *writer, const struct cairn_dcp_
     CAIRN_TRY(put_properties(writer, item->dtype, err));
     CAIRN_TRY(put_sizes(writer, SIZE_KEY, item->shape, item->dimension_count, err));
     CAIRN_TRY(put_word(writer, CHUNKS_KEY, err));
-    CAIRN_TRY(put(writer, "]", err));
+    CAIRN_TRY(put_opcodes(writer, "]", err));
     CAIRN_TRY(begin_instance(writer, CHUNK, err));
     CAIRN_TRY(put_sizes(writer, OFFSETS_KEY, origin, item->dimension_count, err));
     CAIRN_TRY(put_sizes(writer, SIZES_KEY, item->shape, item->dimension_count, err));
-    return put(writer, "ubaub", err);
+    return put_opcodes(writer, "ubaub", err);
 }
 
 static enum cairn_code put_value(struct writer *writer, const struct cairn_dcp_item *item,
@@ -549,7 +552,7 @@ static enum cairn_code put_value(struct writer *writer, const struct cairn_dcp_i
     CAIRN_TRY(cairn_pickle_put_text(writer->ret, item->name, err));
     if (!item->object) return put_tensor(writer, item, err);
     CAIRN_TRY(put_word(writer, BYTES, err));
-    return put(writer, ")\x81", err);
+    return put_opcodes(writer, ")\x81", err);
 }
 
 /* ---- planner_data: by which keys a name is found in the state dict ---- */
@@ -558,7 +561,7 @@ static enum cairn_code put_path(struct writer *writer, const struct cairn_dcp_it
                                 struct cairn_error *err) {
     CAIRN_TRY(cairn_pickle_put_text(writer->ret, item->name, err));
     CAIRN_TRY(cairn_pickle_put_text(writer->ret, item->name, err));
-    return put(writer, "\x85", err);
+    return put_opcodes(writer, "\x85", err);
 }
 
 /* ---- storage_data ---- */
@@ -572,13 +575,13 @@ static enum cairn_code put_place(struct writer *writer, const struct cairn_dcp_i
         CAIRN_TRY(put_sizes(writer, OFFSET_KEY, origin, item->dimension_count, err));
         CAIRN_TRY(put_number(writer, NUMBER_KEY, 0, err));
     }
-    CAIRN_TRY(put(writer, "ub", err));
+    CAIRN_TRY(put_opcodes(writer, "ub", err));
     CAIRN_TRY(begin_instance(writer, PLACE, err));
     CAIRN_TRY(put_word(writer, PATH_KEY, err));
     CAIRN_TRY(cairn_pickle_put_text(writer->ret, cairn_view_of(item->file), err));
     CAIRN_TRY(put_number(writer, OFFSET_KEY, item->offset_bytes, err));
     CAIRN_TRY(put_number(writer, LENGTH_KEY, item->size_bytes, err));
-    return put(writer, "ub", err);
+    return put_opcodes(writer, "ub", err);
 }
 
 /* ---- all ---- */
@@ -594,20 +597,20 @@ enum cairn_code cairn_dcp_write(const struct cairn_dcp_item *items, size_t count
                                 struct cairn_buf *ret, struct cairn_error *err) {
     struct writer writer = {.ret = ret};
     ret->limit = CAIRN_PICKLE_BYTES_MAX;
-    CAIRN_TRY(put(&writer, "\x80\x02", err));
+    CAIRN_TRY(put_opcodes(&writer, "\x80\x02", err));
     CAIRN_TRY(begin_instance(&writer, METADATA, err));
     for (size_t m = 0; m < CAIRN_COUNT(maps); m++) {
         CAIRN_TRY(cairn_pickle_put_text(ret, cairn_view_of(maps[m].name), err));
-        CAIRN_TRY(put(&writer, "}(", err));
+        CAIRN_TRY(put_opcodes(&writer, "}(", err));
         for (size_t i = 0; i < count; i++) {
             enum cairn_code code = maps[m].item(&writer, &items[i], err);
             if (code != CAIRN_OK)
                 return cairn_within(err, code, "%.*s", (int)cairn_min_u64(items[i].name.size, 200),
                                     (const char *)items[i].name.data);
         }
-        CAIRN_TRY(put(&writer, "u", err));
+        CAIRN_TRY(put_opcodes(&writer, "u", err));
     }
     CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("version"), err));
     CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("1.0.0"), err));
-    return put(&writer, "ub.", err);
+    return put_opcodes(&writer, "ub.", err);
 }

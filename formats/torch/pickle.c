@@ -221,7 +221,7 @@ static enum cairn_code memo_get(struct machine *machine, uint64_t number, struct
 
 /* ---- reading ---- */
 
-static enum cairn_code run(struct machine *machine, struct cairn_error *err) {
+static enum cairn_code run_opcodes(struct machine *machine, struct cairn_error *err) {
     while (!machine->stopped) {
         struct cairn_view opcode = {0};
         machine->opcode_at = machine->at;
@@ -244,7 +244,7 @@ enum cairn_code cairn_pickle_read(struct cairn_view bytes, cairn_pickle_judge *j
     enum cairn_code code =
         ret->own ? new_value(ret, &none, &ref, err)
                  : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the values of a pickle");
-    if (code == CAIRN_OK) code = run(&machine, err);
+    if (code == CAIRN_OK) code = run_opcodes(&machine, err);
     ret->read_bytes = machine.at;
     free(machine.stack);
     free(machine.memo);
@@ -615,8 +615,9 @@ static enum cairn_code push_tuple(struct machine *machine, unsigned count,
 }
 
 /* Items go into what lies below them: a collection of that kind, or an object that is one. */
-static enum cairn_code add(struct machine *machine, enum cairn_pickle_kind kind,
-                           const cairn_pickle_ref *items, size_t count, struct cairn_error *err) {
+static enum cairn_code add_to_top(struct machine *machine, enum cairn_pickle_kind kind,
+                                  const cairn_pickle_ref *items, size_t count,
+                                  struct cairn_error *err) {
     cairn_pickle_ref to;
     CAIRN_TRY(top_ref(machine, &to, err));
     if (VALUE_OF(machine, to)->kind != kind && VALUE_OF(machine, to)->kind != CAIRN_PICKLE_OBJECT)
@@ -629,18 +630,18 @@ static enum cairn_code add_marked(struct machine *machine, unsigned kind, struct
     const cairn_pickle_ref *items;
     size_t count;
     CAIRN_TRY(pop_mark(machine, &items, &count, err));
-    return add(machine, kind, items, count, err);
+    return add_to_top(machine, kind, items, count, err);
 }
 static enum cairn_code op_append(struct machine *machine, struct cairn_error *err) {
     cairn_pickle_ref item;
     CAIRN_TRY(pop_ref(machine, &item, err));
-    return add(machine, CAIRN_PICKLE_LIST, &item, 1, err);
+    return add_to_top(machine, CAIRN_PICKLE_LIST, &item, 1, err);
 }
 static enum cairn_code op_setitem(struct machine *machine, struct cairn_error *err) {
     cairn_pickle_ref pair[2];
     CAIRN_TRY(pop_ref(machine, &pair[1], err));
     CAIRN_TRY(pop_ref(machine, &pair[0], err));
-    return add(machine, CAIRN_PICKLE_DICT, pair, 2, err);
+    return add_to_top(machine, CAIRN_PICKLE_DICT, pair, 2, err);
 }
 
 /* ---- names of Python and what is made with them ---- */
@@ -808,12 +809,12 @@ static enum cairn_code take_memo_number(struct machine *machine, unsigned width,
     *ret = (uint64_t)number;
     return CAIRN_OK;
 }
-static enum cairn_code remember(struct machine *machine, unsigned width, struct cairn_error *err) {
+static enum cairn_code op_put(struct machine *machine, unsigned width, struct cairn_error *err) {
     uint64_t number;
     CAIRN_TRY(take_memo_number(machine, width, &number, err));
     return memo_put(machine, number, err);
 }
-static enum cairn_code recall(struct machine *machine, unsigned width, struct cairn_error *err) {
+static enum cairn_code op_get(struct machine *machine, unsigned width, struct cairn_error *err) {
     uint64_t number;
     CAIRN_TRY(take_memo_number(machine, width, &number, err));
     return memo_get(machine, number, err);
@@ -867,11 +868,11 @@ static const struct opcode opcodes[256] = {
     ['a'] = PLAIN(op_append),               ['b'] = PLAIN(op_build),
     ['c'] = PLAIN(op_global),               ['d'] = OF(push_marked, DICT),
     ['}'] = OF(push_kind, DICT),            ['e'] = OF(add_marked, LIST),
-    ['g'] = WITH(recall, 0),                ['h'] = WITH(recall, 1),
-    ['i'] = PLAIN(op_inst),                 ['j'] = WITH(recall, 4),
+    ['g'] = WITH(op_get, 0),                ['h'] = WITH(op_get, 1),
+    ['i'] = PLAIN(op_inst),                 ['j'] = WITH(op_get, 4),
     ['l'] = OF(push_marked, LIST),          [']'] = OF(push_kind, LIST),
-    ['o'] = PLAIN(op_obj),                  ['p'] = WITH(remember, 0),
-    ['q'] = WITH(remember, 1),              ['r'] = WITH(remember, 4),
+    ['o'] = PLAIN(op_obj),                  ['p'] = WITH(op_put, 0),
+    ['q'] = WITH(op_put, 1),                ['r'] = WITH(op_put, 4),
     ['s'] = PLAIN(op_setitem),              ['t'] = OF(push_marked, TUPLE),
     [')'] = OF(push_kind, TUPLE),           ['u'] = OF(add_marked, DICT),
     ['G'] = PLAIN(op_binfloat),             ['B'] = WITH(take_bytes, 4),

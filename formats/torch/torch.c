@@ -27,8 +27,8 @@ static bool is_text(struct cairn_view view, const char *text) {
     return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
 }
 
-static const struct cairn_pickle_value *item(const struct cairn_pickle *values,
-                                             const struct cairn_pickle_value *of, uint32_t index) {
+static const struct cairn_pickle_value *
+item_at(const struct cairn_pickle *values, const struct cairn_pickle_value *of, uint32_t index) {
     bool has =
         (of->kind == CAIRN_PICKLE_TUPLE || of->kind == CAIRN_PICKLE_LIST) && index < of->count;
     return cairn_pickle_at(values, has ? of->items[index] : 0);
@@ -48,9 +48,9 @@ static enum cairn_code storage_id(const struct cairn_pickle *values, cairn_pickl
                                   struct storage_id *ret, struct cairn_error *err) {
     const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
     const struct cairn_pickle_value *id = cairn_pickle_at(values, value->arguments);
-    const struct cairn_pickle_value *kind = item(values, id, 0), *key = item(values, id, 2);
-    const struct cairn_torch_name *type = name_of(item(values, id, 1));
-    const struct cairn_pickle_value *elements = item(values, id, 4);
+    const struct cairn_pickle_value *kind = item_at(values, id, 0), *key = item_at(values, id, 2);
+    const struct cairn_torch_name *type = name_of(item_at(values, id, 1));
+    const struct cairn_pickle_value *elements = item_at(values, id, 4);
     if (value->kind == CAIRN_PICKLE_PERSISTENT && id->kind == CAIRN_PICKLE_TEXT)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "written with pickle protocol 0, which torch.load does not take either");
@@ -59,7 +59,7 @@ static enum cairn_code storage_id(const struct cairn_pickle *values, cairn_pickl
         type->meaning != CAIRN_TORCH_STORAGE || key->kind != CAIRN_PICKLE_TEXT ||
         key->text.size > 256 || elements->kind != CAIRN_PICKLE_INTEGER || elements->integer < 0)
         return cairn_fail(err, CAIRN_INVALID, "a storage is not described as torch does it");
-    if (item(values, id, 5)->kind != CAIRN_PICKLE_NONE)
+    if (item_at(values, id, 5)->kind != CAIRN_PICKLE_NONE)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "storage %.*s is a view of another storage",
                           (int)key->text.size, (const char *)key->text.data);
     *ret = (struct storage_id){
@@ -214,8 +214,8 @@ static enum cairn_code list_storages(struct cairn_torch *file, struct cairn_erro
 }
 
 /* The storage of one key: its length at `*at`, its bytes behind; `*at` is stepped past them. */
-static enum cairn_code place(struct cairn_torch *file, struct cairn_view key, uint64_t *at,
-                             struct cairn_error *err) {
+static enum cairn_code place_storage(struct cairn_torch *file, struct cairn_view key, uint64_t *at,
+                                     struct cairn_error *err) {
     struct cairn_torch_legacy_storage *storage =
         (struct cairn_torch_legacy_storage *)(uintptr_t)find_legacy(file, key);
     char length[8];
@@ -252,7 +252,7 @@ static enum cairn_code open_legacy(struct cairn_torch *file, struct cairn_error 
         const struct cairn_pickle_value *key = cairn_pickle_at(&keys, list->items[i]);
         if (key->kind != CAIRN_PICKLE_TEXT)
             return cairn_fail(err, CAIRN_INVALID, "key %u of the storages is no text", i);
-        CAIRN_TRY(place(file, key->text, &at, err));
+        CAIRN_TRY(place_storage(file, key->text, &at, err));
     }
     return CAIRN_OK;
 }
@@ -434,10 +434,10 @@ struct call {
 /* Of a type that is unknown a storage's bytes have no meaning. */
 static bool has_storage(const struct cairn_pickle *values,
                         const struct cairn_pickle_value *arguments) {
-    const struct cairn_pickle_value *storage = item(values, arguments, 0);
+    const struct cairn_pickle_value *storage = item_at(values, arguments, 0);
     if (storage->kind != CAIRN_PICKLE_PERSISTENT) return true; /* an error with its tensor's name */
     const struct cairn_pickle_value *id = cairn_pickle_at(values, storage->arguments);
-    return !cairn_pickle_unknown_at(values, item(values, id, 1));
+    return !cairn_pickle_unknown_at(values, item_at(values, id, 1));
 }
 
 /* What makes the value, once its wrappers are taken off; false: it is no tensor. whole: also the
@@ -456,17 +456,18 @@ static bool find_call_of(const struct cairn_torch *file, cairn_pickle_ref ref, b
             return has_storage(values, arguments);
         case CAIRN_TORCH_TENSOR_V3:
             return has_storage(values, arguments) &&
-                   !cairn_pickle_unknown_at(values, item(values, arguments, 6));
+                   !cairn_pickle_unknown_at(values, item_at(values, arguments, 6));
         case CAIRN_TORCH_FROM_TYPE:
-            if (!name_of(item(values, arguments, 1))) return false; /* what it means is unknown */
-            if (name_of(item(values, arguments, 1))->meaning == CAIRN_TORCH_SHARDED)
+            if (!name_of(item_at(values, arguments, 1)))
+                return false; /* what it means is unknown */
+            if (name_of(item_at(values, arguments, 1))->meaning == CAIRN_TORCH_SHARDED)
                 return whole && cairn_torch_sharded_whole(file, ref_of(values, value), &ref) &&
                        find_call_of(file, ref, false, ret);
-            name = name_of(item(values, arguments, 0));
-            arguments = item(values, arguments, 2);
+            name = name_of(item_at(values, arguments, 0));
+            arguments = item_at(values, arguments, 2);
             break;
         case CAIRN_TORCH_PARAMETER:
-            value = item(values, arguments, 0);
+            value = item_at(values, arguments, 0);
             if (value->kind != CAIRN_PICKLE_OBJECT) return false;
             name = name_of(cairn_pickle_at(values, value->callable));
             arguments = cairn_pickle_at(values, value->arguments);
@@ -534,24 +535,24 @@ enum cairn_code cairn_torch_count_tensors(const struct cairn_torch *file, cairn_
 
 /* ---- one tensor ---- */
 
-static const struct cairn_pickle_value *sequence(const struct cairn_pickle *values,
-                                                 const struct cairn_pickle_value *value) {
+static const struct cairn_pickle_value *sequence_items(const struct cairn_pickle *values,
+                                                       const struct cairn_pickle_value *value) {
     if (value->kind != CAIRN_PICKLE_OBJECT) return value;
-    return item(values, cairn_pickle_at(values, value->arguments), 0); /* torch.Size((2, 3)) */
+    return item_at(values, cairn_pickle_at(values, value->arguments), 0); /* torch.Size((2, 3)) */
 }
 
 static enum cairn_code read_numbers(const struct cairn_pickle *values,
                                     const struct cairn_pickle_value *list,
                                     uint64_t ret[CAIRN_DIMENSIONS_MAX], unsigned *ret_count,
                                     struct cairn_error *err) {
-    list = sequence(values, list);
+    list = sequence_items(values, list);
     if (list->kind != CAIRN_PICKLE_TUPLE && list->kind != CAIRN_PICKLE_LIST)
         return cairn_fail(err, CAIRN_INVALID, "shape or strides are no tuple");
     if (list->count > CAIRN_DIMENSIONS_MAX)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "%u dimensions, at most %d are supported",
                           list->count, CAIRN_DIMENSIONS_MAX);
     for (uint32_t d = 0; d < list->count; d++) {
-        const struct cairn_pickle_value *number = item(values, list, d);
+        const struct cairn_pickle_value *number = item_at(values, list, d);
         if (number->kind != CAIRN_PICKLE_INTEGER || number->integer < 0)
             return cairn_fail(err, CAIRN_INVALID, "shape or strides hold what is no size");
         ret[d] = (uint64_t)number->integer;
@@ -637,26 +638,26 @@ enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_
     *ret = (struct cairn_torch_tensor){0};
     if (!find_call_of(file, ref, true, &call))
         return cairn_fail(err, CAIRN_INVALID, "not a tensor");
-    const struct cairn_pickle_value *storage = item(values, call.arguments, 0);
-    const struct cairn_pickle_value *offset = item(values, call.arguments, 1);
+    const struct cairn_pickle_value *storage = item_at(values, call.arguments, 0);
+    const struct cairn_pickle_value *offset = item_at(values, call.arguments, 1);
     CAIRN_TRY(storage_id(values, ref_of(values, storage), &id, err));
     CAIRN_TRY(storage_bytes(file, &id, &ret->storage_bytes, err));
     ret->storage = id.key;
     ret->dtype = id.dtype;
     if (call.meaning == CAIRN_TORCH_TENSOR_V3) {
-        const struct cairn_torch_name *dtype = name_of(item(values, call.arguments, 6));
+        const struct cairn_torch_name *dtype = name_of(item_at(values, call.arguments, 6));
         ret->dtype = dtype && dtype->meaning == CAIRN_TORCH_DTYPE ? dtype->dtype : 0;
     }
     if (ret->dtype == CAIRN_DTYPE_NONE)
         return cairn_fail(err, CAIRN_INVALID, "a tensor without an element type");
-    CAIRN_TRY(read_numbers(values, item(values, call.arguments, 2), ret->shape,
+    CAIRN_TRY(read_numbers(values, item_at(values, call.arguments, 2), ret->shape,
                            &ret->dimension_count, err));
-    CAIRN_TRY(read_numbers(values, item(values, call.arguments, 3), ret->stride, &strides, err));
+    CAIRN_TRY(read_numbers(values, item_at(values, call.arguments, 3), ret->stride, &strides, err));
     if (strides != ret->dimension_count || offset->kind != CAIRN_PICKLE_INTEGER ||
         offset->integer < 0)
         return cairn_fail(err, CAIRN_INVALID, "%u dimensions with %u strides", ret->dimension_count,
                           strides);
     unsigned metadata = call.meaning == CAIRN_TORCH_TENSOR_V3 ? 7 : 6;
-    CAIRN_TRY(read_metadata(values, item(values, call.arguments, metadata), ret, err));
+    CAIRN_TRY(read_metadata(values, item_at(values, call.arguments, metadata), ret, err));
     return check_place(ret, (uint64_t)offset->integer, err);
 }

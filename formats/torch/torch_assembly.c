@@ -107,8 +107,8 @@ static enum cairn_code add_tensor(struct gather *gather, struct seen *seen,
     return add_elements(gather, tensor, storage, err);
 }
 
-static enum cairn_code see(struct gather *gather, const char *name, cairn_pickle_ref ref,
-                           struct cairn_error *err) {
+static enum cairn_code note_tensor(struct gather *gather, const char *name, cairn_pickle_ref ref,
+                                   struct cairn_error *err) {
     struct seen seen = {.index = gather->count, .first = gather->count};
     CAIRN_TRY(cairn_torch_tensor(gather->file, ref, &seen.tensor, err));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(gather->seen, gather->count, gather->capacity, UINT32_MAX / 2,
@@ -119,20 +119,20 @@ static enum cairn_code see(struct gather *gather, const char *name, cairn_pickle
     return CAIRN_OK;
 }
 
-static enum cairn_code visit(void *context, const char *path, enum cairn_torch_kind kind,
-                             cairn_pickle_ref ref, struct cairn_error *err) {
+static enum cairn_code visit_tensor(void *context, const char *path, enum cairn_torch_kind kind,
+                                    cairn_pickle_ref ref, struct cairn_error *err) {
     struct gather *gather = context;
     size_t size = strlen(gather->prefix);
     if (kind != CAIRN_TORCH_LEAF_TENSOR || strncmp(path, gather->prefix, size) != 0)
         return CAIRN_OK;
-    enum cairn_code code = see(gather, path + size, ref, err);
+    enum cairn_code code = note_tensor(gather, path + size, ref, err);
     return code ? cairn_within(err, code, "tensor %s", cairn_short(path).text) : CAIRN_OK;
 }
 
-static enum cairn_code assemble(struct gather *gather, struct cairn_error *err) {
+static enum cairn_code add_tensors(struct gather *gather, struct cairn_error *err) {
     CAIRN_TRY(cairn_assembly_add_input(gather->assembly, cairn_torch_data(gather->file),
                                        &gather->input, err));
-    CAIRN_TRY(cairn_torch_walk(gather->file, visit, gather, err));
+    CAIRN_TRY(cairn_torch_walk(gather->file, visit_tensor, gather, err));
     CAIRN_TRY(find_same(gather, err));
     for (size_t i = 0; i < gather->count; i++) {
         enum cairn_code code = add_tensor(gather, &gather->seen[i], err);
@@ -145,7 +145,7 @@ static enum cairn_code assemble(struct gather *gather, struct cairn_error *err) 
 enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
                                      struct cairn_assembly *assembly, struct cairn_error *err) {
     struct gather gather = {.file = file, .assembly = assembly, .prefix = prefix};
-    enum cairn_code code = assemble(&gather, err);
+    enum cairn_code code = add_tensors(&gather, err);
     for (size_t i = 0; i < gather.count; i++) free(gather.seen[i].name);
     free(gather.seen);
     return code;
@@ -190,8 +190,8 @@ static enum cairn_code pickle_of(const struct plain_gather *gather, cairn_pickle
     return cairn_buf_append(ret, ".", 1, err);
 }
 
-static enum cairn_code archive(struct plain_gather *gather, struct cairn_view pickle,
-                               struct cairn_assembly_piece *ret, struct cairn_error *err) {
+static enum cairn_code archive_value(struct plain_gather *gather, struct cairn_view pickle,
+                                     struct cairn_assembly_piece *ret, struct cairn_error *err) {
     if (!gather->plain->archives) return CAIRN_OK;
     CAIRN_TRY(cairn_torch_write_value(pickle, &gather->plan, &ret->offset_bytes, err));
     ret->size_bytes = gather->plan.file_bytes - ret->offset_bytes;
@@ -232,8 +232,8 @@ static enum cairn_code leave_out_unknown(struct plain_gather *gather, const char
     return cairn_assembly_leave_out_opaque(gather->assembly, path, class, why.data, err);
 }
 
-static enum cairn_code add(struct plain_gather *gather, const char *path, cairn_pickle_ref ref,
-                           struct cairn_error *err) {
+static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
+                                 cairn_pickle_ref ref, struct cairn_error *err) {
     uint64_t most =
         PICKLED_BYTES_MIN + PICKLED_BYTES_EACH * (uint64_t)gather->plain->file->values.read_bytes;
     size_t left = (size_t)cairn_min_u64(PICKLED_BYTES_MAX, most);
@@ -264,7 +264,7 @@ static enum cairn_code add(struct plain_gather *gather, const char *path, cairn_
         if (err) *err = why;
         return code;
     }
-    CAIRN_TRY(archive(gather, cairn_buf_view(&pickle), &piece, err));
+    CAIRN_TRY(archive_value(gather, cairn_buf_view(&pickle), &piece, err));
     CAIRN_TRY(cairn_names_add(&gather->names, cairn_view_of(path), &number, err));
     return cairn_assembly_add_object(gather->assembly, path, &piece, false, err);
 }
@@ -300,7 +300,7 @@ static enum cairn_code visit_named(struct plain_gather *gather, const char *path
     if (tensor)
         return cairn_assembly_leave_out(gather->assembly, path,
                                         "a tensor that is no parameter's and no buffer's", err);
-    return add(gather, path, ref, err);
+    return add_plain(gather, path, ref, err);
 }
 
 static enum cairn_code visit_plain(void *context, const char *path, enum cairn_torch_kind kind,

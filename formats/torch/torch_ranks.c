@@ -38,8 +38,8 @@ static bool is_list(const struct cairn_pickle_value *value) {
 }
 
 /* The items of a tuple or a list; false: it has fewer. */
-static bool item(const struct cairn_torch *file, cairn_pickle_ref of, uint32_t index,
-                 cairn_pickle_ref *ret) {
+static bool item_at(const struct cairn_torch *file, cairn_pickle_ref of, uint32_t index,
+                    cairn_pickle_ref *ret) {
     const struct cairn_pickle_value *list = value_at(file, of);
     if (!is_list(list) || index >= list->count) return false;
     *ret = list->items[index];
@@ -57,7 +57,7 @@ static bool in_state(const struct cairn_torch *file, cairn_pickle_ref state, con
                      cairn_pickle_ref *ret) {
     cairn_pickle_ref part;
     for (uint32_t i = 0; i < 2; i++)
-        if (item(file, state, i, &part) && value_at(file, part)->kind == CAIRN_PICKLE_DICT &&
+        if (item_at(file, state, i, &part) && value_at(file, part)->kind == CAIRN_PICKLE_DICT &&
             cairn_pickle_find(&file->values, part, name, ret))
             return true;
     return value_at(file, state)->kind == CAIRN_PICKLE_DICT &&
@@ -89,14 +89,14 @@ static bool find_wrapper(const struct cairn_torch *file, cairn_pickle_ref ref,
     const struct cairn_pickle_value *object = value_at(file, ref);
     const struct cairn_torch_name *maker = cairn_torch_maker(&file->values, object);
     for (int i = 0; i < WRAPPERS_MAX && maker && maker->meaning == CAIRN_TORCH_PARAMETER; i++) {
-        if (!item(file, object->arguments, 0, &ref)) return false;
+        if (!item_at(file, object->arguments, 0, &ref)) return false;
         object = value_at(file, ref);
         maker = cairn_torch_maker(&file->values, object);
     }
     return maker && maker->meaning == CAIRN_TORCH_FROM_TYPE &&
-           item(file, object->arguments, 1, ret_class) &&
-           item(file, object->arguments, 2, ret_arguments) &&
-           item(file, object->arguments, 3, ret_state);
+           item_at(file, object->arguments, 1, ret_class) &&
+           item_at(file, object->arguments, 2, ret_arguments) &&
+           item_at(file, object->arguments, 3, ret_state);
 }
 
 bool cairn_torch_is_sharded(const struct cairn_torch *file, cairn_pickle_ref ref) {
@@ -110,8 +110,8 @@ enum cairn_code cairn_torch_sharded(const struct cairn_torch *file, cairn_pickle
                                     struct cairn_torch_sharded *ret, struct cairn_error *err) {
     cairn_pickle_ref class, arguments, state, dtype, sizes;
     *ret = (struct cairn_torch_sharded){.count = 1};
-    if (!find_wrapper(file, ref, &class, &arguments, &state) || !item(file, arguments, 1, &dtype) ||
-        !item(file, arguments, 2, &sizes))
+    if (!find_wrapper(file, ref, &class, &arguments, &state) ||
+        !item_at(file, arguments, 1, &dtype) || !item_at(file, arguments, 2, &sizes))
         return cairn_fail(err, CAIRN_INVALID, "not a tensor of several ranks");
     const struct cairn_torch_name *type = cairn_torch_name_of(&file->values, dtype);
     if (!type || type->meaning != CAIRN_TORCH_DTYPE)
@@ -121,7 +121,7 @@ enum cairn_code cairn_torch_sharded(const struct cairn_torch *file, cairn_pickle
     CAIRN_TRY(cairn_torch_sizes(file, sizes, ret->shape, &ret->dimension_count, err));
     ret->listed = strcmp(cairn_torch_name_of(&file->values, class)->name, "ShardedTensor") == 0;
     if (!ret->listed) return CAIRN_OK;
-    if (!item(file, state, 0, &ret->members) || !is_list(value_at(file, ret->members)))
+    if (!item_at(file, state, 0, &ret->members) || !is_list(value_at(file, ret->members)))
         return cairn_fail(err, CAIRN_UNSUPPORTED, "a ShardedTensor without a list of its pieces");
     ret->count = value_at(file, ret->members)->count;
     return CAIRN_OK;
@@ -157,7 +157,7 @@ static bool read_layout(const struct cairn_torch *file, cairn_pickle_ref layout,
         ret->count = 1;
         return product_of(file, list, 0, &ret->size[0]);
     }
-    for (ret->count = 0; item(file, list, ret->count, &at); ret->count++) {
+    for (ret->count = 0; item_at(file, list, ret->count, &at); ret->count++) {
         if (ret->count == MESH_DIMENSIONS_MAX) return false;
         size = at;
         if (axes && !member(file, at, "shape", &size)) return false;
@@ -190,7 +190,7 @@ static enum cairn_code read_mesh(const struct cairn_torch *file, cairn_pickle_re
     ret->outside = value_at(file, places)->kind == CAIRN_PICKLE_NONE;
     for (unsigned m = 0; !ret->outside && m < ret->count; m++) {
         int64_t place;
-        if (!item(file, places, m, &at) || !number_of(file, at, &place) || place < 0 ||
+        if (!item_at(file, places, m, &at) || !number_of(file, at, &place) || place < 0 ||
             (uint64_t)place >= ret->size[m])
             return cairn_fail(err, CAIRN_INVALID, "its rank's place is not in its mesh");
         ret->place[m] = (uint64_t)place;
@@ -253,15 +253,15 @@ static enum cairn_code follow_order(const struct cairn_torch *file, cairn_pickle
     if (member(file, spec, "use_strided_shard_as_shard_order", &by_strides) &&
         value_at(file, by_strides)->kind == CAIRN_PICKLE_BOOL && value_at(file, by_strides)->truth)
         return CAIRN_OK;
-    for (uint32_t i = 0; item(file, list, i, &entry); i++) {
+    for (uint32_t i = 0; item_at(file, list, i, &entry); i++) {
         const struct cairn_pickle_value *object = value_at(file, entry);
         cairn_pickle_ref of = object->kind == CAIRN_PICKLE_OBJECT ? object->arguments : entry;
         unsigned order[MESH_DIMENSIONS_MAX], named = 0, count = 0;
         int64_t d, m;
-        bool known = item(file, of, 0, &tensor) && number_of(file, tensor, &d) && d >= 0 &&
-                     d < (int64_t)dimensions && item(file, of, 1, &mesh) &&
+        bool known = item_at(file, of, 0, &tensor) && number_of(file, tensor, &d) && d >= 0 &&
+                     d < (int64_t)dimensions && item_at(file, of, 1, &mesh) &&
                      value_at(file, mesh)->count == cuts->count[d];
-        for (; known && item(file, mesh, count, &at); count++) {
+        for (; known && item_at(file, mesh, count, &at); count++) {
             known = number_of(file, at, &m) && m >= 0 && m < MESH_DIMENSIONS_MAX;
             if (known) order[count] = (unsigned)m;
             for (unsigned k = 0; known && k < cuts->count[d]; k++)
@@ -285,7 +285,7 @@ static enum cairn_code read_cuts(const struct cairn_torch *file, cairn_pickle_re
                           "it has not one placement for each dimension of "
                           "its mesh");
     for (unsigned m = mesh->count; m-- > 0;) {
-        if (!item(file, placements, m, &at)) continue;
+        if (!item_at(file, placements, m, &at)) continue;
         CAIRN_TRY(add_placement(file, at, m, mesh, dimensions, ret, err));
     }
     return follow_order(file, spec, dimensions, ret, err);
@@ -294,7 +294,7 @@ static enum cairn_code read_cuts(const struct cairn_torch *file, cairn_pickle_re
 /* ---- pieces ---- */
 
 /* As torch.chunk cuts: pieces of one size, then a shorter one, then none. */
-static void cut(uint64_t *start, uint64_t *count, uint64_t parts, uint64_t place) {
+static void cut_chunk(uint64_t *start, uint64_t *count, uint64_t parts, uint64_t place) {
     uint64_t each = cairn_div_up(*count, parts), begin;
     if (cairn_mul_overflows(each, place, &begin)) begin = *count;
     begin = cairn_min_u64(begin, *count);
@@ -321,8 +321,8 @@ static enum cairn_code box_of(const struct cairn_torch *file,
     memcpy(ret->count, sharded->shape, sizeof ret->count);
     for (unsigned d = 0; d < sharded->dimension_count; d++)
         for (unsigned k = 0; k < cuts.count[d]; k++)
-            cut(&ret->start[d], &ret->count[d], mesh.size[cuts.order[d][k]],
-                mesh.place[cuts.order[d][k]]);
+            cut_chunk(&ret->start[d], &ret->count[d], mesh.size[cuts.order[d][k]],
+                      mesh.place[cuts.order[d][k]]);
     *ret_elsewhere = cuts.elsewhere;
     return in_state(file, sharded->members, "_local_tensor", ret_local)
                ? CAIRN_OK
@@ -337,7 +337,7 @@ static enum cairn_code box_of_listed(const struct cairn_torch *file,
     cairn_pickle_ref piece, metadata, start, count;
     unsigned starts, counts;
     *ret = (struct cairn_box){0};
-    if (!item(file, sharded->members, index, &piece) ||
+    if (!item_at(file, sharded->members, index, &piece) ||
         !member(file, piece, "tensor", ret_tensor) || !member(file, piece, "metadata", &metadata) ||
         !member(file, metadata, "shard_offsets", &start) ||
         !member(file, metadata, "shard_sizes", &count))
@@ -561,7 +561,8 @@ static bool is_optimizers(const struct rank_name *name) {
 }
 
 /* *ret: the first file of the model's set. */
-static enum cairn_code choose(const struct sets *sets, size_t *ret, struct cairn_error *err) {
+static enum cairn_code choose_model_set(const struct sets *sets, size_t *ret,
+                                        struct cairn_error *err) {
     size_t named = 0, others = 0, first[2] = {0}, other[2] = {0};
     for (size_t i = 0; i < sets->count; i += set_count(sets, i)) {
         bool models = is_models(&sets->names[i]);
@@ -840,11 +841,11 @@ static enum cairn_code leave_out_set(const struct sets *sets, size_t first, size
     return CAIRN_OK;
 }
 
-static enum cairn_code assemble(struct sets *sets, bool optimizer, struct cairn_assembly *assembly,
-                                struct cairn_error *err) {
+static enum cairn_code assemble_sets(struct sets *sets, bool optimizer,
+                                     struct cairn_assembly *assembly, struct cairn_error *err) {
     size_t chosen;
     CAIRN_TRY(list_sets(sets, err));
-    CAIRN_TRY(choose(sets, &chosen, err));
+    CAIRN_TRY(choose_model_set(sets, &chosen, err));
     CAIRN_TRY(add_set(sets, chosen, "", assembly, err));
     for (size_t i = 0; i < sets->count; i += set_count(sets, i)) {
         if (i == chosen) continue;
@@ -861,7 +862,7 @@ enum cairn_code cairn_torch_ranks_assemble(const struct cairn_zero_folder *folde
                                            struct cairn_assembly *assembly,
                                            struct cairn_error *err) {
     struct sets sets = {.folder = folder};
-    enum cairn_code code = assemble(&sets, optimizer, assembly, err);
+    enum cairn_code code = assemble_sets(&sets, optimizer, assembly, err);
     free(sets.names);
     return code;
 }
@@ -872,7 +873,7 @@ enum cairn_code cairn_torch_ranks_first(const struct cairn_zero_folder *folder, 
     size_t chosen = 0;
     *ret_optimizer = SIZE_MAX;
     enum cairn_code code = list_sets(&sets, err);
-    if (code == CAIRN_OK) code = choose(&sets, &chosen, err);
+    if (code == CAIRN_OK) code = choose_model_set(&sets, &chosen, err);
     if (code == CAIRN_OK) *ret_model = sets.names[chosen].number;
     for (size_t i = 0; code == CAIRN_OK && i < sets.count; i += set_count(&sets, i))
         if (i != chosen && is_optimizers(&sets.names[i])) *ret_optimizer = sets.names[i].number;

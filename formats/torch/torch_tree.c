@@ -19,8 +19,8 @@ struct printer {
     bool fits;
 };
 
-static enum cairn_code print(struct printer *printer, cairn_pickle_ref ref,
-                             struct cairn_error *err);
+static enum cairn_code print_key(struct printer *printer, cairn_pickle_ref ref,
+                                 struct cairn_error *err);
 
 /* ---- numbers ---- */
 
@@ -186,7 +186,7 @@ static enum cairn_code print_items(struct printer *printer, const struct cairn_p
     CAIRN_TRY(cairn_buf_append_text(printer->into, before, err));
     for (uint32_t i = 0; i < value->count; i++) {
         if (i) CAIRN_TRY(cairn_buf_append(printer->into, ", ", 2, err));
-        CAIRN_TRY(print(printer, value->items[i], err));
+        CAIRN_TRY(print_key(printer, value->items[i], err));
     }
     if (tuple && value->count == 1) CAIRN_TRY(cairn_buf_append(printer->into, ",", 1, err));
     return cairn_buf_append_text(printer->into, after, err);
@@ -276,8 +276,8 @@ static enum cairn_code print_kind(struct printer *printer, const struct cairn_pi
     return CAIRN_OK;
 }
 
-static enum cairn_code print(struct printer *printer, cairn_pickle_ref ref,
-                             struct cairn_error *err) {
+static enum cairn_code print_key(struct printer *printer, cairn_pickle_ref ref,
+                                 struct cairn_error *err) {
     if (printer->depth == KEY_DEPTH_MAX) {
         printer->fits = false;
         return CAIRN_OK;
@@ -296,7 +296,7 @@ static enum cairn_code key_text(const struct cairn_pickle *values, cairn_pickle_
     *ret = true;
     if (value->kind == CAIRN_PICKLE_TEXT)
         return cairn_buf_append(into, value->text.data, value->text.size, err);
-    CAIRN_TRY(print(&printer, key, err));
+    CAIRN_TRY(print_key(&printer, key, err));
     *ret = printer.fits;
     return CAIRN_OK;
 }
@@ -423,7 +423,7 @@ static bool is_map(const struct walk *walk, const struct cairn_pickle_value *val
 
 /* Each value is looked at once; one that holds itself, or lies deeper than a walk goes, holds no
  * more than what is known when it is met again. */
-static uint8_t holds(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
+static uint8_t holds_of(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
     struct branch branch;
     uint8_t found = HOLDS_KNOWN;
@@ -434,7 +434,7 @@ static uint8_t holds(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
     if (find_branch(walk, value, &branch)) {
         for (uint32_t i = 0; i < count_of(&branch); i++) {
             cairn_pickle_ref key, item = item_at(walk, &branch, i, &key);
-            uint8_t in_it = holds(walk, item, depth + 1);
+            uint8_t in_it = holds_of(walk, item, depth + 1);
             bool list = value_at(walk, item)->kind == CAIRN_PICKLE_LIST;
             found |= in_it & HOLDS_TENSOR;
             if (list) found |= in_it & HOLDS_ITEMS;
@@ -446,15 +446,15 @@ static uint8_t holds(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
 
 static bool is_item(struct walk *walk, cairn_pickle_ref ref) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
-    uint8_t found = holds(walk, ref, 0);
+    uint8_t found = holds_of(walk, ref, 0);
     if (is_map(walk, value) || found & HOLDS_TENSOR) return false;
     return value->kind != CAIRN_PICKLE_LIST || !(found & HOLDS_ITEMS);
 }
 
 /* ---- the walk ---- */
 
-static enum cairn_code leaf(struct walk *walk, enum cairn_torch_kind kind, cairn_pickle_ref ref,
-                            struct cairn_error *err) {
+static enum cairn_code visit_leaf(struct walk *walk, enum cairn_torch_kind kind,
+                                  cairn_pickle_ref ref, struct cairn_error *err) {
     const struct cairn_pickle *values = &walk->file->values;
     uint64_t most = LEAVES_MIN + LEAVES_EACH * (uint64_t)values->count;
     most = cairn_min_u64(most, LEAVES_MAX);
@@ -474,7 +474,7 @@ static enum cairn_code leaf(struct walk *walk, enum cairn_torch_kind kind, cairn
     return walk->visit(walk->context, walk->path.data ? walk->path.data : "", kind, ref, err);
 }
 
-static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cairn_error *err);
+static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref, struct cairn_error *err);
 
 static enum cairn_code step_into(struct walk *walk, const struct branch *branch,
                                  struct cairn_error *err) {
@@ -486,26 +486,28 @@ static enum cairn_code step_into(struct walk *walk, const struct branch *branch,
             CAIRN_TRY(append_key(walk, key, i, err));
         else
             CAIRN_TRY(cairn_buf_printf(&walk->path, err, "%" PRIu32, i));
-        CAIRN_TRY(step(walk, item, err));
+        CAIRN_TRY(walk_value(walk, item, err));
         walk->path.size = before;
         walk->path.data[before] = '\0';
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cairn_error *err) {
+static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
+                                  struct cairn_error *err) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
     struct branch branch;
     if (cairn_torch_is_tensor(walk->file, ref))
-        return leaf(walk, CAIRN_TORCH_LEAF_TENSOR, ref, err);
-    if (walk->holds && is_item(walk, ref)) return leaf(walk, CAIRN_TORCH_ITEM, ref, err);
+        return visit_leaf(walk, CAIRN_TORCH_LEAF_TENSOR, ref, err);
+    if (walk->holds && is_item(walk, ref)) return visit_leaf(walk, CAIRN_TORCH_ITEM, ref, err);
     if (!find_branch(walk, value, &branch)) {
         bool opaque = value->kind == CAIRN_PICKLE_OBJECT ||
                       value->kind == CAIRN_PICKLE_PERSISTENT ||
                       cairn_pickle_unknown_at(&walk->file->values, value);
-        return leaf(walk, opaque ? CAIRN_TORCH_LEAF_OPAQUE : CAIRN_TORCH_LEAF_PLAIN, ref, err);
+        return visit_leaf(walk, opaque ? CAIRN_TORCH_LEAF_OPAQUE : CAIRN_TORCH_LEAF_PLAIN, ref,
+                          err);
     }
-    if (branch.items->count == 0) return leaf(walk, CAIRN_TORCH_LEAF_EMPTY, ref, err);
+    if (branch.items->count == 0) return visit_leaf(walk, CAIRN_TORCH_LEAF_EMPTY, ref, err);
     if (walk->depth == DEPTH_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE,
                           "%.60s...: more than %d levels deep, or values that hold themselves",
@@ -520,7 +522,7 @@ enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_vis
                                  void *context, struct cairn_error *err) {
     struct walk walk = {
         .file = file, .visit = visit, .context = context, .path.limit = PATH_BYTES_MAX};
-    enum cairn_code code = step(&walk, file->values.root, err);
+    enum cairn_code code = walk_value(&walk, file->values.root, err);
     cairn_buf_release(&walk.path);
     return code;
 }
@@ -531,7 +533,7 @@ enum cairn_code cairn_torch_walk_items(const struct cairn_torch *file, cairn_tor
         .file = file, .visit = visit, .context = context, .path.limit = PATH_BYTES_MAX};
     walk.holds = calloc(file->values.count, 1);
     if (!walk.holds) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the values of a file");
-    enum cairn_code code = step(&walk, file->values.root, err);
+    enum cairn_code code = walk_value(&walk, file->values.root, err);
     cairn_buf_release(&walk.path);
     free(walk.holds);
     return code;

@@ -372,7 +372,8 @@ struct writer {
     unsigned depth;
 };
 
-static enum cairn_code put(struct writer *writer, cairn_pickle_ref ref, struct cairn_error *err);
+static enum cairn_code put_value(struct writer *writer, cairn_pickle_ref ref,
+                                 struct cairn_error *err);
 
 static enum cairn_code put_op(struct writer *writer, const char *op, struct cairn_error *err) {
     return cairn_buf_append_text(writer->ret, op, err);
@@ -424,7 +425,7 @@ static enum cairn_code put_bytes(struct writer *writer, struct cairn_view bytes,
 static enum cairn_code put_items(struct writer *writer, const struct cairn_pickle_value *value,
                                  const char *before, const char *after, struct cairn_error *err) {
     CAIRN_TRY(put_op(writer, before, err));
-    for (uint32_t i = 0; i < value->count; i++) CAIRN_TRY(put(writer, value->items[i], err));
+    for (uint32_t i = 0; i < value->count; i++) CAIRN_TRY(put_value(writer, value->items[i], err));
     return put_op(writer, after, err);
 }
 
@@ -447,12 +448,12 @@ static enum cairn_code put_object(struct writer *writer, const struct cairn_pick
     const struct cairn_pickle_global global = writer->global_of(callable->global);
     if (object->count && !global.pairs)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "items are put into a %s", global.name);
-    CAIRN_TRY(put(writer, object->callable, err));
-    CAIRN_TRY(put(writer, object->arguments, err));
+    CAIRN_TRY(put_value(writer, object->callable, err));
+    CAIRN_TRY(put_value(writer, object->arguments, err));
     CAIRN_TRY(put_op(writer, global.bare ? "\x81" : "R", err));
     if (object->count) CAIRN_TRY(put_items(writer, object, "(", "u", err));
     if (cairn_pickle_at(writer->from, object->state)->kind == CAIRN_PICKLE_NONE) return CAIRN_OK;
-    CAIRN_TRY(put(writer, object->state, err));
+    CAIRN_TRY(put_value(writer, object->state, err));
     return put_op(writer, "b", err);
 }
 
@@ -498,7 +499,8 @@ static enum cairn_code put_kind(struct writer *writer, const struct cairn_pickle
     return cairn_fail(err, CAIRN_UNSUPPORTED, "it holds a storage");
 }
 
-static enum cairn_code put(struct writer *writer, cairn_pickle_ref ref, struct cairn_error *err) {
+static enum cairn_code put_value(struct writer *writer, cairn_pickle_ref ref,
+                                 struct cairn_error *err) {
     if (writer->depth == DEPTH_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d levels deep, or it holds itself",
                           DEPTH_MAX);
@@ -512,5 +514,5 @@ enum cairn_code cairn_pickle_put_value(struct cairn_buf *ret, const struct cairn
                                        cairn_pickle_ref value, cairn_pickle_global_of *global_of,
                                        struct cairn_error *err) {
     struct writer writer = {.ret = ret, .from = from, .global_of = global_of};
-    return put(&writer, value, err);
+    return put_value(&writer, value, err);
 }

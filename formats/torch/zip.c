@@ -60,8 +60,8 @@ static void inflate_free(struct inflate *inflate) {
     free(inflate);
 }
 
-static enum cairn_code wrong(const struct inflate *inflate, const char *what,
-                             struct cairn_error *err) {
+static enum cairn_code fail_packed(const struct inflate *inflate, const char *what,
+                                   struct cairn_error *err) {
     return cairn_fail(err, CAIRN_CORRUPT,
                       "its packed bytes are damaged: %s after %" PRIu64 " bytes", what,
                       inflate->made_bytes);
@@ -70,7 +70,7 @@ static enum cairn_code wrong(const struct inflate *inflate, const char *what,
 /* ---- bits ---- */
 
 /* At least `count` bits are at hand, zeros behind the last packed byte. */
-static enum cairn_code fill(struct inflate *inflate, unsigned count, struct cairn_error *err) {
+static enum cairn_code fill_bits(struct inflate *inflate, unsigned count, struct cairn_error *err) {
     while (inflate->bit_count < count) {
         if (inflate->packed_at == inflate->packed_size) {
             size_t some = (size_t)cairn_min_u64(READ_BYTES, inflate->end - inflate->at);
@@ -86,22 +86,22 @@ static enum cairn_code fill(struct inflate *inflate, unsigned count, struct cair
     return CAIRN_OK;
 }
 
-static enum cairn_code take(struct inflate *inflate, unsigned count, unsigned *ret,
-                            struct cairn_error *err) {
-    CAIRN_TRY(fill(inflate, count, err));
-    if (inflate->bit_count < count) return wrong(inflate, "they end", err);
+static enum cairn_code take_bits(struct inflate *inflate, unsigned count, unsigned *ret,
+                                 struct cairn_error *err) {
+    CAIRN_TRY(fill_bits(inflate, count, err));
+    if (inflate->bit_count < count) return fail_packed(inflate, "they end", err);
     *ret = (unsigned)(inflate->bits & ((UINT64_C(1) << count) - 1));
     inflate->bits >>= count;
     inflate->bit_count -= count;
     return CAIRN_OK;
 }
 
-static enum cairn_code decode(struct inflate *inflate, const struct table *table, unsigned *ret,
-                              struct cairn_error *err) {
-    CAIRN_TRY(fill(inflate, CODE_BITS, err));
+static enum cairn_code decode_symbol(struct inflate *inflate, const struct table *table,
+                                     unsigned *ret, struct cairn_error *err) {
+    CAIRN_TRY(fill_bits(inflate, CODE_BITS, err));
     uint16_t entry = table->entries[inflate->bits & (TABLE_SIZE - 1)];
     unsigned size = entry & 15;
-    if (!size || size > inflate->bit_count) return wrong(inflate, "a code that is none", err);
+    if (!size || size > inflate->bit_count) return fail_packed(inflate, "a code that is none", err);
     *ret = entry >> 4;
     inflate->bits >>= size;
     inflate->bit_count -= size;
@@ -135,7 +135,7 @@ static enum cairn_code make_fixed(struct inflate *inflate, struct cairn_error *e
     bool made = make_table(&inflate->literals, sizes, LITERALS);
     memset(sizes, 5, DISTANCES);
     if (made && make_table(&inflate->distances, sizes, DISTANCES)) return CAIRN_OK;
-    return wrong(inflate, "codes that are none", err);
+    return fail_packed(inflate, "codes that are none", err);
 }
 
 /* The lengths of both codes, themselves coded; 16 repeats the last one, 17 and 18 are zeros. */
@@ -143,16 +143,16 @@ static enum cairn_code read_sizes(struct inflate *inflate, uint8_t *sizes, unsig
                                   struct cairn_error *err) {
     for (unsigned done = 0; done < count;) {
         unsigned symbol = 0, times = 0, bits;
-        CAIRN_TRY(decode(inflate, &inflate->literals, &symbol, err));
+        CAIRN_TRY(decode_symbol(inflate, &inflate->literals, &symbol, err));
         if (symbol < 16) {
             sizes[done++] = (uint8_t)symbol;
             continue;
         }
         bits = symbol == 16 ? 2 : symbol == 17 ? 3 : 7;
-        CAIRN_TRY(take(inflate, bits, &times, err));
+        CAIRN_TRY(take_bits(inflate, bits, &times, err));
         times += symbol == 18 ? 11 : 3;
         if (times > count - done || (symbol == 16 && !done))
-            return wrong(inflate, "lengths of codes that are too many", err);
+            return fail_packed(inflate, "lengths of codes that are too many", err);
         memset(sizes + done, symbol == 16 ? sizes[done - 1] : 0, times);
         done += times;
     }
@@ -164,33 +164,33 @@ static enum cairn_code make_codes(struct inflate *inflate, struct cairn_error *e
                                                 11, 4,  12, 3, 13, 2, 14, 1, 15};
     uint8_t sizes[LITERALS + DISTANCES] = {0}, lengths[LENGTH_CODES] = {0};
     unsigned literals = 0, distances = 0, count = 0, size = 0;
-    CAIRN_TRY(take(inflate, 5, &literals, err));
-    CAIRN_TRY(take(inflate, 5, &distances, err));
-    CAIRN_TRY(take(inflate, 4, &count, err));
+    CAIRN_TRY(take_bits(inflate, 5, &literals, err));
+    CAIRN_TRY(take_bits(inflate, 5, &distances, err));
+    CAIRN_TRY(take_bits(inflate, 4, &count, err));
     literals += 257, distances += 1, count += 4;
     if (literals > LITERALS - 2 || distances > DISTANCES - 2)
-        return wrong(inflate, "too many codes", err);
+        return fail_packed(inflate, "too many codes", err);
     for (unsigned i = 0; i < count; i++) {
-        CAIRN_TRY(take(inflate, 3, &size, err));
+        CAIRN_TRY(take_bits(inflate, 3, &size, err));
         lengths[order[i]] = (uint8_t)size;
     }
     if (!make_table(&inflate->literals, lengths, LENGTH_CODES))
-        return wrong(inflate, "codes that are none", err);
+        return fail_packed(inflate, "codes that are none", err);
     CAIRN_TRY(read_sizes(inflate, sizes, literals + distances, err));
     if (make_table(&inflate->distances, sizes + literals, distances) &&
         make_table(&inflate->literals, sizes, literals) && sizes[END_OF_BLOCK])
         return CAIRN_OK;
-    return wrong(inflate, "codes that are none", err);
+    return fail_packed(inflate, "codes that are none", err);
 }
 
 /* ---- blocks ---- */
 
 static enum cairn_code begin_stored(struct inflate *inflate, struct cairn_error *err) {
     unsigned size = 0, inverse = 0, ignored;
-    CAIRN_TRY(take(inflate, inflate->bit_count % 8, &ignored, err));
-    CAIRN_TRY(take(inflate, 16, &size, err));
-    CAIRN_TRY(take(inflate, 16, &inverse, err));
-    if (size != (inverse ^ 0xffff)) return wrong(inflate, "a block of no length", err);
+    CAIRN_TRY(take_bits(inflate, inflate->bit_count % 8, &ignored, err));
+    CAIRN_TRY(take_bits(inflate, 16, &size, err));
+    CAIRN_TRY(take_bits(inflate, 16, &inverse, err));
+    if (size != (inverse ^ 0xffff)) return fail_packed(inflate, "a block of no length", err);
     inflate->stored_left = size;
     inflate->block = BLOCK_STORED;
     return CAIRN_OK;
@@ -198,12 +198,12 @@ static enum cairn_code begin_stored(struct inflate *inflate, struct cairn_error 
 
 static enum cairn_code begin_block(struct inflate *inflate, struct cairn_error *err) {
     unsigned last = 0, kind = 0;
-    if (inflate->last) return wrong(inflate, "they end", err);
-    CAIRN_TRY(take(inflate, 1, &last, err));
-    CAIRN_TRY(take(inflate, 2, &kind, err));
+    if (inflate->last) return fail_packed(inflate, "they end", err);
+    CAIRN_TRY(take_bits(inflate, 1, &last, err));
+    CAIRN_TRY(take_bits(inflate, 2, &kind, err));
     inflate->last = last;
     if (kind == 0) return begin_stored(inflate, err);
-    if (kind == 3) return wrong(inflate, "a block of no kind", err);
+    if (kind == 3) return fail_packed(inflate, "a block of no kind", err);
     inflate->block = BLOCK_CODES;
     return kind == 1 ? make_fixed(inflate, err) : make_codes(inflate, err);
 }
@@ -212,21 +212,21 @@ static enum cairn_code begin_block(struct inflate *inflate, struct cairn_error *
 static enum cairn_code begin_match(struct inflate *inflate, unsigned symbol,
                                    struct cairn_error *err) {
     unsigned more = 0, bits, code = symbol - END_OF_BLOCK - 1;
-    if (code > 28) return wrong(inflate, "a length that is none", err);
+    if (code > 28) return fail_packed(inflate, "a length that is none", err);
     bits = code < 8 || code == 28 ? 0 : code / 4 - 1;
-    CAIRN_TRY(take(inflate, bits, &more, err));
+    CAIRN_TRY(take_bits(inflate, bits, &more, err));
     inflate->length = code < 8 ? code + 3 : code == 28 ? 258 : ((4 + code % 4) << bits) + 3 + more;
-    CAIRN_TRY(decode(inflate, &inflate->distances, &code, err));
-    if (code > 29) return wrong(inflate, "a distance that is none", err);
+    CAIRN_TRY(decode_symbol(inflate, &inflate->distances, &code, err));
+    if (code > 29) return fail_packed(inflate, "a distance that is none", err);
     bits = code < 4 ? 0 : code / 2 - 1;
-    CAIRN_TRY(take(inflate, bits, &more, err));
+    CAIRN_TRY(take_bits(inflate, bits, &more, err));
     inflate->reach = code < 4 ? code + 1 : ((2 + code % 2) << bits) + 1 + more;
     if (inflate->reach > inflate->made_bytes)
-        return wrong(inflate, "a distance before the first byte", err);
+        return fail_packed(inflate, "a distance before the first byte", err);
     return CAIRN_OK;
 }
 
-static void put(struct inflate *inflate, uint8_t **into, uint8_t byte) {
+static void put_byte(struct inflate *inflate, uint8_t **into, uint8_t byte) {
     inflate->window[inflate->made_bytes++ % WINDOW_BYTES] = byte;
     *(*into)++ = byte;
 }
@@ -236,25 +236,26 @@ static enum cairn_code go_on(struct inflate *inflate, uint8_t **into, const uint
                              struct cairn_error *err) {
     unsigned symbol = 0;
     for (; inflate->length && *into < end; inflate->length--)
-        put(inflate, into, inflate->window[(inflate->made_bytes - inflate->reach) % WINDOW_BYTES]);
+        put_byte(inflate, into,
+                 inflate->window[(inflate->made_bytes - inflate->reach) % WINDOW_BYTES]);
     if (*into == end) return CAIRN_OK;
     if (inflate->block == BLOCK_NONE) return begin_block(inflate, err);
     if (inflate->block == BLOCK_STORED) {
         for (; inflate->stored_left && *into < end; inflate->stored_left--) {
-            CAIRN_TRY(take(inflate, 8, &symbol, err));
-            put(inflate, into, (uint8_t)symbol);
+            CAIRN_TRY(take_bits(inflate, 8, &symbol, err));
+            put_byte(inflate, into, (uint8_t)symbol);
         }
         if (!inflate->stored_left) inflate->block = BLOCK_NONE;
         return CAIRN_OK;
     }
     while (*into < end) {
-        CAIRN_TRY(decode(inflate, &inflate->literals, &symbol, err));
+        CAIRN_TRY(decode_symbol(inflate, &inflate->literals, &symbol, err));
         if (symbol > END_OF_BLOCK) return begin_match(inflate, symbol, err);
         if (symbol == END_OF_BLOCK) {
             inflate->block = BLOCK_NONE;
             return CAIRN_OK;
         }
-        put(inflate, into, (uint8_t)symbol);
+        put_byte(inflate, into, (uint8_t)symbol);
     }
     return CAIRN_OK;
 }
@@ -585,8 +586,8 @@ static enum cairn_code new_inflater(struct cairn_unpacked *unpacked, size_t numb
 
 /* One of the entry that stands at this byte or the nearest before it; else the one that was not
  * used for longest begins the entry anew. */
-static enum cairn_code choose(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
-                              struct inflater **ret, struct cairn_error *err) {
+static enum cairn_code choose_inflater(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
+                                       struct inflater **ret, struct cairn_error *err) {
     struct inflater *oldest = &unpacked->inflaters[0], *nearest = NULL;
     for (size_t i = 0; i < INFLATERS; i++) {
         struct inflater *one = &unpacked->inflaters[i];
@@ -603,7 +604,7 @@ static enum cairn_code inflate_at(struct cairn_unpacked *unpacked, size_t number
                                   char *into, size_t size, struct cairn_error *err) {
     CAIRN_HOLD(&unpacked->lock);
     struct inflater *inflater = NULL;
-    enum cairn_code code = choose(unpacked, number, at, &inflater, err);
+    enum cairn_code code = choose_inflater(unpacked, number, at, &inflater, err);
     while (code == CAIRN_OK && inflater->at < at) {
         size_t some = (size_t)cairn_min_u64(SKIP_BYTES, at - inflater->at);
         code = inflate_read(inflater->inflate, unpacked->skipped, some, err);

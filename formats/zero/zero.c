@@ -19,7 +19,7 @@
 #define RANKS_MAX 65536
 #define GROUPS_MAX 1048576
 
-static bool ends(const char *name, const char *end) {
+static bool ends_with(const char *name, const char *end) {
     size_t size = strlen(name), tail = strlen(end);
     return size > tail && strcmp(name + size - tail, end) == 0;
 }
@@ -38,7 +38,8 @@ static bool number_behind(const char *name, const char *word, unsigned *ret) {
 
 bool cairn_zero_is(const struct cairn_zero_folder *folder) {
     for (size_t i = 0; i < folder->count; i++)
-        if (ends(folder->names[i], MODEL_STATES) || ends(folder->names[i], OPTIMIZER_STATES))
+        if (ends_with(folder->names[i], MODEL_STATES) ||
+            ends_with(folder->names[i], OPTIMIZER_STATES))
             return true; /* without the one or the other it is incomplete */
     return false;
 }
@@ -49,7 +50,7 @@ bool cairn_zero_model_rank(const char *name, unsigned *ret) {
     *ret = 0;
     if (strncmp(name, "layer_", 6) == 0 || strncmp(name, "expert_", 7) == 0 ||
         strncmp(name, "expp_rank_", 10) == 0 ||
-        !(ends(name, MODEL_STATES) || ends(name, OPTIMIZER_STATES)))
+        !(ends_with(name, MODEL_STATES) || ends_with(name, OPTIMIZER_STATES)))
         return false;
     number_behind(name, "mp_rank_", ret);
     return true;
@@ -60,13 +61,13 @@ static int by_rank(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static enum cairn_code list(const struct cairn_zero_folder *folder, const char *end,
-                            struct cairn_zero_file **ret, size_t *ret_count,
-                            struct cairn_error *err) {
+static enum cairn_code list_files(const struct cairn_zero_folder *folder, const char *end,
+                                  struct cairn_zero_file **ret, size_t *ret_count,
+                                  struct cairn_error *err) {
     size_t capacity = 0;
     for (size_t i = 0; i < folder->count; i++) {
         struct cairn_zero_file file = {.name = folder->names[i]};
-        if (!ends(file.name, end)) continue;
+        if (!ends_with(file.name, end)) continue;
         number_behind(file.name, "zero_pp_rank_", &file.rank);
         CAIRN_TRY(CAIRN_ARRAY_ROOM(*ret, *ret_count, capacity, RANKS_MAX, "ranks", err));
         (*ret)[(*ret_count)++] = file;
@@ -313,7 +314,7 @@ static enum cairn_code check_unpartitioned(const struct cairn_zero_file *model,
 
 enum cairn_code cairn_zero_models_open(const struct cairn_zero_folder *folder,
                                        struct cairn_zero *zero, struct cairn_error *err) {
-    CAIRN_TRY(list(folder, MODEL_STATES, &zero->models, &zero->model_count, err));
+    CAIRN_TRY(list_files(folder, MODEL_STATES, &zero->models, &zero->model_count, err));
     CAIRN_TRY(open_all(folder, zero->models, zero->model_count, err));
     for (size_t i = 0; i < zero->model_count; i++) CAIRN_TRY(read_buffers(&zero->models[i], err));
     return CAIRN_OK;
@@ -322,7 +323,7 @@ enum cairn_code cairn_zero_models_open(const struct cairn_zero_folder *folder,
 static enum cairn_code open_files(const struct cairn_zero_folder *folder,
                                   struct cairn_assembly *assembly, struct cairn_zero *zero,
                                   struct cairn_error *err) {
-    CAIRN_TRY(list(folder, OPTIMIZER_STATES, &zero->optimizers, &zero->rank_count, err));
+    CAIRN_TRY(list_files(folder, OPTIMIZER_STATES, &zero->optimizers, &zero->rank_count, err));
     CAIRN_TRY(cairn_zero_models_open(folder, zero, err));
     if (zero->model_count == 0)
         return cairn_fail(err, CAIRN_INVALID, "no file *%s of it is there", MODEL_STATES);

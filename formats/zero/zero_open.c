@@ -42,7 +42,7 @@ struct expert_name {
     const char *tail;
 };
 
-static bool parse(const char *name, struct expert_name *ret) {
+static bool parse_expert_name(const char *name, struct expert_name *ret) {
     const char *at = NULL;
     for (const char *next = name; (next = strstr(next, WORD)); next++) at = next;
     if (!at) return false;
@@ -62,7 +62,7 @@ static enum cairn_code count_experts(struct experts *experts, struct cairn_error
     experts->totals = calloc(files->tensor_count + 1, sizeof *experts->totals);
     if (!experts->totals) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for experts");
     for (size_t i = 0; i < files->tensor_count; i++) {
-        if (!parse(files->tensors[i].name, &name)) continue;
+        if (!parse_expert_name(files->tensors[i].name, &name)) continue;
         CAIRN_TRY(cairn_names_add(&experts->layers, name.layer, &layer, err));
         if (name.number >= experts->totals[layer]) experts->totals[layer] = name.number + 1;
     }
@@ -79,7 +79,7 @@ static enum cairn_code rename_expert(void *context, const char *local, struct ca
     const struct naming *naming = context;
     struct expert_name name;
     uint32_t layer;
-    if (!parse(local, &name))
+    if (!parse_expert_name(local, &name))
         return cairn_fail(err, CAIRN_UNSUPPORTED, "it is in a group of experts, and is of none");
     if (!cairn_names_find(&naming->experts->layers, name.layer, &layer))
         return cairn_fail(err, CAIRN_INVALID, "no file of an expert has one of its layer");
@@ -95,10 +95,11 @@ static enum cairn_code rename_expert(void *context, const char *local, struct ca
 }
 
 /* With a star for the number, as the ranks' own names are alike. */
-static enum cairn_code mask(const char *text, struct cairn_buf *ret, struct cairn_error *err) {
+static enum cairn_code mask_expert_number(const char *text, struct cairn_buf *ret,
+                                          struct cairn_error *err) {
     struct expert_name name;
     ret->size = 0;
-    if (!parse(text, &name)) return cairn_buf_append_text(ret, text, err);
+    if (!parse_expert_name(text, &name)) return cairn_buf_append_text(ret, text, err);
     return cairn_buf_printf(ret, err, "%.*s*%s", (int)name.layer.size,
                             (const char *)name.layer.data, name.tail);
 }
@@ -131,7 +132,8 @@ static enum cairn_code build_group(struct experts *experts, unsigned order, size
     return CAIRN_OK;
 }
 
-static enum cairn_code build(struct experts *experts, unsigned order, struct cairn_error *err) {
+static enum cairn_code build_trial(struct experts *experts, unsigned order,
+                                   struct cairn_error *err) {
     const struct cairn_zero_file *model = &experts->zero->models[0];
     struct cairn_assembly *assembly = &experts->trials[order].assembly;
     cairn_pickle_ref shapes;
@@ -215,8 +217,8 @@ static enum cairn_code find_own(const struct experts *experts,
     return CAIRN_OK;
 }
 
-static enum cairn_code compare(const struct experts *experts, struct trial *trial, bool all,
-                               struct cairn_error *err) {
+static enum cairn_code compare_trial(const struct experts *experts, struct trial *trial, bool all,
+                                     struct cairn_error *err) {
     const struct cairn_assembly *assembly = &trial->assembly;
     CAIRN_AUTO_HEAP struct compared *bytes = malloc(sizeof *bytes);
     size_t step = all ? 1 : assembly->tensor_count / FIRST_TENSORS + 1;
@@ -238,8 +240,8 @@ static enum cairn_code compare(const struct experts *experts, struct trial *tria
 /* ---- which of the orders ---- */
 
 /* Both are like the files: by the configuration, unless it makes no difference. */
-static enum cairn_code settle(const struct experts *experts, unsigned *ret,
-                              struct cairn_error *err) {
+static enum cairn_code choose_by_config(const struct experts *experts, unsigned *ret,
+                                        struct cairn_error *err) {
     const struct cairn_zero_file *model = &experts->zero->models[0];
     const struct cairn_pickle *values = &model->torch.values;
     const struct cairn_assembly *a = &experts->trials[0].assembly;
@@ -268,15 +270,16 @@ static enum cairn_code settle(const struct experts *experts, unsigned *ret,
     return CAIRN_OK;
 }
 
-static enum cairn_code choose(struct experts *experts, unsigned *ret, struct cairn_error *err) {
+static enum cairn_code choose_order(struct experts *experts, unsigned *ret,
+                                    struct cairn_error *err) {
     struct trial *trials = experts->trials;
     for (unsigned all = 0; all < 2; all++) {
         for (unsigned order = 0; order < ORDERS; order++)
-            if (trials[order].fits) CAIRN_TRY(compare(experts, &trials[order], all, err));
+            if (trials[order].fits) CAIRN_TRY(compare_trial(experts, &trials[order], all, err));
         if (!trials[0].fits || !trials[1].fits) break;
     }
     *ret = trials[0].fits ? 0 : 1;
-    if (trials[0].fits && trials[1].fits) return settle(experts, ret, err);
+    if (trials[0].fits && trials[1].fits) return choose_by_config(experts, ret, err);
     if (trials[0].fits || trials[1].fits) return CAIRN_OK;
     const char *name = trials[0].differs ? trials[0].differs : trials[1].differs;
     return cairn_fail(err, CAIRN_INVALID,
@@ -288,10 +291,10 @@ static enum cairn_code choose(struct experts *experts, unsigned *ret, struct cai
 /* Partitions that make no parameters in one order may do so in the other. */
 static enum cairn_code build_all(struct experts *experts, struct cairn_error *err) {
     struct cairn_error other = {0};
-    enum cairn_code first = build(experts, 0, err), second = CAIRN_INVALID;
+    enum cairn_code first = build_trial(experts, 0, err), second = CAIRN_INVALID;
     if (first && first != CAIRN_INVALID) return first;
     experts->trials[0].fits = !first;
-    if (experts->matters) second = build(experts, 1, first ? &other : err);
+    if (experts->matters) second = build_trial(experts, 1, first ? &other : err);
     experts->trials[1].fits = !second;
     if (second && second != CAIRN_INVALID) return second;
     return first && second ? first : CAIRN_OK;
@@ -315,7 +318,7 @@ static enum cairn_code add_masters(struct experts *experts, const struct cairn_a
     for (size_t i = 0; i < from->tensor_count; i++) {
         CAIRN_TRY(add_tensor(experts, from, &from->tensors[i], err));
         if (is_state(from->tensors[i].name)) continue;
-        CAIRN_TRY(mask(from->tensors[i].name, &masked, err));
+        CAIRN_TRY(mask_expert_number(from->tensors[i].name, &masked, err));
         CAIRN_TRY(cairn_names_add(trained, cairn_buf_view(&masked), &number, err));
     }
     return CAIRN_OK;
@@ -331,7 +334,7 @@ static enum cairn_code mask_buffers(const struct experts *experts, struct cairn_
         name.size = 0;
         CAIRN_TRY(cairn_buf_printf(&name, err, "%.*s", (int)buffers->views[i].size,
                                    (const char *)buffers->views[i].data));
-        CAIRN_TRY(mask(name.data, &masked, err));
+        CAIRN_TRY(mask_expert_number(name.data, &masked, err));
         CAIRN_TRY(cairn_names_add(ret, cairn_buf_view(&masked), &number, err));
     }
     return CAIRN_OK;
@@ -347,7 +350,7 @@ static enum cairn_code add_rest(struct experts *experts, const struct cairn_name
     for (size_t i = 0; i < files->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &files->tensors[i];
         if (cairn_assembly_find(experts->assembly, tensor->name, &at)) continue;
-        CAIRN_TRY(mask(tensor->name, &masked, err));
+        CAIRN_TRY(mask_expert_number(tensor->name, &masked, err));
         if (cairn_names_has(trained, cairn_buf_view(&masked)))
             return cairn_fail(err, CAIRN_INVALID,
                               "%s is trained, and no partition has its fp32 values",
@@ -365,7 +368,7 @@ static enum cairn_code add(struct experts *experts, struct cairn_names *trained,
     if (experts->zero->rank_count) {
         CAIRN_TRY(count_experts(experts, err));
         CAIRN_TRY(build_all(experts, err));
-        CAIRN_TRY(choose(experts, &order, err));
+        CAIRN_TRY(choose_order(experts, &order, err));
         CAIRN_TRY(add_masters(experts, &experts->trials[order].assembly, trained, err));
         CAIRN_TRY(mask_buffers(experts, buffers, err));
     }
@@ -435,7 +438,7 @@ static unsigned long rank_of_expert(const char *end) {
     return strtoul(digits, NULL, 10);
 }
 
-static enum cairn_code look(struct open_work *work, struct cairn_error *err) {
+static enum cairn_code count_parts(struct open_work *work, struct cairn_error *err) {
     work->part_count = work->width = 1;
     for (size_t i = 0; i < work->folder->count; i++) {
         const char *name = work->folder->names[i];
@@ -822,7 +825,7 @@ static enum cairn_code check_parts(const struct open_work *work, const struct ca
 
 static enum cairn_code open_whole(struct open_work *work, struct cairn_zero **ret,
                                   struct cairn_error *err) {
-    CAIRN_TRY(look(work, err));
+    CAIRN_TRY(count_parts(work, err));
     if (work->part_count == 1 && !work->pipeline_files) {
         CAIRN_TRY(open_part(work, 0, work->assembly, ret, err));
         CAIRN_TRY(check_parts(work, *ret, err));

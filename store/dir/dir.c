@@ -527,7 +527,7 @@ static enum cairn_code job_step(struct cairn_store_dir_worker *worker,
 }
 
 /* Gives every new request a job behind the others; true when one ended for want of memory. */
-static bool admit(struct cairn_store_dir_worker *worker) {
+static bool admit_incoming(struct cairn_store_dir_worker *worker) {
     bool ended = false;
     struct cairn_store_request *request;
     while ((request = take_incoming(worker))) {
@@ -550,7 +550,7 @@ static bool admit(struct cairn_store_dir_worker *worker) {
 }
 
 /* One turn of the request in front; true: it wants another one. */
-static bool turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
+static bool take_turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
     struct cairn_store_dir_job *job = take_job(worker);
     if (!job) return false;
     struct cairn_error why = {0};
@@ -601,14 +601,14 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
     bool ended = false, woken = false;
     for (;;) {
         forget_folders(worker);
-        ended |= admit(worker);
+        ended |= admit_incoming(worker);
         if (TAILQ_EMPTY(&worker->jobs)) ended |= end_together(worker);
         if (TAILQ_EMPTY(&worker->jobs) && (ended || woken)) return CAIRN_OK;
         if (TAILQ_EMPTY(&worker->jobs)) {
             if (take_wake(worker)) return CAIRN_OK;
             return wait_for_wake(worker, timeout_ms, err);
         }
-        bool more = turn(worker, &ended);
+        bool more = take_turn(worker, &ended);
         woken |= take_wake(worker);
         uint64_t passed_ms = cairn_mono_ms() - start;
         if (!more && (TAILQ_EMPTY(&worker->jobs) || passed_ms < TURNS_MS)) continue;

@@ -164,8 +164,9 @@ static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
 /* Opens, and makes if need be, one folder; its entry is durable afterwards. A folder that is
  * already there may just have been made by a process that has not synced it yet, so its entry is
  * synced as well when this worker meets it first. */
-static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_fd, const char *name,
-                             uint64_t hash, bool together, int *ret_fd, struct cairn_error *err) {
+static enum cairn_code enter_folder(struct cairn_store_dir_worker *worker, int parent_fd,
+                                    const char *name, uint64_t hash, bool together, int *ret_fd,
+                                    struct cairn_error *err) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     bool made = mkdirat(parent_fd, name, dir->folder_mode) == 0;
     if (!made && errno != EEXIST)
@@ -210,7 +211,7 @@ static enum cairn_code walk_and_make(struct cairn_store_dir_worker *worker, cons
         start += length;
         uint64_t hash = path_hash(folder, (size_t)(start - folder));
         int next = -1;
-        CAIRN_TRY(enter(worker, at, name, hash, together, &next, err));
+        CAIRN_TRY(enter_folder(worker, at, name, hash, together, &next, err));
         close(at);
         at = next;
         if (*start == '/') start++;
@@ -317,7 +318,7 @@ static bool kind_of(int folder_fd, const struct dirent *entry, bool *ret_folder)
 }
 
 /* Could keys below here, or this key, still belong to the page? */
-static bool wanted(struct walk *walk, const char *name, bool folder) {
+static bool may_be_listed(struct walk *walk, const char *name, bool folder) {
     char key[CAIRN_KEY_BYTES_MAX + 2];
     size_t base = strlen(walk->path), size = strlen(name);
     if (base + size + folder > CAIRN_KEY_BYTES_MAX) return false;
@@ -341,7 +342,7 @@ static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *
         const char *name = entry->d_name;
         bool folder = false;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
-        if (!kind_of(dirfd(stream), entry, &folder) || !wanted(walk, name, folder)) continue;
+        if (!kind_of(dirfd(stream), entry, &folder) || !may_be_listed(walk, name, folder)) continue;
         if (!folder && cairn_store_dir_is_temporary(name) != walk->temporaries) continue;
         CAIRN_TRY(names_add(names, name, folder, err));
     }
@@ -418,8 +419,9 @@ static enum cairn_code walk_folder(struct walk *walk, int folder_fd, struct cair
 /* ---- the two operations ---- */
 
 /* Begins at the deepest folder that the prefix names. */
-static enum cairn_code list(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job,
-                            bool temporaries, struct cairn_error *err) {
+static enum cairn_code list_page(struct cairn_store_dir_worker *worker,
+                                 struct cairn_store_dir_job *job, bool temporaries,
+                                 struct cairn_error *err) {
     struct cairn_store_request *request = job->request;
     struct walk walk = {.dir = cairn_store_dir_of(worker),
                         .prefix = request->key,
@@ -449,7 +451,7 @@ enum cairn_code cairn_store_dir_list(struct cairn_store_dir_worker *worker,
                                      struct cairn_store_dir_job *job, bool *ret_more,
                                      struct cairn_error *err) {
     *ret_more = false;
-    return list(worker, job, false, err);
+    return list_page(worker, job, false, err);
 }
 
 /* The key of an upload's entry is the path of its temporary file: aborting needs its folder and the
@@ -458,7 +460,7 @@ enum cairn_code cairn_store_dir_uploads(struct cairn_store_dir_worker *worker,
                                         struct cairn_store_dir_job *job, bool *ret_more,
                                         struct cairn_error *err) {
     *ret_more = false;
-    return list(worker, job, true, err);
+    return list_page(worker, job, true, err);
 }
 
 /* Opens the object of the request's key for reading, once per job. */

@@ -87,8 +87,8 @@ static enum cairn_code sync_file(const struct cairn_file *file, struct cairn_err
 }
 
 /* The last step: from here on the name is there, and durable when this is CAIRN_OK. */
-static enum cairn_code publish(int folder_fd, const char *temporary, const char *name, bool create,
-                               struct cairn_error *err) {
+static enum cairn_code publish_name(int folder_fd, const char *temporary, const char *name,
+                                    bool create, struct cairn_error *err) {
     CAIRN_CRASHPOINT("store.dir.synced");
     if (create) {
         CAIRN_TRY(cairn_file_publish(folder_fd, temporary, name, err));
@@ -108,13 +108,13 @@ static struct cairn_store_dir_published identity_of(const struct stat *st, unsig
 }
 
 /* The one place of the store that all its workers change. */
-static struct cairn_store_dir *shared(const struct cairn_store_dir_worker *worker) {
+static struct cairn_store_dir *mutable_dir(const struct cairn_store_dir_worker *worker) {
     return (struct cairn_store_dir *)worker->base.store;
 }
 
 /* Where it cannot be remembered HEAD syncs it once more. */
 void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struct stat *st) {
-    struct cairn_store_dir *dir = shared(worker);
+    struct cairn_store_dir *dir = mutable_dir(worker);
     CAIRN_HOLD(&dir->lock);
     if (!dir->locked.published)
         dir->locked.published =
@@ -125,7 +125,7 @@ void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struc
 }
 
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st) {
-    struct cairn_store_dir *dir = shared(worker);
+    struct cairn_store_dir *dir = mutable_dir(worker);
     const struct cairn_store_dir_published it = identity_of(st, worker->roots);
     CAIRN_HOLD(&dir->lock);
     if (!dir->locked.published) return false;
@@ -175,7 +175,7 @@ enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
     set_attributes(job->file.fd, request->token, request->has_crc32c, request->crc32c);
     if (job->together) return CAIRN_OK; /* the rest is done for all of them */
     CAIRN_TRY(sync_file(&job->file, err));
-    CAIRN_TRY(publish(job->folder_fd, job->temporary, place.name, request->create, err));
+    CAIRN_TRY(publish_name(job->folder_fd, job->temporary, place.name, request->create, err));
     job->temporary[0] = '\0'; /* it bears its final name now */
     remember_file(worker, &job->file);
     return CAIRN_OK;
@@ -322,7 +322,7 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
         err->code = synced =
             CAIRN_NOT_FOUND; /* inside.h#6: its name may still be there, and is not taken */
     CAIRN_TRY(synced);
-    CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
+    CAIRN_TRY(publish_name(job->folder_fd, temporary, place.name, request->create, err));
     remember_file(worker, &job->file);
     return CAIRN_OK;
 }

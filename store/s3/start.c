@@ -115,8 +115,8 @@ static enum cairn_code open_store(const struct cairn_store_start *start, struct 
     return cairn_store_open(&options, ret, err);
 }
 
-static enum cairn_code test(const struct cairn_store_start *start, struct cairn_store *store,
-                            struct cairn_error *err) {
+static enum cairn_code test_opened(const struct cairn_store_start *start, struct cairn_store *store,
+                                   struct cairn_error *err) {
     char keys[224], exposed[540], from[160];
     CAIRN_TRY(cairn_store_keys(store, keys, err));
     if (*keys) cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
@@ -133,7 +133,7 @@ enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct 
     CAIRN_AUTO_PTR(store) store = NULL;
     struct cairn_error why = {0};
     CAIRN_TRY(open_store(start, &store, err));
-    enum cairn_code code = test(start, store, &why);
+    enum cairn_code code = test_opened(start, store, &why);
     if (code != CAIRN_OK && start->must_work) {
         if (err) *err = why;
         return code;
