@@ -11,6 +11,14 @@
 #include "common/utf8.h"
 #include "formats/torch/torch_tree.h"
 
+struct sharded {
+    unsigned dtype, dimension_count; /* of the whole */
+    uint64_t shape[CAIRN_DIMENSIONS_MAX];
+    cairn_pickle_ref members; /* of a DTensor a dict, of a ShardedTensor its list of pieces */
+    bool listed;              /* it is a ShardedTensor */
+    uint32_t count;           /* of pieces */
+};
+
 #define MESH_DIMENSIONS_MAX 8
 
 /* A mesh of ranks, and the place of the file's rank in it. */
@@ -106,10 +114,10 @@ bool cairn_torch_is_sharded(const struct cairn_torch *file, cairn_pickle_ref ref
     return name && name->meaning == CAIRN_TORCH_SHARDED;
 }
 
-enum cairn_code cairn_torch_sharded(const struct cairn_torch *file, cairn_pickle_ref ref,
-                                    struct cairn_torch_sharded *ret, struct cairn_error *err) {
+static enum cairn_code read_sharded(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                    struct sharded *ret, struct cairn_error *err) {
     cairn_pickle_ref class, arguments, state, dtype, sizes;
-    *ret = (struct cairn_torch_sharded){.count = 1};
+    *ret = (struct sharded){.count = 1};
     if (!find_wrapper(file, ref, &class, &arguments, &state) ||
         !item_at(file, arguments, 1, &dtype) || !item_at(file, arguments, 2, &sizes))
         return cairn_fail(err, CAIRN_INVALID, "not a tensor of several ranks");
@@ -303,10 +311,9 @@ static void cut_chunk(uint64_t *start, uint64_t *count, uint64_t parts, uint64_t
 }
 
 /* *ret_elsewhere: another rank's piece counts instead. *ret_local 0: the rank has none. */
-static enum cairn_code box_of(const struct cairn_torch *file,
-                              const struct cairn_torch_sharded *sharded, struct cairn_box *ret,
-                              cairn_pickle_ref *ret_local, bool *ret_elsewhere,
-                              struct cairn_error *err) {
+static enum cairn_code box_of(const struct cairn_torch *file, const struct sharded *sharded,
+                              struct cairn_box *ret, cairn_pickle_ref *ret_local,
+                              bool *ret_elsewhere, struct cairn_error *err) {
     cairn_pickle_ref spec;
     struct mesh mesh;
     struct cuts cuts;
@@ -330,10 +337,9 @@ static enum cairn_code box_of(const struct cairn_torch *file,
 }
 
 /* Of a ShardedTensor: what its metadata says. */
-static enum cairn_code box_of_listed(const struct cairn_torch *file,
-                                     const struct cairn_torch_sharded *sharded, uint32_t index,
-                                     struct cairn_box *ret, cairn_pickle_ref *ret_tensor,
-                                     struct cairn_error *err) {
+static enum cairn_code box_of_listed(const struct cairn_torch *file, const struct sharded *sharded,
+                                     uint32_t index, struct cairn_box *ret,
+                                     cairn_pickle_ref *ret_tensor, struct cairn_error *err) {
     cairn_pickle_ref piece, metadata, start, count;
     unsigned starts, counts;
     *ret = (struct cairn_box){0};
@@ -349,8 +355,7 @@ static enum cairn_code box_of_listed(const struct cairn_torch *file,
     return CAIRN_OK;
 }
 
-static enum cairn_code check_piece(const struct cairn_torch_sharded *sharded,
-                                   const struct cairn_box *box,
+static enum cairn_code check_piece(const struct sharded *sharded, const struct cairn_box *box,
                                    const struct cairn_torch_tensor *piece, bool *has,
                                    struct cairn_error *err) {
     unsigned dimensions = sharded->dimension_count;
@@ -367,12 +372,12 @@ static enum cairn_code check_piece(const struct cairn_torch_sharded *sharded,
 
 bool cairn_torch_sharded_whole(const struct cairn_torch *file, cairn_pickle_ref ref,
                                cairn_pickle_ref *ret) {
-    struct cairn_torch_sharded sharded;
+    struct sharded sharded;
     struct cairn_torch_tensor piece;
     struct cairn_box box;
     bool elsewhere, has = true;
-    if (!cairn_torch_is_sharded(file, ref) ||
-        cairn_torch_sharded(file, ref, &sharded, NULL) != CAIRN_OK || sharded.count != 1)
+    if (!cairn_torch_is_sharded(file, ref) || read_sharded(file, ref, &sharded, NULL) != CAIRN_OK ||
+        sharded.count != 1)
         return false;
     enum cairn_code code = sharded.listed ? box_of_listed(file, &sharded, 0, &box, ret, NULL)
                                           : box_of(file, &sharded, &box, ret, &elsewhere, NULL);
@@ -384,9 +389,8 @@ bool cairn_torch_sharded_whole(const struct cairn_torch *file, cairn_pickle_ref 
 }
 
 /* Piece number `index`. *ret_has: it has elements, and is not left to another rank. */
-static enum cairn_code sharded_piece(const struct cairn_torch *file,
-                                     const struct cairn_torch_sharded *sharded, uint32_t index,
-                                     struct cairn_box *ret_box,
+static enum cairn_code sharded_piece(const struct cairn_torch *file, const struct sharded *sharded,
+                                     uint32_t index, struct cairn_box *ret_box,
                                      struct cairn_torch_tensor *ret_piece, bool *ret_has,
                                      struct cairn_error *err) {
     cairn_pickle_ref tensor = 0;
@@ -702,12 +706,12 @@ static enum cairn_code add_plain(struct gather *gather, const char *path, cairn_
 
 static enum cairn_code add_sharded(struct gather *gather, const char *path, cairn_pickle_ref ref,
                                    struct cairn_error *err) {
-    struct cairn_torch_sharded sharded;
+    struct sharded sharded;
     struct whole new = {.sharded = true}, *whole;
     struct cairn_error why = {0};
     uint32_t number;
     bool known;
-    CAIRN_TRY(cairn_torch_sharded(&gather->file, ref, &sharded, err));
+    CAIRN_TRY(read_sharded(&gather->file, ref, &sharded, err));
     new.dtype = sharded.dtype;
     new.dimension_count = sharded.dimension_count;
     memcpy(new.shape, sharded.shape, sizeof new.shape);

@@ -53,17 +53,7 @@ enum cairn_code cairn_torch_ranks_first(const struct cairn_zero_folder *folder, 
 
 /* ---- a tensor of which a torch file has the pieces of one rank alone ---- */
 
-struct cairn_torch_sharded {
-    unsigned dtype, dimension_count; /* of the whole */
-    uint64_t shape[CAIRN_DIMENSIONS_MAX];
-    cairn_pickle_ref members; /* of a DTensor a dict, of a ShardedTensor its list of pieces */
-    bool listed;              /* it is a ShardedTensor */
-    uint32_t count;           /* of pieces */
-};
 bool cairn_torch_is_sharded(const struct cairn_torch *file, cairn_pickle_ref ref);
-enum cairn_code cairn_torch_sharded(const struct cairn_torch *file, cairn_pickle_ref ref,
-                                    struct cairn_torch_sharded *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Is its only piece all of it? *ret: that piece, a plain tensor. */
 bool cairn_torch_sharded_whole(const struct cairn_torch *file, cairn_pickle_ref ref,
                                cairn_pickle_ref *ret);
