@@ -160,6 +160,17 @@ static uint64_t altered_pause_ms(struct cairn_s3_task *task) {
            cairn_retry_delay_ms(&store->locked.retry, task->altered) / 2;
 }
 
+/* Where the pause would outlast the deadline, this answer is the last. */
+static void resend(struct cairn_s3_task *task) {
+    uint64_t until_ms = cairn_s3_mono_ms(cairn_s3_store_of(task)) + altered_pause_ms(task);
+    if (until_ms >= task->deadline_ms) {
+        finish_task(task);
+        return;
+    }
+    wait_again(task);
+    task->wait_until_ms = until_ms;
+}
+
 static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement) {
     bool answered = task->http.status != 0;
     switch (judgement) {
@@ -180,8 +191,7 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
         return;
     case CAIRN_S3_RESEND:
         (void)report_outcome(task, CAIRN_RETRY_GOOD);
-        wait_again(task);
-        task->wait_until_ms = cairn_s3_mono_ms(task->worker->store) + altered_pause_ms(task);
+        resend(task);
         return;
     case CAIRN_S3_FAILURE:
     case CAIRN_S3_SLOW:
