@@ -8,7 +8,7 @@
  *          2   after order, rank[number] is the string's place in byte order.
  * Limits:  2^31 strings; the views are borrowed unless `copy` is set.
  * Threads: one owner.
- * Next:    api/table_build.c, api/layout.c, formats/assembly.c.
+ * Next:    api/table_build.c, api/layout.c, formats/assembly/assembly.c.
  */
 #pragma once
 

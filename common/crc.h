@@ -21,7 +21,7 @@
  * Limits:  none. Instructions of x86-64 with SSE4.2 and PCLMULQDQ, of 64-bit ARM under Linux with
  *          CRC32 and PMULL (CRC32C alone); elsewhere tables.
  * Threads: any; the implementation in use may change at any time, since all make the same sums.
- * Next:    docs/format.md, checksums.bin; formats/seals.h, formats/zip.h.
+ * Next:    docs/format.md, checksums.bin; formats/assembly/pieces.h, formats/torch/zip.h.
  */
 #pragma once
 

@@ -8,7 +8,7 @@
  *              the file is CAIRN_INVALID with both numbers, and nothing is read.
  * Limits:  files of less than 2^63 bytes.
  * Threads: as the context behind it; a file's and a memory's may be read by several.
- * Next:    formats/zip.h, formats/torch.h.
+ * Next:    formats/torch/zip.h, formats/torch/torch.h.
  */
 #pragma once
 

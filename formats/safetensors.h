@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors: write the header of a tensors shard, and read headers of any such file.
+ * safetensors: write the header of a tensors shard, read headers of any such file, and name the
+ * files of a model's folder.
  *
  * Why:     a rank's tensors shard is a file that every tool opens without Cairn, and its header
- *          must be known before the first byte is staged.
+ *          must be known before the first byte is staged. `cairn export` writes folders of such
+ *          files as Hugging Face's libraries read them and the server shows one; a reader of either
+ *          must find the same tensor in the same file of the same name.
  * Promise: 1   what write makes is a valid safetensors file once the data follows: 8 + header is a
  *              multiple of 4096, entries are ordered by element width descending, then by name,
  *              each begins where the one before ends, the last one ends the file.
@@ -13,9 +16,16 @@
  *              passes over any other.
  *          4   open takes exactly the headers that are sound: every entry inside the file, no hole,
  *              no overlap, no name twice, sizes that follow from dtype and shape, text metadata.
- * Limits:  a header of 100,000,000 bytes; 8 dimensions (more is CAIRN_UNSUPPORTED).
- * Threads: stateless; an opened header is immutable.
- * Next:    client/save/arrange.h, which lays a rank's save out; docs/format.md, "Tensors shard".
+ *          5   a tensor begins a file of the folder when the one before would grow beyond its
+ *              bound; so one that is larger than the bound has a file of its own.
+ *          6   of one file the name is "STEM.END", of more "STEM-00001-of-00002.END".
+ *          7   floats become the dtype that is wanted, where they can; all else stays as it is, and
+ *              so do the scales and maps of quantised weights, which are known by their names.
+ * Limits:  a header of 100,000,000 bytes; 8 dimensions (more is CAIRN_UNSUPPORTED);
+ *          CAIRN_MODEL_FILES_MAX files.
+ * Threads: stateless; an opened header is immutable; a split and an index have one owner.
+ * Next:    client/save/arrange.h, which lays a rank's save out; cli/convert/inside.h,
+ *          server/reads/model_files.h; docs/format.md, "Tensors shard".
  */
 #pragma once
 
@@ -76,3 +86,28 @@ enum cairn_code cairn_safetensors_load(const struct cairn_input *input, struct c
 enum cairn_code cairn_safetensors_open(struct cairn_view head, uint64_t file_bytes,
                                        struct cairn_safetensors *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- a model's folder ---- */
+
+#define CAIRN_MODEL_FILES_MAX 100000
+#define CAIRN_MODEL_FILE_NAME_BYTES 64
+
+struct cairn_model_split {
+    uint64_t file_bytes_max; /* of its tensors; 0: none */
+    uint64_t used_bytes;     /* of the file that is being filled */
+    size_t file_count;
+};
+/* The next tensor is of so many bytes: does it begin a file? */
+bool cairn_model_split_begins(struct cairn_model_split *split, uint64_t bytes);
+
+/* index from 0. */
+void cairn_model_file_name(const char *stem, const char *end, size_t index, size_t count,
+                           char ret[CAIRN_MODEL_FILE_NAME_BYTES]);
+
+/* wanted CAIRN_DTYPE_NONE: as stored. */
+unsigned cairn_model_dtype(struct cairn_view name, unsigned stored, unsigned wanted);
+
+/* The index says which tensor is in which file: each is told to a map, of which it is made last.
+ * False, NULL: no memory. */
+bool cairn_model_index_add(json_t *map, struct cairn_view tensor, const char *file);
+json_t *cairn_model_index(json_t *map, uint64_t total_bytes);

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "api/layout.h"
 #include "plan/exact.h"
 #include "plan/reads.h"
 
@@ -39,17 +38,15 @@ static enum cairn_code pieces_add(struct cover *cover, const struct cairn_plan_b
                                   uint32_t rank) {
     struct pieces *pieces = &cover->pieces;
     if (pieces->count == pieces->capacity) {
-        if (pieces->capacity > UINT32_MAX / 2) {
+        if (pieces->capacity > UINT32_MAX / 2)
             return cairn_fail(cover->err, CAIRN_TOO_LARGE, "too many fragments of one tensor");
-        }
         uint32_t capacity = pieces->capacity ? pieces->capacity * 2 : 256;
         struct cairn_plan_box *boxes = realloc(pieces->boxes, capacity * sizeof *boxes);
         if (boxes) pieces->boxes = boxes;
         uint32_t *ranks = realloc(pieces->ranks, capacity * sizeof *ranks);
         if (ranks) pieces->ranks = ranks;
-        if (!boxes || !ranks) {
+        if (!boxes || !ranks)
             return cairn_fail(cover->err, CAIRN_NO_MEMORY, "no memory for the cover proof");
-        }
         pieces->capacity = capacity;
     }
     pieces->boxes[pieces->count] = *box;
@@ -130,11 +127,10 @@ static enum cairn_code report(const struct cover *cover, const struct subject *s
                           "tensor \"%.*s\": %s %s held twice, by rank %u and rank %u",
                           CAIRN_PLAN_SHOWN(subject->name), what, region, first, second);
     }
-    if (subject->one_rank) {
+    if (subject->one_rank)
         return cairn_fail(cover->err, CAIRN_INVALID,
                           "tensor \"%.*s\": %s %s missing in rank %u, which must hold the whole",
                           CAIRN_PLAN_SHOWN(subject->name), what, region, subject->rank);
-    }
     return cairn_fail(cover->err, CAIRN_INVALID, "tensor \"%.*s\": %s %s held by no rank",
                       CAIRN_PLAN_SHOWN(subject->name), what, region);
 }
@@ -145,10 +141,9 @@ static enum cairn_code prove_refs(struct cover *cover, const struct subject *sub
     const struct cairn_tensor *tensor = subject->tensor;
     uint64_t elements, bytes;
     if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &elements,
-                           &bytes)) {
+                           &bytes))
         return cairn_fail(cover->err, CAIRN_INVALID, "tensor \"%.*s\": no type or size",
                           CAIRN_PLAN_SHOWN(subject->name));
-    }
     if (elements == 0) return CAIRN_OK; /* open refused empty fragments: there are none */
     bool flat = tensor->dimension_count == 0 || !has_boxes(cover->layout, first, count);
     cover->pieces.count = 0;
@@ -172,9 +167,8 @@ static const char *difference(const struct cairn_tensor *a, const struct cairn_t
     if (a->dimension_count != b->dimension_count) return "number of dimensions";
     if (memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) != 0) return "shape";
     if (a->alias_of.size != b->alias_of.size) return "alias target";
-    if (a->alias_of.size && memcmp(a->alias_of.data, b->alias_of.data, a->alias_of.size) != 0) {
+    if (a->alias_of.size && memcmp(a->alias_of.data, b->alias_of.data, a->alias_of.size) != 0)
         return "alias target";
-    }
     return NULL;
 }
 
@@ -213,20 +207,18 @@ static enum cairn_code prove_alias(const struct cover *cover, const struct subje
         uint32_t target_table = table;
         ref_load(cover->layout, ref_first, &target_table, &tensor);
         if (tensor.kind == CAIRN_TENSOR_LOCAL) {
-            if (!cairn_table_find(source, name, &index)) {
+            if (!cairn_table_find(source, name, &index))
                 return cairn_fail(cover->err, CAIRN_INVALID,
                                   "tensor \"%.*s\": its target is local, and rank %u has none",
                                   CAIRN_PLAN_SHOWN(subject->name), source->rank);
-            }
             cairn_table_tensor_at(source, index, &tensor);
         }
         if (alias.dtype == CAIRN_DTYPE_NONE) continue;
         if (alias.dtype != tensor.dtype || alias.dimension_count != tensor.dimension_count ||
-            memcmp(alias.shape, tensor.shape, alias.dimension_count * sizeof *alias.shape) != 0) {
+            memcmp(alias.shape, tensor.shape, alias.dimension_count * sizeof *alias.shape) != 0)
             return cairn_fail(cover->err, CAIRN_INVALID,
                               "tensor \"%.*s\": another type or shape than its target \"%.*s\"",
                               CAIRN_PLAN_SHOWN(subject->name), CAIRN_PLAN_SHOWN(name));
-        }
     }
     return CAIRN_OK;
 }
@@ -350,9 +342,8 @@ static enum cairn_code prove_owners(const struct cover *cover) {
     qsort(owned, count, sizeof *owned, compare_owned);
     for (size_t i = 1; i < count; i++) {
         if (owned[i - 1].name.size != owned[i].name.size ||
-            memcmp(owned[i - 1].name.data, owned[i].name.data, owned[i].name.size) != 0) {
+            memcmp(owned[i - 1].name.data, owned[i].name.data, owned[i].name.size) != 0)
             continue;
-        }
         return cairn_fail(cover->err, CAIRN_INVALID,
                           "shard \"%.*s\" is listed by rank %u and rank %u",
                           CAIRN_PLAN_SHOWN(owned[i].name), owned[i - 1].rank, owned[i].rank);

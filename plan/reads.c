@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "api/layout.h"
 #include "common/buf.h"
 
 /* ---- ranges and blocks ---- */
@@ -71,9 +70,8 @@ static void ref_load(const struct cairn_layout *layout, uint32_t ref, uint32_t *
  * reach only some bits: a multiplication mixes them into those that are used. */
 static uint32_t pick_holder(struct cairn_view name, uint32_t count) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < name.size; i++) {
+    for (size_t i = 0; i < name.size; i++)
         hash = (hash ^ ((const uint8_t *)name.data)[i]) * UINT64_C(0x100000001b3);
-    }
     hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
     return (uint32_t)((hash >> 33) % count);
 }
@@ -111,10 +109,9 @@ enum cairn_code cairn_plan_fragments_choose(struct cairn_plan_fragments *fragmen
     }
     ref_load(layout, first, &table, &fragments->tensor);
     if (!cairn_tensor_size(fragments->tensor.dtype, fragments->tensor.dimension_count,
-                           fragments->tensor.shape, &fragments->elements, &bytes)) {
+                           fragments->tensor.shape, &fragments->elements, &bytes))
         return cairn_fail(err, CAIRN_CORRUPT, "tensor \"%.*s\": no type or size",
                           CAIRN_PLAN_SHOWN(text));
-    }
     cairn_plan_strides(fragments->tensor.shape, fragments->tensor.dimension_count,
                        fragments->strides);
     fragments->name = name;
@@ -142,9 +139,8 @@ static void box_span(unsigned dimensions, const uint64_t *start, const uint64_t 
 
 static uint64_t flat_index(const struct cairn_plan_fragments *fragments, const uint64_t *point) {
     uint64_t index = 0;
-    for (unsigned d = 0; d < fragments->tensor.dimension_count; d++) {
+    for (unsigned d = 0; d < fragments->tensor.dimension_count; d++)
         index += point[d] * fragments->strides[d];
-    }
     return index;
 }
 
@@ -166,11 +162,10 @@ static enum cairn_code find_shard(const struct cairn_manifest *manifest,
     struct cairn_table_shard shard;
     cairn_table_shard_at(table, index, &shard);
     const struct cairn_manifest_shard *found = cairn_manifest_find(manifest, shard.name);
-    if (!found || found->size_bytes != shard.size_bytes) {
+    if (!found || found->size_bytes != shard.size_bytes)
         return cairn_fail(err, CAIRN_CORRUPT,
                           "the layout's shard \"%.*s\" of %llu bytes is not in the manifest",
                           CAIRN_PLAN_SHOWN(shard.name), (unsigned long long)shard.size_bytes);
-    }
     *ret_shard = (uint32_t)(found - manifest->shards);
     return CAIRN_OK;
 }
@@ -201,10 +196,9 @@ static enum cairn_code load_ref(struct cairn_plan_fragments *fragments,
     uint32_t table_index, known = UINT32_MAX, shard = 0;
     ref_load(layout, ref, &table_index, &tensor);
     const struct cairn_table *table = &layout->tables[table_index];
-    if (!same_tensor(&tensor, &fragments->tensor)) {
+    if (!same_tensor(&tensor, &fragments->tensor))
         return cairn_fail(err, CAIRN_CORRUPT, "tensor \"%.*s\": ranks describe it differently",
                           CAIRN_PLAN_SHOWN(tensor.name));
-    }
     CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(fragments->list, fragments->count, tensor.fragment_count,
                                    fragments->capacity, UINT32_MAX, "fragments of one tensor",
                                    err));
@@ -235,12 +229,10 @@ static enum cairn_code load_some(struct cairn_plan_fragments *fragments,
                                  const struct cairn_manifest *manifest, uint32_t from, uint32_t to,
                                  struct cairn_error *err) {
     fragments->count = 0;
-    for (uint32_t i = from; i < to; i++) {
+    for (uint32_t i = from; i < to; i++)
         CAIRN_TRY(load_ref(fragments, layout, manifest, fragments->ref_first + i, err));
-    }
-    if (fragments->count) {
+    if (fragments->count)
         qsort(fragments->list, fragments->count, sizeof *fragments->list, compare_fragments);
-    }
     for (size_t i = 0; i < fragments->count; i++) {
         uint64_t before = i ? fragments->list[i - 1].reach : 0;
         fragments->list[i].reach = cairn_max_u64(before, fragments->list[i].high);
@@ -323,10 +315,9 @@ enum cairn_code cairn_plan_resolve(const struct cairn_layout *layout, struct cai
         uint32_t index, first, count, table, row;
         struct cairn_tensor tensor;
         if (!layout || !cairn_layout_find(layout, target, &index)) {
-            if (hops == 0) {
+            if (hops == 0)
                 return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor \"%.*s\"",
                                   CAIRN_PLAN_SHOWN(name));
-            }
             return cairn_fail(err, CAIRN_NOT_FOUND,
                               "tensor \"%.*s\": its target \"%.*s\" is not there",
                               CAIRN_PLAN_SHOWN(name), CAIRN_PLAN_SHOWN(target));
@@ -390,9 +381,8 @@ static uint64_t place_in(const struct cairn_plan_fragments *fragments,
                          const struct cairn_plan_span *span, const struct cairn_plan_box *box) {
     if (span->flat) return flat_index(fragments, box->low) - span->start;
     uint64_t place = 0;
-    for (unsigned d = 0; d < fragments->tensor.dimension_count; d++) {
+    for (unsigned d = 0; d < fragments->tensor.dimension_count; d++)
         place += (box->low[d] - span->box.low[d]) * span->strides[d];
-    }
     return place;
 }
 
@@ -493,9 +483,8 @@ static enum cairn_code want_span(struct planner *planner, const struct cairn_pla
         *ret_elements = fragments->elements;
         return CAIRN_OK;
     }
-    if (want->form != CAIRN_PLAN_FLAT && want->form != CAIRN_PLAN_BOX) {
+    if (want->form != CAIRN_PLAN_FLAT && want->form != CAIRN_PLAN_BOX)
         return cairn_fail(planner->err, CAIRN_INVALID, "unknown form %u", (unsigned)want->form);
-    }
     if (want->form == CAIRN_PLAN_FLAT || tensor->dimension_count == 0) {
         bool flat = want->form == CAIRN_PLAN_FLAT; /* a box of no dimensions is the scalar */
         uint64_t start = flat ? want->start[0] : 0, count = flat ? want->count[0] : 1;
@@ -509,10 +498,9 @@ static enum cairn_code want_span(struct planner *planner, const struct cairn_pla
         }
         if (good) box_span(tensor->dimension_count, want->start, want->count, ret);
     }
-    if (!good) {
+    if (!good)
         return cairn_fail(planner->err, CAIRN_RANGE, "tensor \"%.*s\": the slice reaches outside",
                           CAIRN_PLAN_SHOWN(want->tensor));
-    }
     *ret_elements = elements;
     return CAIRN_OK;
 }
@@ -540,9 +528,8 @@ static int compare_pieces(const void *a, const void *b) {
 /* Pieces [first, count) in the order of the destination, neighbours joined. */
 static void sort_pieces(struct cairn_plan_pieces *pieces, size_t first) {
     bool sorted = true;
-    for (size_t i = first + 1; i < pieces->count && sorted; i++) {
+    for (size_t i = first + 1; i < pieces->count && sorted; i++)
         sorted = compare_pieces(&pieces->pieces[i - 1], &pieces->pieces[i]) < 0;
-    }
     if (sorted) return;
     qsort(pieces->pieces + first, pieces->count - first, sizeof *pieces->pieces, compare_pieces);
     size_t to = first;
@@ -566,17 +553,15 @@ static enum cairn_code prove_filled(const struct planner *planner,
     uint64_t at = 0;
     for (size_t i = first; i <= pieces->count; i++) {
         uint64_t next = i < pieces->count ? pieces->pieces[i].at : bytes;
-        if (next < at) {
+        if (next < at)
             return cairn_fail(planner->err, CAIRN_CORRUPT,
                               "tensor \"%.*s\": byte %llu of the slice is held twice",
                               CAIRN_PLAN_SHOWN(want->tensor), (unsigned long long)next);
-        }
-        if (next > at) {
+        if (next > at)
             return cairn_fail(
                 planner->err, CAIRN_NOT_FOUND,
                 "tensor \"%.*s\": bytes %llu to %llu of the slice are held by no shard",
                 CAIRN_PLAN_SHOWN(want->tensor), (unsigned long long)at, (unsigned long long)next);
-        }
         if (i < pieces->count) at += pieces->pieces[i].bytes;
     }
     return CAIRN_OK;
@@ -589,11 +574,9 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
     uint64_t elements = 0;
     CAIRN_TRY(cairn_plan_resolve(planner->layout, want->tensor, &index, planner->err));
     struct cairn_plan_fragments *fragments = &planner->fragments;
-    if (!fragments->loaded || fragments->name != index ||
-        fragments->local_rank != want->local_rank) {
+    if (!fragments->loaded || fragments->name != index || fragments->local_rank != want->local_rank)
         CAIRN_TRY(cairn_plan_fragments_choose(fragments, planner->layout, index, want->local_rank,
                                               planner->err));
-    }
     CAIRN_TRY(want_span(planner, want, ret, &elements));
     uint64_t bits = cairn_dtype_bits(fragments->tensor.dtype);
     if (elements * bits % 8) return cut_inside(planner, bits);
@@ -641,17 +624,15 @@ static enum cairn_code plan_tensor(struct planner *planner, const struct cairn_p
 static enum cairn_code want_shard(const struct planner *planner, const struct cairn_plan_want *want,
                                   uint32_t *ret_shard, uint64_t *ret_bytes) {
     const struct cairn_manifest_shard *shard = cairn_manifest_find(planner->manifest, want->shard);
-    if (!shard) {
+    if (!shard)
         return cairn_fail(planner->err, CAIRN_NOT_FOUND, "no shard \"%.*s\"",
                           CAIRN_PLAN_SHOWN(want->shard));
-    }
     bool to_end = want->bytes == UINT64_MAX;
     if (want->offset > shard->size_bytes ||
-        (!to_end && want->bytes > shard->size_bytes - want->offset)) {
+        (!to_end && want->bytes > shard->size_bytes - want->offset))
         return cairn_fail(planner->err, CAIRN_RANGE,
                           "shard \"%.*s\": the range reaches beyond its %llu bytes",
                           CAIRN_PLAN_SHOWN(want->shard), (unsigned long long)shard->size_bytes);
-    }
     *ret_shard = (uint32_t)(shard - planner->manifest->shards);
     *ret_bytes = to_end ? shard->size_bytes - want->offset : want->bytes;
     return CAIRN_OK;
@@ -677,15 +658,13 @@ enum cairn_code cairn_plan_reads_most(const struct cairn_manifest *manifest,
                               .pieces = &pieces,
                               .pieces_max = pieces_max,
                               .err = err};
-    if (want_count > pieces_max) {
+    if (want_count > pieces_max)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%zu wants in one read plan", want_count);
-    }
     enum cairn_code code = CAIRN_OK;
     pieces.want_bytes = calloc(want_count + 1, sizeof *pieces.want_bytes);
     if (!pieces.want_bytes) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read plan");
-    for (uint32_t i = 0; code == CAIRN_OK && i < want_count; i++) {
+    for (uint32_t i = 0; code == CAIRN_OK && i < want_count; i++)
         code = plan_want(&planner, &wants[i], i, &pieces.want_bytes[i]);
-    }
     cairn_plan_fragments_release(&planner.fragments);
     if (code == CAIRN_OK)
         *ret = pieces;

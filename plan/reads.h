@@ -34,7 +34,6 @@
 
 #include "api/layout.h"
 #include "api/manifest.h"
-#include "api/table.h"
 #include "common/base.h"
 #include "plan/boxes.h"
 

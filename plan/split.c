@@ -12,7 +12,6 @@
 #include "api/dtype.h"
 #include "api/names.h"
 #include "common/buf.h"
-#include "plan/reads.h"
 
 #define BYTES_MAX (UINT64_C(1) << 62)
 /* Half a block in whole bytes of whole elements: three bytes hold four elements of six bits. */

@@ -23,7 +23,6 @@
  */
 #pragma once
 
-#include "plan/boxes.h"
 #include "plan/reads.h"
 
 #define CAIRN_PLAN_SPLIT_ITEMS_MAX (UINT32_C(1) << 20)

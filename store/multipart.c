@@ -72,26 +72,24 @@ static uint64_t block_count(const struct cairn_multipart *mp) {
 }
 
 /* Once begun or recovered, a shard changes its state by this alone. */
-static void enter(struct cairn_multipart *mp, enum cairn_multipart_state state) {
+static void enter_state(struct cairn_multipart *mp, enum cairn_multipart_state state) {
     mp->state = state;
     mp->tries = mp->put_offs = 0;
 }
 
-static bool ended(const struct cairn_multipart *mp) {
+static bool has_ended(const struct cairn_multipart *mp) {
     return mp->state == STATE_DURABLE || mp->state == STATE_FAILED;
 }
 
 enum cairn_code cairn_multipart_check(uint64_t size_bytes, uint64_t part_bytes,
                                       struct cairn_error *err) {
-    if (part_bytes == 0 || part_bytes % CAIRN_BLOCK_BYTES) {
+    if (part_bytes == 0 || part_bytes % CAIRN_BLOCK_BYTES)
         return cairn_fail(err, CAIRN_INVALID, "a part size of %" PRIu64 " is no multiple of 1 MiB",
                           part_bytes);
-    }
     uint64_t part_count = cairn_div_up(size_bytes, part_bytes);
-    if (part_count > PART_COUNT_MAX) {
+    if (part_count > PART_COUNT_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " parts; at most %d are possible",
                           part_count, PART_COUNT_MAX);
-    }
     return CAIRN_OK;
 }
 
@@ -102,9 +100,8 @@ enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_b
         .size_bytes = size_bytes, .part_bytes = part_bytes, .clock = &cairn_clock_real};
     CAIRN_TRY(cairn_multipart_check(size_bytes, part_bytes, err));
     uint64_t part_count = cairn_div_up(size_bytes, part_bytes);
-    if (!cairn_text_copy(mp->token, sizeof mp->token, token)) {
+    if (!cairn_text_copy(mp->token, sizeof mp->token, token))
         return cairn_fail(err, CAIRN_INVALID, "the upload token is too long");
-    }
     mp->has_source = true;
     mp->blocks = calloc(block_count(mp) + 1, sizeof *mp->blocks);
     if (part_count > 1) {
@@ -119,9 +116,8 @@ enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_b
 enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *upload_id,
                                         const uint32_t *blocks, struct cairn_error *err) {
     CAIRN_ASSERT(mp->state == STATE_BEGIN && mp->ready_bytes == 0);
-    if (upload_id && !cairn_text_copy(mp->upload_id, sizeof mp->upload_id, upload_id)) {
+    if (upload_id && !cairn_text_copy(mp->upload_id, sizeof mp->upload_id, upload_id))
         return cairn_fail(err, CAIRN_INVALID, "the upload's id is too long");
-    }
     if (blocks) {
         memcpy(mp->blocks, blocks, block_count(mp) * sizeof *blocks);
         mp->blocks_known = block_count(mp);
@@ -154,17 +150,15 @@ enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready
                                       struct cairn_error *err) {
     bool all = ready_bytes == mp->size_bytes;
     uint64_t whole = all ? block_count(mp) : ready_bytes / CAIRN_BLOCK_BYTES, end;
-    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes) {
+    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes)
         return cairn_fail(err, CAIRN_INVALID,
                           "%" PRIu64 " bytes ready after %" PRIu64 ", of %" PRIu64, ready_bytes,
                           mp->ready_bytes, mp->size_bytes);
-    }
     if (cairn_add_overflows(first_block, count, &end) || end > whole ||
-        first_block > mp->blocks_known || cairn_max_u64(end, mp->blocks_known) < whole) {
+        first_block > mp->blocks_known || cairn_max_u64(end, mp->blocks_known) < whole)
         return cairn_fail(err, CAIRN_INVALID,
                           "checksums of blocks %" PRIu64 " to %" PRIu64 " leave a gap", first_block,
                           end);
-    }
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = first_block + i;
         if (at >= mp->blocks_known) {
@@ -216,14 +210,14 @@ static uint64_t part_length(const struct cairn_multipart *mp, uint32_t index) {
 
 void cairn_multipart_doubt(struct cairn_multipart *mp) {
     bool sent = mp->parts_acked > 0 && (mp->state == STATE_PARTS || mp->state == STATE_COMPLETE);
-    if (!mp->give_up && !mp->busy && sent) enter(mp, STATE_LIST);
+    if (!mp->give_up && !mp->busy && sent) enter_state(mp, STATE_LIST);
 }
 
 /* ---- failing ---- */
 
 /* The first reason stays. What was begun is aborted before FAILED. */
 void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_error *why) {
-    if (ended(mp) || mp->give_up) return;
+    if (has_ended(mp) || mp->give_up) return;
     mp->error = *why;
     mp->give_up = true;
     mp->pause_ms = 0;
@@ -276,15 +270,14 @@ static void again_or_fail(struct cairn_multipart *mp, const struct cairn_store_r
 
 static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action *ret);
 
-static void take(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
-                 struct cairn_multipart_action *ret) {
+static void take_action(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
+                        struct cairn_multipart_action *ret) {
     mp->busy = true;
     *ret = (struct cairn_multipart_action){.kind = kind, .crc32c = mp->crc32c};
     if (kind == CAIRN_MULTIPART_LIST_PARTS) ret->length = mp->part_bytes;
     if (kind == CAIRN_MULTIPART_PUT || kind == CAIRN_MULTIPART_CREATE ||
-        kind == CAIRN_MULTIPART_COMPLETE) {
+        kind == CAIRN_MULTIPART_COMPLETE)
         ret->length = mp->size_bytes;
-    }
 }
 
 static uint64_t waited_ms(const struct cairn_multipart *mp) {
@@ -322,14 +315,14 @@ static void take_publishing(struct cairn_multipart *mp, enum cairn_multipart_kin
         return;
     }
     mp->attempts++;
-    take(mp, kind, ret);
+    take_action(mp, kind, ret);
 }
 
 static void next_begin(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (!mp->has_source) {
         ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
     } else if (mp->parts) {
-        if (mp->ready_bytes > 0) take(mp, CAIRN_MULTIPART_CREATE, ret);
+        if (mp->ready_bytes > 0) take_action(mp, CAIRN_MULTIPART_CREATE, ret);
     } else if (mp->ready_bytes == mp->size_bytes && whole_known(mp)) {
         take_publishing(mp, CAIRN_MULTIPART_PUT, ret);
     }
@@ -356,27 +349,25 @@ static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action 
 /* Given up: what is under way ends first, so that no part lands after the abort (S26). */
 static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (mp->parts_sending) return;
-    if (mp->state != STATE_ABORT) {
-        enter(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
-    }
+    if (mp->state != STATE_ABORT)
+        enter_state(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
     if (mp->state == STATE_FAILED)
         ret->kind = CAIRN_MULTIPART_FAILED;
     else
-        take(mp, CAIRN_MULTIPART_ABORT, ret);
+        take_action(mp, CAIRN_MULTIPART_ABORT, ret);
 }
 
 void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     *ret = (struct cairn_multipart_action){.kind = CAIRN_MULTIPART_WAIT};
     if (mp->state == STATE_DURABLE) ret->kind = CAIRN_MULTIPART_DURABLE;
     if (mp->state == STATE_FAILED) ret->kind = CAIRN_MULTIPART_FAILED;
-    if (ended(mp) || mp->busy) return;
+    if (has_ended(mp) || mp->busy) return;
     if (mp->give_up) {
         next_giving_up(mp, ret);
         return;
     }
-    if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count) {
-        enter(mp, STATE_COMPLETE);
-    }
+    if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count)
+        enter_state(mp, STATE_COMPLETE);
     if (mp->state == STATE_PARTS) {
         next_part(mp, ret);
         return;
@@ -391,11 +382,11 @@ void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_act
         take_publishing(mp, CAIRN_MULTIPART_COMPLETE, ret);
         return;
     case STATE_HEAD:
-        take(mp, CAIRN_MULTIPART_HEAD, ret);
+        take_action(mp, CAIRN_MULTIPART_HEAD, ret);
         return;
     case STATE_LIST:
         whole_known(mp);
-        take(mp, CAIRN_MULTIPART_LIST_PARTS, ret);
+        take_action(mp, CAIRN_MULTIPART_LIST_PARTS, ret);
         return;
     case STATE_CHECK:
         next_check(mp, ret);
@@ -443,7 +434,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
     if (request->code == CAIRN_CANCELLED) return;
     if (request->code == CAIRN_NOT_FOUND) { /* S07: the upload is gone; why, HEAD will tell */
         mp->upload_gone = true;
-        if (!mp->give_up) enter(mp, STATE_HEAD);
+        if (!mp->give_up) enter_state(mp, STATE_HEAD);
         return;
     }
     if (is_put_off(request, &part->put_offs)) return;
@@ -467,7 +458,7 @@ static void create_result(struct cairn_multipart *mp, const struct cairn_store_r
         return;
     }
     mp->upload_gone = false;
-    enter(mp, STATE_PARTS);
+    enter_state(mp, STATE_PARTS);
 }
 
 /* PUT and COMPLETE. Whatever may have been applied is settled by HEAD (multipart.h#2). */
@@ -489,10 +480,10 @@ static void publishing_result(struct cairn_multipart *mp,
     if (unclear && code != CAIRN_OK) wait_longer(mp);
     if (code == CAIRN_OK || code == CAIRN_PRECONDITION || request->ambiguous ||
         (complete && code == CAIRN_NOT_FOUND)) {
-        enter(mp, STATE_HEAD);
+        enter_state(mp, STATE_HEAD);
     } else if (complete && parts_refused && mp->refusals++ < REFUSALS_MAX) { /* S02 */
         mp->parts_doubted = true;
-        enter(mp, STATE_LIST);
+        enter_state(mp, STATE_LIST);
     } else if (code == CAIRN_CANCELLED || is_put_off(request, &mp->put_offs)) {
         mp->attempts--;
     } else if (!may_pass(code) || !is_patient(mp)) {
@@ -513,7 +504,7 @@ static void begin_round(struct cairn_multipart *mp) {
     for (uint32_t i = 0; i < mp->part_count; i++) {
         mp->parts[i] = (struct cairn_multipart_part){.state = CAIRN_PART_TODO};
     }
-    enter(mp, STATE_BEGIN);
+    enter_state(mp, STATE_BEGIN);
 }
 
 /* Some show an object late. Where the store took it, said that it is there, or has used the upload
@@ -523,9 +514,9 @@ static void nothing_there(struct cairn_multipart *mp) {
     if (due && look_again(mp)) return;
     mp->certain = mp->taken = mp->proven = false;
     if (!mp->parts)
-        enter(mp, STATE_BEGIN);
+        enter_state(mp, STATE_BEGIN);
     else if (mp->upload_id[0] && !mp->upload_gone)
-        enter(mp, STATE_LIST);
+        enter_state(mp, STATE_LIST);
     else
         begin_round(mp);
 }
@@ -540,7 +531,7 @@ static uint64_t read_length(const struct cairn_multipart *mp) {
     return cairn_min_u64(CAIRN_MULTIPART_READ_BYTES, mp->size_bytes - mp->read_bytes);
 }
 
-static void refuse(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+static void refuse_foreign(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     FAIL(mp, CAIRN_CONFLICT,
          "an object of %" PRIu64 " bytes with token \"%s\" is there; ours has %" PRIu64
          " bytes and token \"%s\"",
@@ -551,7 +542,7 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
     bool stated = request->object_token[0] != '\0';
     bool foreign = stated && strcmp(request->object_token, mp->token) != 0;
     if (foreign || request->object_bytes != mp->size_bytes) {
-        refuse(mp, request);
+        refuse_foreign(mp, request);
         return;
     }
     mp->found_has_crc32c = request->object_has_crc32c;
@@ -559,7 +550,7 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
     mp->found_token = stated;
     bool known = mp->certain || (mp->proven && CAIRN_RULE(Q46));
     if (!stated && !known && !CAIRN_RULE(Q46)) {
-        refuse(mp, request);
+        refuse_foreign(mp, request);
         return;
     }
     /* The death of a process that had put it at once may have come before the bytes that went out
@@ -567,7 +558,7 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
     bool uncompared = mp->recovered && !mp->parts && CAIRN_RULE(Q42);
     mp->reads = mp->disputed || (!known && !mp->found_has_crc32c && (!stated || uncompared));
     mp->read_bytes = 0;
-    enter(mp, STATE_CHECK);
+    enter_state(mp, STATE_CHECK);
 }
 
 /* Without the right to list a bucket 403 stands for "not there", too (multipart.h#6). */
@@ -609,7 +600,7 @@ static void read_result(struct cairn_multipart *mp, const struct cairn_multipart
 }
 
 static void take_read(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
-    take(mp, CAIRN_MULTIPART_READ, ret);
+    take_action(mp, CAIRN_MULTIPART_READ, ret);
     ret->offset = mp->read_bytes;
     ret->length = read_length(mp);
     ret->crc32c = range_crc32c(mp, ret->offset, ret->length);
@@ -627,7 +618,7 @@ static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action
         return;
     }
     mp->misstated = mp->disputed;
-    enter(mp, STATE_DURABLE);
+    enter_state(mp, STATE_DURABLE);
     cairn_multipart_next(mp, ret);
 }
 
@@ -638,9 +629,8 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
     const struct cairn_multipart_part *part = &mp->parts[index];
     uint64_t offset = (uint64_t)index * mp->part_bytes, length = part_length(mp, index);
     if (listed->size_bytes != length) return false;
-    if (listed->has_crc32c) {
+    if (listed->has_crc32c)
         return mp->crc32c_known && listed->crc32c == range_crc32c(mp, offset, length);
-    }
     if (!part->sent.etag[0] || strcmp(part->sent.etag, listed->etag) != 0) return false;
     /* What another process had acknowledged may be of bytes that were staged anew since. */
     return part->state == CAIRN_PART_ACKED ||
@@ -651,9 +641,8 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
 static const struct cairn_store_part *find_listed(const struct cairn_store_request *request,
                                                   uint32_t number) {
     /* Listings come in order of number, mostly without gaps. */
-    if (number <= request->part_count && request->parts[number - 1].number == number) {
+    if (number <= request->part_count && request->parts[number - 1].number == number)
         return &request->parts[number - 1];
-    }
     for (size_t i = 0; i < request->part_count; i++) {
         if (request->parts[i].number == number) return &request->parts[i];
     }
@@ -688,11 +677,11 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
     if (request->code == CAIRN_NOT_FOUND) {
         /* Gone since HEAD said that nothing is there: a late Complete may have used it up. */
         mp->upload_gone = true;
-        enter(mp, STATE_HEAD);
+        enter_state(mp, STATE_HEAD);
         return;
     }
     if (request->code == CAIRN_UNSUPPORTED) { /* what was acknowledged is trusted, then */
-        enter(mp, STATE_PARTS);
+        enter_state(mp, STATE_PARTS);
         return;
     }
     if (request->code != CAIRN_OK) {
@@ -713,14 +702,14 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
         }
         mp->parts_resent = true;
     }
-    enter(mp, STATE_PARTS);
+    enter_state(mp, STATE_PARTS);
 }
 
 static void abort_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     bool gone = request->code == CAIRN_OK || request->code == CAIRN_NOT_FOUND;
     /* An upload that cannot be aborted is left to the sweep of the version (Q21). */
     mp->tries += tries_of(request);
-    if (gone || mp->tries >= TRIES_MAX) enter(mp, STATE_FAILED);
+    if (gone || mp->tries >= TRIES_MAX) enter_state(mp, STATE_FAILED);
 }
 
 void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,

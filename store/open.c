@@ -8,17 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/records.h"
 #include "common/text.h"
 #include "store/dir/dir.h"
 
 static enum cairn_code folder_of_url(const char *url, struct cairn_buf *ret,
                                      struct cairn_error *err) {
     const char *path = url + strlen("file://");
-    if (path[0] != '/') {
+    if (path[0] != '/')
         return cairn_fail(err, CAIRN_INVALID,
                           "store \"%s\": a file URL has three slashes: file:///path", url);
-    }
     return cairn_percent_decode(cairn_view_of(path), ret, err);
 }
 
@@ -92,8 +90,8 @@ enum cairn_code cairn_store_open(const struct cairn_store_options *options,
 
 /* ---- further stores by name ---- */
 
-static enum cairn_code add(struct cairn_stores *stores, struct cairn_view name, const char *url,
-                           size_t url_size, struct cairn_error *err) {
+static enum cairn_code add_store(struct cairn_stores *stores, struct cairn_view name,
+                                 const char *url, size_t url_size, struct cairn_error *err) {
     if (stores->count == CAIRN_STORES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "stores: at most %d, with main", CAIRN_STORES_MAX);
     char *own = stores->items[stores->count].name;
@@ -111,8 +109,7 @@ static enum cairn_code parse_one(struct cairn_stores *stores, const char *item, 
                                  struct cairn_error *err) {
     const char *sign = memchr(item, '=', size);
     struct cairn_view name = {item, sign ? (size_t)(sign - item) : size};
-    bool main = name.size == strlen(CAIRN_STORE_MAIN) &&
-                !memcmp(item, CAIRN_STORE_MAIN, name.size);
+    bool main = name.size == strlen(CAIRN_STORE_MAIN) && !memcmp(item, CAIRN_STORE_MAIN, name.size);
     bool without_url = sign && sign + 1 == item + size;
     if (cairn_store_name_check(name, NULL) || main == (sign != NULL) || without_url)
         return cairn_fail(err, CAIRN_INVALID,
@@ -120,8 +117,8 @@ static enum cairn_code parse_one(struct cairn_stores *stores, const char *item, 
                           "-, or main alone",
                           (int)size, item);
     if (main) stores->main = stores->count;
-    return sign ? add(stores, name, sign + 1, size - name.size - 1, err)
-                : add(stores, name, NULL, 0, err);
+    return sign ? add_store(stores, name, sign + 1, size - name.size - 1, err)
+                : add_store(stores, name, NULL, 0, err);
 }
 
 static bool has_main(const struct cairn_stores *stores) {
@@ -138,7 +135,7 @@ enum cairn_code cairn_stores_parse(const char *text, struct cairn_stores *ret,
         at += size + (at[size] == ',');
     }
     if (has_main(ret)) return CAIRN_OK;
-    CAIRN_TRY(add(ret, CAIRN_VIEW(CAIRN_STORE_MAIN), NULL, 0, err));
+    CAIRN_TRY(add_store(ret, CAIRN_VIEW(CAIRN_STORE_MAIN), NULL, 0, err));
     memmove(&ret->items[1], &ret->items[0], (ret->count - 1) * sizeof(ret->items[0]));
     memset(&ret->items[0], 0, sizeof(ret->items[0]));
     memcpy(ret->items[0].name, CAIRN_STORE_MAIN, sizeof(CAIRN_STORE_MAIN));

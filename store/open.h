@@ -19,7 +19,6 @@
  */
 #pragma once
 
-#include "api/keys.h"
 #include "api/manifest.h"
 #include "api/records.h"
 #include "common/error.h"

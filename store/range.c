@@ -9,7 +9,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "common/buf.h"
 #include "common/clock.h"
 #include "common/crc.h"
 
@@ -90,7 +89,7 @@ static enum cairn_code check_bytes(const struct cairn_store_range *range, struct
 
 /* ---- the answer ---- */
 
-static enum cairn_code judge(struct cairn_store_range *range, struct cairn_error *err) {
+static enum cairn_code judge_answer(struct cairn_store_range *range, struct cairn_error *err) {
     const struct cairn_store_request *get = &range->request;
     switch (get->code) {
     case CAIRN_OK:
@@ -119,7 +118,7 @@ static enum cairn_code judge(struct cairn_store_range *range, struct cairn_error
 
 enum cairn_code cairn_store_range_judge(struct cairn_store_range *range, struct cairn_error *err) {
     const struct cairn_store_request *get = &range->request;
-    enum cairn_code code = judge(range, err);
+    enum cairn_code code = judge_answer(range, err);
     if (code == CAIRN_OK) return check_bytes(range, err);
     return cairn_within(err, code, "bytes %" PRIu64 "-%" PRIu64, get->offset,
                         get->offset + get->length - 1);
@@ -160,7 +159,8 @@ static ssize_t preadv2(int fd, const struct iovec *pieces, int count, off_t offs
 #endif
 
 /* A signal is no reason to wait: what it cut short counts as not ready. */
-static bool take(const struct cairn_store_ready *ready, uint64_t offset, void *into, size_t size) {
+static bool read_ready(const struct cairn_store_ready *ready, uint64_t offset, void *into,
+                       size_t size) {
     struct iovec piece = {.iov_base = into, .iov_len = size};
     return preadv2(ready->fd, &piece, 1, (off_t)offset, ready->flags) == (ssize_t)size;
 }
@@ -170,7 +170,7 @@ bool cairn_store_ready_open(struct cairn_store *store, const char *key, uint64_t
     struct cairn_store_ready ready = {0};
     uint8_t first, last;
     if (!store->vtable->ready_open || !store->vtable->ready_open(store, key, &ready)) return false;
-    if (take(&ready, begin, &first, 1) && take(&ready, end - 1, &last, 1))
+    if (read_ready(&ready, begin, &first, 1) && read_ready(&ready, end - 1, &last, 1))
         *ret = ready;
     else
         cairn_store_ready_release(&ready);
@@ -188,7 +188,7 @@ bool cairn_store_ready_read(const struct cairn_store_ready *ready, uint64_t offs
     const uint8_t *wanted = checksums;
     for (size_t at = 0; at < size; at += CAIRN_BLOCK_BYTES, wanted += 4) {
         size_t bytes = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, size - at);
-        if (!take(ready, offset + at, to + at, bytes)) return false;
+        if (!read_ready(ready, offset + at, to + at, bytes)) return false;
         if (cairn_crc32c(0, to + at, bytes) != cairn_load_u32le(wanted)) return false;
     }
     return true;

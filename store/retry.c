@@ -18,14 +18,14 @@ static uint64_t now_ms(const struct cairn_retry *retry) {
 }
 
 /* splitmix64 */
-static uint64_t draw(struct cairn_retry *retry) {
+static uint64_t draw_random(struct cairn_retry *retry) {
     uint64_t z = (retry->random += UINT64_C(0x9e3779b97f4a7c15));
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
 }
 static uint64_t draw_between(struct cairn_retry *retry, uint64_t low, uint64_t high) {
-    return low + draw(retry) % (high - low + 1);
+    return low + draw_random(retry) % (high - low + 1);
 }
 
 static void default_u32(uint32_t *value, uint32_t standard) {
@@ -72,14 +72,14 @@ uint32_t cairn_retry_concurrency(const struct cairn_retry *retry) {
 
 uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries) {
     uint64_t bound = retry->options.delay_ms_max;
-    if (tries > 0 && tries <= 20) {
+    if (tries > 0 && tries <= 20)
         bound = cairn_min_u64(bound, retry->options.delay_ms_min << (tries - 1));
-    }
     return draw_between(retry, 0, bound);
 }
 
 /* What failed before or in a pause says nothing about the request, so it is forgotten. */
-static void forgive(const struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {
+static void forgive_before_pause(const struct cairn_retry *retry,
+                                 struct cairn_retry_ticket *ticket) {
     if (ticket->pauses_seen == retry->pauses) return;
     ticket->pauses_seen = retry->pauses;
     ticket->tries_counted = ticket->put_offs = 0;
@@ -127,18 +127,16 @@ enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
     budget_grow(retry, now);
     if (now < ticket->not_before_ms) return wait_for(ticket->not_before_ms - now, ret_wait_ms);
     if (retry->paused) return ask_paused(retry, ticket, now, ret_wait_ms);
-    if (retry->under_way >= cairn_retry_concurrency(retry)) {
+    if (retry->under_way >= cairn_retry_concurrency(retry))
         return wait_for(retry->options.delay_ms_min, ret_wait_ms);
-    }
     if (ticket->tries_sent == 0) {
         retry->budget = cairn_min_u64(BUDGET_MAX, retry->budget + retry->options.extra_percent);
         return send_now(retry, ticket);
     }
-    forgive(retry, ticket);
+    forgive_before_pause(retry, ticket);
     if (ticket->tries_counted + ticket->put_offs == 0) return send_now(retry, ticket);
-    if (retry->budget < BUDGET_UNIT) {
+    if (retry->budget < BUDGET_UNIT)
         return wait_for((BUDGET_UNIT - retry->budget) * 1000 / BUDGET_UNIT, ret_wait_ms);
-    }
     retry->budget -= BUDGET_UNIT;
     return send_now(retry, ticket);
 }
@@ -185,9 +183,8 @@ static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome
     retry->failing_results++;
     if (outcome == CAIRN_RETRY_SLOW_DOWN) retry->slow_since_cut++;
     if (outcome == CAIRN_RETRY_SLOW_DOWN && !retry->paused && is_crowded(retry) &&
-        (retry->cut_ms == 0 || now - retry->cut_ms >= CUT_EVERY_MS)) {
+        (retry->cut_ms == 0 || now - retry->cut_ms >= CUT_EVERY_MS))
         window_cut(retry, cairn_retry_concurrency(retry) / 2, now);
-    }
     if (retry->paused) {
         if (!probe) return;
         retry->probes_failed++;
@@ -249,7 +246,7 @@ enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
         return CAIRN_RETRY_DONE;
     }
     note_bad(retry, outcome, ticket->probe, now);
-    forgive(retry, ticket);
+    forgive_before_pause(retry, ticket);
     if (!retry->paused && outcome != CAIRN_RETRY_FAILURE) ticket->put_offs++;
     if (!retry->paused && outcome == CAIRN_RETRY_FAILURE) ticket->tries_counted++;
     ticket_back_off(retry, ticket, retry_after_ms, now);

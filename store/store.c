@@ -3,7 +3,6 @@
 #include "store/store.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
@@ -243,9 +242,8 @@ static enum cairn_code compare_small(struct cairn_store_worker *worker, const ch
     enum cairn_code code = cairn_store_get_small(worker, key, &there, err);
     if (code != CAIRN_OK && code != CAIRN_TOO_LARGE) return code;
     if (code == CAIRN_OK && there.size == body.size &&
-        (body.size == 0 || memcmp(there.data, body.data, body.size) == 0)) {
+        (body.size == 0 || memcmp(there.data, body.data, body.size) == 0))
         return CAIRN_OK;
-    }
     return cairn_fail(err, CAIRN_CONFLICT, "object %s is there with other content", key);
 }
 
@@ -397,8 +395,7 @@ static void note_left(struct cairn_store_purge *purge, enum cairn_code why, cons
 }
 
 /* A listing of a key lists all that begins with it. */
-static bool is_meant(const struct cairn_store_purge *purge,
-                     const struct cairn_store_entry *entry) {
+static bool is_meant(const struct cairn_store_purge *purge, const struct cairn_store_entry *entry) {
     bool young = !entry->modified_ms || entry->modified_ms >= purge->before_ms;
     if (purge->before_ms && young) return false;
     if (purge->spares && purge->spares(entry->key)) return false;
@@ -433,8 +430,8 @@ static enum cairn_code delete_page(struct cairn_store_worker *worker,
         if (!is_meant(purge, entry) || entry->is_marker != markers) continue;
         purge->freed_objects += !markers;
         purge->freed_bytes += entry->size_bytes;
-        batch[count++] = (struct cairn_store_deletion){.key = entry->key,
-                                                       .version_id = entry->version_id};
+        batch[count++] =
+            (struct cairn_store_deletion){.key = entry->key, .version_id = entry->version_id};
         if (count < CAIRN_STORE_DELETIONS_MAX) continue;
         CAIRN_TRY(delete_batch(worker, purge, batch, count, err));
         count = 0;
@@ -452,8 +449,8 @@ static void count_page(struct cairn_store_purge *purge, const struct cairn_store
 }
 
 static enum cairn_code purge_page(struct cairn_store_worker *worker,
-                                 struct cairn_store_purge *purge, enum pass pass,
-                                 struct cairn_store_request *list, struct cairn_error *err) {
+                                  struct cairn_store_purge *purge, enum pass pass,
+                                  struct cairn_store_request *list, struct cairn_error *err) {
     CAIRN_TRY(cairn_store_perform(worker, list, err));
     /* store/ has compared it; once more, since one wrong key deletes somebody's checkpoint. */
     for (size_t i = 0; i < list->listing->count; i++)
@@ -472,10 +469,8 @@ static enum cairn_code run_pass(struct cairn_store_worker *worker, struct cairn_
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < VERSION_PAGES_MAX && !code; i++) {
         struct cairn_store_listing listing = {0};
-        struct cairn_store_request list = {.op = CAIRN_STORE_VERSIONS,
-                                           .key = purge->prefix,
-                                           .page = page,
-                                           .listing = &listing};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_VERSIONS, .key = purge->prefix, .page = page, .listing = &listing};
         code = purge_page(worker, purge, pass, &list, err);
         free(page);
         page = CAIRN_TAKE(listing.next_page);

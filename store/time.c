@@ -22,15 +22,15 @@ static int days_in(const struct civil *c) {
     return days[c->month - 1] + (leap && c->month == 2);
 }
 
-static bool plausible(const struct civil *c) {
+static bool is_plausible(const struct civil *c) {
     return c->year >= 1970 && c->year <= 9999 && c->month >= 1 && c->month <= 12 && c->day >= 1 &&
            c->day <= days_in(c) && c->hour >= 0 && c->hour <= 23 && c->minute >= 0 &&
            c->minute <= 59 && c->second >= 0 && c->second <= 60;
 }
 
-static enum cairn_code finish(const struct civil *c, const char *text, int64_t *ret,
-                              struct cairn_error *err) {
-    if (!plausible(c)) return cairn_fail(err, CAIRN_PROTOCOL, "\"%.40s\" is no time", text);
+static enum cairn_code civil_to_ms(const struct civil *c, const char *text, int64_t *ret,
+                                   struct cairn_error *err) {
+    if (!is_plausible(c)) return cairn_fail(err, CAIRN_PROTOCOL, "\"%.40s\" is no time", text);
     *ret = (((days_of(c) * 24 + c->hour) * 60 + c->minute) * 60 + c->second) * 1000 + c->ms;
     return CAIRN_OK;
 }
@@ -48,7 +48,7 @@ enum cairn_code cairn_s3_time_iso(const char *text, int64_t *ret_wall_ms, struct
     }
     if (strcmp(at, "Z") != 0 && strcmp(at, "+00:00") != 0 && strcmp(at, "+0000") != 0)
         return cairn_fail(err, CAIRN_PROTOCOL, "\"%.40s\" is not in UTC", text);
-    return finish(&c, text, ret_wall_ms, err);
+    return civil_to_ms(&c, text, ret_wall_ms, err);
 }
 
 /* "Z", nothing (UTC is meant), "+02:00" or "-0700"; minutes ahead of UTC. */
@@ -77,7 +77,7 @@ static bool read_iso_loosely(const char *text, int64_t *ret) {
         int unit = 100;
         for (at++; *at >= '0' && *at <= '9'; at++, unit /= 10) c.ms += (*at - '0') * unit;
     }
-    if (!read_zone(at, &ahead) || finish(&c, text, ret, NULL) != CAIRN_OK) return false;
+    if (!read_zone(at, &ahead) || civil_to_ms(&c, text, ret, NULL) != CAIRN_OK) return false;
     *ret -= (int64_t)ahead * 60000;
     return true;
 }
@@ -133,7 +133,7 @@ enum cairn_code cairn_s3_time_http(const char *text, int64_t *ret_wall_ms,
                                                                   read_asctime};
     for (size_t i = 0; i < CAIRN_COUNT(forms); i++) {
         struct civil c = {0};
-        if (forms[i](text, &c)) return finish(&c, text, ret_wall_ms, err);
+        if (forms[i](text, &c)) return civil_to_ms(&c, text, ret_wall_ms, err);
     }
     return cairn_fail(err, CAIRN_PROTOCOL, "\"%.40s\" is no HTTP time", text);
 }

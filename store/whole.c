@@ -47,7 +47,7 @@ struct run {
     size_t next; /* the first item that was neither passed over nor asked about */
 };
 
-static size_t left(const struct each *each) {
+static size_t items_left(const struct each *each) {
     return each->count - each->passed - each->answered;
 }
 
@@ -90,10 +90,10 @@ static enum cairn_code take_answers(struct run *run, struct cairn_error *err) {
 
 static enum cairn_code run_all(struct run *run, struct cairn_error *err) {
     struct each *each = run->each;
-    while (left(each)) {
+    while (items_left(each)) {
         for (size_t i = 0; i < each->at_once; i++)
             if (!run->slots[i].busy && !ask_next(run, &run->slots[i])) break;
-        if (!left(each)) break;
+        if (!items_left(each)) break;
         CAIRN_ASSERT(each->asked > each->answered);
         CAIRN_TRY(cairn_store_poll(run->worker, 1000, err));
         CAIRN_TRY(take_answers(run, err));
@@ -154,13 +154,13 @@ static int by_key(const void *a, const void *b) {
                   ((const struct cairn_store_object *)b)->key);
 }
 
-static void mark(struct cairn_store_object *object, uint64_t bytes) {
+static void mark_found(struct cairn_store_object *object, uint64_t bytes) {
     object->found = true;
     object->found_bytes = bytes;
     object->there = bytes == object->size_bytes;
 }
 
-static void check(const struct cairn_store_object *object) {
+static void check_consistent(const struct cairn_store_object *object) {
     CAIRN_ASSERT(object->known);
     CAIRN_ASSERT(object->found || !object->there);
     CAIRN_ASSERT(!object->found || object->there == (object->found_bytes == object->size_bytes));
@@ -168,7 +168,7 @@ static void check(const struct cairn_store_object *object) {
 
 enum cairn_code cairn_store_object_check(const struct cairn_store_object *object,
                                          struct cairn_error *err) {
-    check(object);
+    check_consistent(object);
     if (object->there) return CAIRN_OK;
     if (!object->found) return cairn_fail(err, CAIRN_CORRUPT, "it is missing");
     return cairn_fail(err, CAIRN_CORRUPT, "it has %" PRIu64 " bytes, not %" PRIu64,
@@ -185,7 +185,7 @@ static void take_entry(struct cairn_store_presence *presence,
                                                       sizeof *presence->objects, by_key)
                                             : NULL;
     if (object) {
-        mark(object, entry->size_bytes);
+        mark_found(object, entry->size_bytes);
         object->known = object->there && !presence->ask_each;
     } else if (presence->stray) {
         presence->stray(presence->owner, entry->key, entry->size_bytes);
@@ -273,7 +273,7 @@ static enum cairn_code take_head(void *owner, size_t item,
         return CAIRN_OK;
     }
     if (request->code == CAIRN_OK) {
-        mark(object, request->object_bytes);
+        mark_found(object, request->object_bytes);
         object->known = true;
         object->has_crc32c = request->object_has_crc32c;
         object->crc32c = request->object_crc32c;
@@ -325,7 +325,7 @@ enum cairn_code cairn_store_presence_finish(struct cairn_store_presence *presenc
     }
     CAIRN_TRY(head_rest(presence, worker, err));
     for (size_t i = 0; i < presence->count; i++) {
-        check(&presence->objects[i]);
+        check_consistent(&presence->objects[i]);
         presence->there_count += presence->objects[i].there;
     }
     return CAIRN_OK;
@@ -347,8 +347,8 @@ const char *cairn_store_finding_text(enum cairn_store_finding finding) {
 }
 
 CAIRN_PRINTF(4, 5)
-static void tell(struct cairn_store_audit *audit, enum cairn_store_finding finding, const char *key,
-                 const char *format, ...) {
+static void report_finding(struct cairn_store_audit *audit, enum cairn_store_finding finding,
+                           const char *key, const char *format, ...) {
     char text[300];
     va_list arguments;
     va_start(arguments, format);
@@ -381,7 +381,7 @@ static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_sto
     }
     cairn_committed_key(audit->committed, document, &key);
     if (*ret_state == CAIRN_UNSUPPORTED) finding = CAIRN_STORE_FINDING_NEWER;
-    tell(audit, finding, key.text, "%s", why.message);
+    report_finding(audit, finding, key.text, "%s", why.message);
     return CAIRN_OK;
 }
 
@@ -422,8 +422,8 @@ static void release_objects(struct objects *objects) {
 }
 
 /* In the order of keys: "checksums.bin" comes before "data/...", whose names are sorted. */
-static enum cairn_code fill(struct objects *objects, const struct cairn_store_audit *audit,
-                            struct cairn_error *err) {
+static enum cairn_code fill_objects(struct objects *objects, const struct cairn_store_audit *audit,
+                                    struct cairn_error *err) {
     struct cairn_key key;
     objects->count = audit->committed->manifest.shard_count + 1;
     objects->items = calloc(objects->count, sizeof *objects->items);
@@ -457,8 +457,8 @@ static void take_stray(void *owner, const char *key, uint64_t size_bytes) {
     cairn_key_committed(&audit->committed->place, &record);
     const char *name = key + strlen(prefix.text);
     if (!strcmp(key, manifest.text) || !strcmp(key, record.text) || is_mark(name)) return;
-    tell(audit, CAIRN_STORE_FINDING_STRAY, key, "an object of %llu bytes that nothing names",
-         (unsigned long long)size_bytes);
+    report_finding(audit, CAIRN_STORE_FINDING_STRAY, key,
+                   "an object of %llu bytes that nothing names", (unsigned long long)size_bytes);
 }
 
 #define READ_BYTES (4 * CAIRN_MIB)
@@ -494,8 +494,9 @@ static enum cairn_code look_at_checksum(struct cairn_store_audit *audit,
     if (!object->has_crc32c || object->crc32c == shard->crc32c) return CAIRN_OK;
     CAIRN_TRY(read_back(worker, object, &found, err));
     if (found != shard->crc32c)
-        tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key,
-             "its bytes have the CRC32C %08x, the manifest says %08x", found, shard->crc32c);
+        report_finding(audit, CAIRN_STORE_FINDING_OBJECT, object->key,
+                       "its bytes have the CRC32C %08x, the manifest says %08x", found,
+                       shard->crc32c);
     return CAIRN_OK;
 }
 
@@ -503,7 +504,7 @@ static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
                                        struct cairn_store_worker *worker, struct objects *objects,
                                        struct cairn_error *err) {
     struct cairn_key prefix;
-    CAIRN_TRY(fill(objects, audit, err));
+    CAIRN_TRY(fill_objects(objects, audit, err));
     cairn_key_version_prefix(&audit->committed->place, &prefix);
     struct cairn_store_presence presence = {.prefix = prefix.text,
                                             .objects = objects->items,
@@ -519,7 +520,7 @@ static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
         struct cairn_error why = {0};
         if (!shard) continue; /* checksums.bin was read */
         if (cairn_store_object_check(object, &why))
-            tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "%s", why.message);
+            report_finding(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "%s", why.message);
         else
             CAIRN_TRY(look_at_checksum(audit, worker, object, shard, err));
     }

@@ -24,7 +24,7 @@
 #include "cli/shell/output.h"
 #include "common/memory.h"
 #include "common/text.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 #include "formats/convert.h"
 
 enum verdict {

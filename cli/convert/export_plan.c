@@ -10,8 +10,7 @@
 #include "api/names.h"
 #include "common/buf.h"
 #include "common/text.h"
-#include "formats/dcp.h"
-#include "formats/dcp_write.h"
+#include "formats/torch/dcp.h"
 
 const struct cairn_cli_export_naming *
 cairn_cli_export_naming(const struct cairn_cli_export *export) {

@@ -9,7 +9,7 @@
 #include "cli/shell/output.h"
 #include "cli/tree/tree.h"
 #include "common/text.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 #define READ_BYTES (512 * 1024)
 

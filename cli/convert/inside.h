@@ -7,11 +7,11 @@
  *          is stored.
  * Promise: 1   an assembly is what cli/convert/weights.c says, and what of it has no place is told.
  *          2   an export's files are what cli/convert/export.c says, in a folder or in a bucket.
- * Limits:  as formats/assembly.h.
+ * Limits:  as formats/assembly/assembly.h.
  * Threads: weights have one owner, and their inputs may be read by several threads. _hand, _there
  *          and _write of a sink are called by any worker, of different windows; the rest has one
  *          owner.
- * Next:    cli/convert/weights.c, cli/convert/export.c; formats/assembly.h.
+ * Next:    cli/convert/weights.c, cli/convert/export.c; formats/assembly/assembly.h.
  */
 #pragma once
 
@@ -20,13 +20,12 @@
 #include "common/file.h"
 #include "common/hash/hash.h"
 #include "common/json.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
+#include "formats/assembly/models.h"
 #include "formats/input.h"
-#include "formats/model_folder.h"
 #include "formats/safetensors.h"
-#include "formats/safetensors_assembly.h"
-#include "formats/torch_write.h"
-#include "formats/zero.h"
+#include "formats/torch/torch_write.h"
+#include "formats/zero/zero.h"
 
 #define CAIRN_CLI_CHUNK_BYTES (4 * CAIRN_MIB)
 
@@ -62,7 +61,7 @@ struct cairn_cli_weights {
     int folder_fd;
     bool optimizer;       /* the optimizer's state is wanted, too, where it has a file of its own */
     bool strict;          /* a class that is not known is refused */
-    const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
+    const char *tp_rules; /* of a person: formats/zero/zero_parallel.h; NULL: none */
     bool stored;
     struct cairn_cli_source source; /* where it is stored */
     struct cairn_cli_shard_inputs *inputs;

@@ -14,11 +14,10 @@
 #include "common/buf.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "formats/assembly/models.h"
 #include "formats/input.h"
-#include "formats/model_choice.h"
-#include "formats/safetensors_assembly.h"
-#include "formats/torch_plain.h"
-#include "formats/torch_tree.h"
+#include "formats/torch/torch_assembly.h"
+#include "formats/torch/torch_tree.h"
 
 /* ---- the file or object that is named ---- */
 

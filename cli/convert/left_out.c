@@ -9,14 +9,14 @@
 #include "api/dtype.h"
 #include "cli/shell/output.h"
 #include "common/text.h"
-#include "formats/dcp.h"
-#include "formats/torch_plain.h"
-#include "formats/torch_ranks.h"
+#include "formats/torch/dcp.h"
+#include "formats/torch/torch_assembly.h"
+#include "formats/torch/torch_ranks.h"
 
 /* ---- items ---- */
 
 /* Files of DeepSpeed whose values speak for all ranks, by the end of their names, and what of them
- * formats/zero.h takes. */
+ * formats/zero/zero.h takes. */
 static const struct rule {
     const char *end;
     bool optimizer;   /* looked at where the optimizer's state is wanted */
@@ -110,7 +110,7 @@ static enum cairn_code add_dcp(struct cairn_cli_weights *weights,
     return code;
 }
 
-/* Those of the first rank's files; see formats/torch_ranks.h. */
+/* Those of the first rank's files; see formats/torch/torch_ranks.h. */
 static enum cairn_code add_ranks(struct cairn_cli_weights *weights,
                                  const struct cairn_zero_folder *folder, bool archives,
                                  struct cairn_error *err) {

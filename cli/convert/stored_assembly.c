@@ -9,7 +9,7 @@
 #include "api/layout.h"
 #include "common/lock.h"
 #include "common/memory.h"
-#include "formats/safetensors_assembly.h"
+#include "formats/assembly/models.h"
 #include "plan/reads.h"
 
 /* ---- the assembly ---- */

@@ -4,9 +4,9 @@
  *
  * Promise: 1   a DeepSpeed folder is read by its `latest`, else by its `latest_universal`, or as
  *              the tag folder itself; in a folder of safetensors or torch files
- *              formats/model_choice.h says which of them are the model; what is like one of them
+ *              formats/assembly/models.h says which of them are the model; what is like one of them
  *              and is none is left out. An index stands for its folder. Files of which each rank
- *              wrote one are put together by formats/torch_ranks.h. A tensor that two files have
+ *              wrote one are put together by formats/torch/torch_ranks.h. A tensor that two files have
  *              is CAIRN_INVALID, with both.
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
@@ -43,12 +43,12 @@
 #include "common/buf.h"
 #include "common/json.h"
 #include "common/text.h"
-#include "formats/dcp.h"
-#include "formats/model_choice.h"
+#include "formats/assembly/models.h"
 #include "formats/safetensors.h"
-#include "formats/torch_assembly.h"
-#include "formats/torch_ranks.h"
-#include "formats/zero_universal.h"
+#include "formats/torch/dcp.h"
+#include "formats/torch/torch_assembly.h"
+#include "formats/torch/torch_ranks.h"
+#include "formats/zero/zero.h"
 #include "store/s3/config.h"
 
 #define FILES_MAX 1048576

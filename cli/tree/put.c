@@ -5,7 +5,7 @@
  *
  * Promise: 1   a file that is named .safetensors and is none is kept as raw bytes, with a note.
  *          2   a name that stands in two files is listed as "file:name" in both.
- *          3   in a folder with an index (formats/model_choice.h) the tensors are those that it
+ *          3   in a folder with an index (formats/assembly/models.h) the tensors are those that it
  *              names, each in the file that it names; other files there are kept as raw bytes.
  *          4   pieces of torch's distributed checkpointing are one tensor where the files of their
  *              folder make it whole, else raw bytes, with a note.
@@ -21,9 +21,8 @@
 #include "common/buf.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "formats/assembly/models.h"
 #include "formats/input.h"
-#include "formats/model_choice.h"
-#include "formats/safetensors_assembly.h"
 
 #define SUFFIX ".safetensors"
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -92,19 +91,17 @@ static enum cairn_code find_profile(struct cairn_store_dir *dir, struct cairn_er
     } else {
         CAIRN_TRY(profile_from_file(dir, err));
     }
-    if (!dir->base.profile.head_has_token) {
+    if (!dir->base.profile.head_has_token)
         add_note(dir,
                  "no extended attributes, so after a restart objects are read back to be proven");
-    }
     dir->beneath = has_openat2(dir->root_fd);
     dir->together = !dir->read_only && cairn_file_syncs_all(dir->root_fd);
     if (dir->together) dir->base.profile.together_max = CAIRN_STORE_DIR_TOGETHER_MAX;
     if (!dir->beneath) add_note(dir, "no openat2, so paths are opened component by component");
     const char *network = cairn_file_network_fs(dir->root_fd);
     char text[64];
-    if (network && snprintf(text, sizeof text, "network file system %s", network) > 0) {
+    if (network && snprintf(text, sizeof text, "network file system %s", network) > 0)
         add_note(dir, text);
-    }
     return CAIRN_OK;
 }
 
@@ -112,9 +109,8 @@ static enum cairn_code find_profile(struct cairn_store_dir *dir, struct cairn_er
 static enum cairn_code open_root(struct cairn_store_dir *dir, const char *path,
                                  struct cairn_error *err) {
     bool made = !dir->read_only && mkdir(path, dir->folder_mode) == 0;
-    if (!dir->read_only && !made && errno != EEXIST) {
+    if (!dir->read_only && !made && errno != EEXIST)
         return cairn_fail_errno(err, "make the folder %s", path);
-    }
     dir->root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir->root_fd < 0) return cairn_fail_errno(err, "open the folder %s", path);
     if (made) (void)!fchmod(dir->root_fd, dir->folder_mode);
@@ -134,9 +130,8 @@ enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, 
     dir->root_fd = -1;
     cairn_lock_init(&dir->lock, CAIRN_LOCK_store_dir);
     enum cairn_code code = CAIRN_OK;
-    if (!cairn_text_copy(dir->base.url, sizeof dir->base.url, path)) {
+    if (!cairn_text_copy(dir->base.url, sizeof dir->base.url, path))
         code = cairn_fail(err, CAIRN_INVALID, "the path is too long");
-    }
     if (code == CAIRN_OK) code = open_root(dir, path, err);
     if (code != CAIRN_OK) {
         cairn_store_free(&dir->base);
@@ -521,20 +516,18 @@ static enum cairn_code job_step(struct cairn_store_dir_worker *worker,
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     const struct cairn_store_request *request = job->request;
     CAIRN_ASSERT((size_t)request->op < CAIRN_COUNT(operations));
-    if (cairn_store_op_writes(request->op) && dir->read_only) {
+    if (cairn_store_op_writes(request->op) && dir->read_only)
         return cairn_fail(err, CAIRN_FORBIDDEN, "the store was opened for reading only");
-    }
-    if (request->deadline_ms && dir->clock->mono_ms(dir->clock) >= request->deadline_ms) {
+    if (request->deadline_ms && dir->clock->mono_ms(dir->clock) >= request->deadline_ms)
         return cairn_fail(err, CAIRN_TIMEOUT, "the deadline passed after %llu bytes",
                           (unsigned long long)job->moved_bytes);
-    }
     enum cairn_code code = operations[request->op](worker, job, ret_more, err);
     job->begun = true;
     return code;
 }
 
 /* Gives every new request a job behind the others; true when one ended for want of memory. */
-static bool admit(struct cairn_store_dir_worker *worker) {
+static bool admit_incoming(struct cairn_store_dir_worker *worker) {
     bool ended = false;
     struct cairn_store_request *request;
     while ((request = take_incoming(worker))) {
@@ -557,7 +550,7 @@ static bool admit(struct cairn_store_dir_worker *worker) {
 }
 
 /* One turn of the request in front; true: it wants another one. */
-static bool turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
+static bool take_turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
     struct cairn_store_dir_job *job = take_job(worker);
     if (!job) return false;
     struct cairn_error why = {0};
@@ -608,14 +601,14 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
     bool ended = false, woken = false;
     for (;;) {
         forget_folders(worker);
-        ended |= admit(worker);
+        ended |= admit_incoming(worker);
         if (TAILQ_EMPTY(&worker->jobs)) ended |= end_together(worker);
         if (TAILQ_EMPTY(&worker->jobs) && (ended || woken)) return CAIRN_OK;
         if (TAILQ_EMPTY(&worker->jobs)) {
             if (take_wake(worker)) return CAIRN_OK;
             return wait_for_wake(worker, timeout_ms, err);
         }
-        bool more = turn(worker, &ended);
+        bool more = take_turn(worker, &ended);
         woken |= take_wake(worker);
         uint64_t passed_ms = cairn_mono_ms() - start;
         if (!more && (TAILQ_EMPTY(&worker->jobs) || passed_ms < TURNS_MS)) continue;

@@ -6,7 +6,6 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -43,17 +42,15 @@ static bool component_valid(const char *start, size_t size) {
 enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir_place *ret,
                                          struct cairn_error *err) {
     size_t size = strlen(key);
-    if (size > CAIRN_KEY_BYTES_MAX) {
+    if (size > CAIRN_KEY_BYTES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "the key has %zu bytes; at most %d are taken", size,
                           CAIRN_KEY_BYTES_MAX);
-    }
     const char *start = key;
     for (;;) {
         size_t length = strcspn(start, "/");
-        if (!component_valid(start, length)) {
+        if (!component_valid(start, length))
             return cairn_fail(err, CAIRN_INVALID, "\"%.*s\" cannot be part of a key", (int)length,
                               start);
-        }
         if (!start[length]) break;
         start += length + 1;
     }
@@ -66,13 +63,11 @@ enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir
 
 /* NOT_FOUND for absent names and for keys below an object; STORE for a link in the way. */
 static enum cairn_code fail_at(struct cairn_error *err, int os_errno, const char *doing) {
-    if (os_errno == ENOENT || os_errno == ENOTDIR || os_errno == EISDIR) {
+    if (os_errno == ENOENT || os_errno == ENOTDIR || os_errno == EISDIR)
         return cairn_fail(err, CAIRN_NOT_FOUND, "%s: nothing is there", doing);
-    }
-    if (os_errno == ELOOP || os_errno == EXDEV) {
+    if (os_errno == ELOOP || os_errno == EXDEV)
         return cairn_fail(err, CAIRN_STORE, "%s: a symbolic link is in the way, none is followed",
                           doing);
-    }
     errno = os_errno;
     return cairn_fail_errno(err, "%s", doing);
 }
@@ -144,9 +139,7 @@ enum cairn_code cairn_store_dir_open_file(int folder_fd, const char *name, bool 
 /* FNV-1a: a collision would only leave out one sync of an entry that another process is making. */
 static uint64_t path_hash(const char *path, size_t size) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < size; i++) {
-        hash = (hash ^ (uint8_t)path[i]) * UINT64_C(0x100000001b3);
-    }
+    for (size_t i = 0; i < size; i++) hash = (hash ^ (uint8_t)path[i]) * UINT64_C(0x100000001b3);
     return hash ? hash : 1;
 }
 
@@ -170,18 +163,18 @@ static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
 /* Opens, and makes if need be, one folder; its entry is durable afterwards. A folder that is
  * already there may just have been made by a process that has not synced it yet, so its entry is
  * synced as well when this worker meets it first. */
-static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_fd, const char *name,
-                             uint64_t hash, bool together, int *ret_fd, struct cairn_error *err) {
+static enum cairn_code enter_folder(struct cairn_store_dir_worker *worker, int parent_fd,
+                                    const char *name, uint64_t hash, bool together, int *ret_fd,
+                                    struct cairn_error *err) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     bool made = mkdirat(parent_fd, name, dir->folder_mode) == 0;
     if (!made && errno != EEXIST)
         return cairn_file_tell_inodes(err, parent_fd,
                                       cairn_fail_errno(err, "make folder %s", name));
     CAIRN_AUTO_FD fd = open_at(dir, parent_fd, name, O_RDONLY | O_DIRECTORY);
-    if (fd < 0 && errno == ENOTDIR) {
+    if (fd < 0 && errno == ENOTDIR)
         return cairn_fail(err, CAIRN_STORE,
                           "%s is an object, so a folder cannot hold keys below it", name);
-    }
     if (fd < 0 && errno != ENOENT) return fail_at(err, errno, "open folder");
     if (fd < 0) return cairn_fail_errno(err, "open folder %s", name); /* pruned: again */
     if (made) (void)!fchmod(fd, dir->folder_mode); /* a file system without modes has its own */
@@ -217,7 +210,7 @@ static enum cairn_code walk_and_make(struct cairn_store_dir_worker *worker, cons
         start += length;
         uint64_t hash = path_hash(folder, (size_t)(start - folder));
         int next = -1;
-        CAIRN_TRY(enter(worker, at, name, hash, together, &next, err));
+        CAIRN_TRY(enter_folder(worker, at, name, hash, together, &next, err));
         close(at);
         at = next;
         if (*start == '/') start++;
@@ -317,15 +310,14 @@ static enum cairn_code names_add(struct names *names, const char *text, bool fol
 static bool kind_of(int folder_fd, const struct dirent *entry, bool *ret_folder) {
     unsigned char type = entry->d_type;
     struct stat st;
-    if (type == DT_UNKNOWN && fstatat(folder_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (type == DT_UNKNOWN && fstatat(folder_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         type = S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_LNK;
-    }
     *ret_folder = type == DT_DIR;
     return type == DT_DIR || type == DT_REG;
 }
 
 /* Could keys below here, or this key, still belong to the page? */
-static bool wanted(struct walk *walk, const char *name, bool folder) {
+static bool may_be_listed(struct walk *walk, const char *name, bool folder) {
     char key[CAIRN_KEY_BYTES_MAX + 2];
     size_t base = strlen(walk->path), size = strlen(name);
     if (base + size + folder > CAIRN_KEY_BYTES_MAX) return false;
@@ -349,7 +341,7 @@ static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *
         const char *name = entry->d_name;
         bool folder = false;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
-        if (!kind_of(dirfd(stream), entry, &folder) || !wanted(walk, name, folder)) continue;
+        if (!kind_of(dirfd(stream), entry, &folder) || !may_be_listed(walk, name, folder)) continue;
         if (!folder && cairn_store_dir_is_temporary(name) != walk->temporaries) continue;
         CAIRN_TRY(names_add(names, name, folder, err));
     }
@@ -383,9 +375,8 @@ static enum cairn_code add_entry(struct walk *walk, const struct stat *st,
 static enum cairn_code visit_file(struct walk *walk, int folder_fd, const char *name,
                                   struct cairn_error *err) {
     struct stat st;
-    if (fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? CAIRN_OK : cairn_fail_errno(err, "stat %s", walk->path);
-    }
     struct cairn_store_listing *listing = walk->listing;
     if (listing->count < PAGE_ENTRIES_MAX) return add_entry(walk, &st, err);
     walk->full = true;
@@ -427,8 +418,9 @@ static enum cairn_code walk_folder(struct walk *walk, int folder_fd, struct cair
 /* ---- the two operations ---- */
 
 /* Begins at the deepest folder that the prefix names. */
-static enum cairn_code list(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job,
-                            bool temporaries, struct cairn_error *err) {
+static enum cairn_code list_page(struct cairn_store_dir_worker *worker,
+                                 struct cairn_store_dir_job *job, bool temporaries,
+                                 struct cairn_error *err) {
     struct cairn_store_request *request = job->request;
     struct walk walk = {.dir = cairn_store_dir_of(worker),
                         .prefix = request->key,
@@ -458,7 +450,7 @@ enum cairn_code cairn_store_dir_list(struct cairn_store_dir_worker *worker,
                                      struct cairn_store_dir_job *job, bool *ret_more,
                                      struct cairn_error *err) {
     *ret_more = false;
-    return list(worker, job, false, err);
+    return list_page(worker, job, false, err);
 }
 
 /* The key of an upload's entry is the path of its temporary file: aborting needs its folder and the
@@ -467,7 +459,7 @@ enum cairn_code cairn_store_dir_uploads(struct cairn_store_dir_worker *worker,
                                         struct cairn_store_dir_job *job, bool *ret_more,
                                         struct cairn_error *err) {
     *ret_more = false;
-    return list(worker, job, true, err);
+    return list_page(worker, job, true, err);
 }
 
 /* Opens the object of the request's key for reading, once per job. */
@@ -475,9 +467,8 @@ static enum cairn_code open_object(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job, struct cairn_error *err) {
     struct cairn_store_dir_place place;
     CAIRN_TRY(cairn_store_dir_place_of(job->request->key, &place, err));
-    if (cairn_store_dir_is_temporary(place.name)) {
+    if (cairn_store_dir_is_temporary(place.name))
         return cairn_fail(err, CAIRN_NOT_FOUND, "nothing is there, only an unfinished object");
-    }
     CAIRN_TRY(
         cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, err));
     return cairn_store_dir_open_file(job->folder_fd, place.name, false, &job->file, err);
@@ -500,19 +491,16 @@ static enum cairn_code get_begin(struct cairn_store_dir_worker *worker,
     if (fstat(job->file.fd, &st) != 0) return cairn_fail_errno(err, "stat");
     char etag[sizeof request->etag];
     etag_of(&st, etag, sizeof etag);
-    if (request->etag[0] && strcmp(etag, request->etag) != 0) {
+    if (request->etag[0] && strcmp(etag, request->etag) != 0)
         return cairn_fail(err, CAIRN_PRECONDITION, "it is no longer the object that was asked for");
-    }
     memcpy(request->etag, etag, sizeof etag);
     request->object_bytes = (uint64_t)st.st_size;
     if (request->up_to && request->offset <= request->object_bytes)
         request->length = cairn_min_u64(request->length, request->object_bytes - request->offset);
     uint64_t end;
-    if (cairn_add_overflows(request->offset, request->length, &end) ||
-        end > request->object_bytes) {
+    if (cairn_add_overflows(request->offset, request->length, &end) || end > request->object_bytes)
         return cairn_fail(err, CAIRN_RANGE, "%" PRIu64 " bytes at %" PRIu64 " of %" PRIu64,
                           request->length, request->offset, request->object_bytes);
-    }
     return CAIRN_OK;
 }
 
@@ -578,9 +566,8 @@ static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
     struct cairn_store_request *request = job->request;
     struct cairn_store_dir_place place;
     CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
-    if (!request->upload_id_in || !cairn_uuid_text_valid(cairn_view_of(request->upload_id_in))) {
+    if (!request->upload_id_in || !cairn_uuid_text_valid(cairn_view_of(request->upload_id_in)))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
-    }
     CAIRN_TRY(
         cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, err));
     char name[CAIRN_STORE_DIR_TEMPORARY_BYTES];

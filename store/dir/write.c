@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -26,12 +25,11 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
                                         const struct cairn_store_dir_place *place,
                                         const char *temporary, uint64_t expected_bytes,
                                         struct cairn_error *err) {
-    if (cairn_store_dir_is_temporary(place->name)) {
+    if (cairn_store_dir_is_temporary(place->name))
         return cairn_fail(err, CAIRN_INVALID, "names like this are kept for unfinished objects");
-    }
     for (int i = 1;; i++) {
-        CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, job->together,
-                                              &job->folder_fd, err));
+        CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, job->together, &job->folder_fd,
+                                              err));
         if (job->together && !cairn_store_dir_covers(worker, job->folder_fd)) {
             job->together = false; /* file and folders are synced one by one, as large puts are */
             close(job->folder_fd);
@@ -40,9 +38,8 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
         }
         struct cairn_error why = {0};
         unlinkat(job->folder_fd, temporary, 0);
-        enum cairn_code code =
-            cairn_file_create(job->folder_fd, temporary, job->together ? 0 : expected_bytes,
-                              &job->file, &why);
+        enum cairn_code code = cairn_file_create(
+            job->folder_fd, temporary, job->together ? 0 : expected_bytes, &job->file, &why);
         if (code == CAIRN_OK) {
             /* Before a byte is in it. A file system without modes has its own. */
             (void)!fchmod(job->file.fd, cairn_store_dir_of(worker)->file_mode);
@@ -89,15 +86,14 @@ static enum cairn_code sync_file(const struct cairn_file *file, struct cairn_err
 }
 
 /* The last step: from here on the name is there, and durable when this is CAIRN_OK. */
-static enum cairn_code publish(int folder_fd, const char *temporary, const char *name, bool create,
-                               struct cairn_error *err) {
+static enum cairn_code publish_name(int folder_fd, const char *temporary, const char *name,
+                                    bool create, struct cairn_error *err) {
     CAIRN_CRASHPOINT("store.dir.synced");
     if (create) {
         CAIRN_TRY(cairn_file_publish(folder_fd, temporary, name, err));
     } else {
-        if (renameat(folder_fd, temporary, folder_fd, name) != 0) {
+        if (renameat(folder_fd, temporary, folder_fd, name) != 0)
             return cairn_fail_errno(err, "publish %s", name);
-        }
         CAIRN_TRY(cairn_dir_sync(folder_fd, err));
     }
     CAIRN_CRASHPOINT("store.dir.published");
@@ -105,19 +101,19 @@ static enum cairn_code publish(int folder_fd, const char *temporary, const char 
 }
 
 static struct cairn_store_dir_published identity_of(const struct stat *st, unsigned roots) {
-    return (struct cairn_store_dir_published){st->st_dev,         st->st_ino,
-                                              (uint64_t)st->st_size, st->st_mtim.tv_sec,
-                                              st->st_mtim.tv_nsec, roots};
+    return (struct cairn_store_dir_published){
+        st->st_dev,         st->st_ino,          (uint64_t)st->st_size,
+        st->st_mtim.tv_sec, st->st_mtim.tv_nsec, roots};
 }
 
 /* The one place of the store that all its workers change. */
-static struct cairn_store_dir *shared(const struct cairn_store_dir_worker *worker) {
+static struct cairn_store_dir *mutable_dir(const struct cairn_store_dir_worker *worker) {
     return (struct cairn_store_dir *)worker->base.store;
 }
 
 /* Where it cannot be remembered HEAD syncs it once more. */
 void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struct stat *st) {
-    struct cairn_store_dir *dir = shared(worker);
+    struct cairn_store_dir *dir = mutable_dir(worker);
     CAIRN_HOLD(&dir->lock);
     if (!dir->locked.published)
         dir->locked.published =
@@ -128,7 +124,7 @@ void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struc
 }
 
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st) {
-    struct cairn_store_dir *dir = shared(worker);
+    struct cairn_store_dir *dir = mutable_dir(worker);
     const struct cairn_store_dir_published it = identity_of(st, worker->roots);
     CAIRN_HOLD(&dir->lock);
     if (!dir->locked.published) return false;
@@ -161,9 +157,8 @@ static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(create_temporary(worker, job, place, temporary, request->body.size, err));
     memcpy(job->temporary, temporary, sizeof temporary);
     struct stat st;
-    if (request->create && fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (request->create && fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return cairn_fail(err, CAIRN_PRECONDITION, "it is already there");
-    }
     return CAIRN_OK;
 }
 
@@ -179,7 +174,7 @@ enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
     set_attributes(job->file.fd, request->token, request->has_crc32c, request->crc32c);
     if (job->together) return CAIRN_OK; /* the rest is done for all of them */
     CAIRN_TRY(sync_file(&job->file, err));
-    CAIRN_TRY(publish(job->folder_fd, job->temporary, place.name, request->create, err));
+    CAIRN_TRY(publish_name(job->folder_fd, job->temporary, place.name, request->create, err));
     job->temporary[0] = '\0'; /* it bears its final name now */
     remember_file(worker, &job->file);
     return CAIRN_OK;
@@ -197,9 +192,8 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
     CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
     cairn_uuid_random(uuid);
     if (request->token) {
-        if (!cairn_uuid_text_valid(cairn_view_of(request->token))) {
+        if (!cairn_uuid_text_valid(cairn_view_of(request->token)))
             return cairn_fail(err, CAIRN_INVALID, "the upload's token is no UUID");
-        }
         memcpy(uuid, request->token, sizeof uuid);
     }
     cairn_store_dir_temporary(uuid, temporary);
@@ -220,9 +214,8 @@ static enum cairn_code open_upload(struct cairn_store_dir_worker *worker,
                                    struct cairn_error *err) {
     char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     const char *id = job->request->upload_id_in;
-    if (!id || !cairn_uuid_text_valid(cairn_view_of(id))) {
+    if (!id || !cairn_uuid_text_valid(cairn_view_of(id)))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
-    }
     cairn_store_dir_temporary(id, temporary);
     CAIRN_TRY(
         cairn_store_dir_folder(cairn_store_dir_of(worker), place->folder, &job->folder_fd, err));
@@ -251,25 +244,22 @@ static enum cairn_code check_parts(const struct cairn_store_dir_job *job, struct
     bool all_summed = request->has_crc32c;
     for (size_t i = 0; i < request->part_count; i++) {
         const struct cairn_store_part *part = &request->parts[i];
-        if (part->number != i + 1 || cairn_add_overflows(sum, part->size_bytes, &sum)) {
+        if (part->number != i + 1 || cairn_add_overflows(sum, part->size_bytes, &sum))
             return cairn_fail(err, CAIRN_INVALID, "part %zu of %zu is numbered %" PRIu32, i + 1,
                               request->part_count, part->number);
-        }
         crc = cairn_crc32c_combine(crc, part->crc32c, part->size_bytes);
         all_summed &= part->has_crc32c;
     }
     CAIRN_TRY(cairn_file_size(&job->file, &size, err));
-    if (sum != request->length || size != request->length) {
+    if (sum != request->length || size != request->length)
         return cairn_fail(err, CAIRN_INVALID,
                           "the parts have %" PRIu64 " bytes, the file %" PRIu64
                           ", the object must have %" PRIu64,
                           sum, size, request->length);
-    }
-    if (all_summed && crc != request->crc32c) {
+    if (all_summed && crc != request->crc32c)
         return cairn_fail(err, CAIRN_INVALID,
                           "the parts make checksum %08" PRIx32 ", the object's is %08" PRIx32, crc,
                           request->crc32c);
-    }
     return CAIRN_OK;
 }
 
@@ -331,7 +321,7 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
         err->code = synced =
             CAIRN_NOT_FOUND; /* inside.h#6: its name may still be there, and is not taken */
     CAIRN_TRY(synced);
-    CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
+    CAIRN_TRY(publish_name(job->folder_fd, temporary, place.name, request->create, err));
     remember_file(worker, &job->file);
     return CAIRN_OK;
 }
@@ -347,9 +337,8 @@ static enum cairn_code remove_name(struct cairn_store_dir_worker *worker,
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
     CAIRN_TRY(code);
     bool removed = unlinkat(job->folder_fd, name, 0) == 0;
-    if (!removed && errno != ENOENT && errno != EISDIR) {
+    if (!removed && errno != ENOENT && errno != EISDIR)
         return cairn_fail_errno(err, "remove %s", name);
-    }
     if (removed) CAIRN_TRY(cairn_dir_sync(job->folder_fd, err));
     cairn_store_dir_prune(dir, place->folder);
     return CAIRN_OK;

@@ -156,9 +156,9 @@ static enum cairn_code load_first(const struct cairn_credentials_options *option
                       "and there is no web identity, container endpoint or instance metadata");
 }
 
-static enum cairn_code load(const struct cairn_credentials_options *options,
-                            const struct cairn_credentials_source **winner,
-                            struct cairn_credentials *ret, struct cairn_error *err) {
+static enum cairn_code load_keys(const struct cairn_credentials_options *options,
+                                 const struct cairn_credentials_source **winner,
+                                 struct cairn_credentials *ret, struct cairn_error *err) {
     if (!*winner) return load_first(options, ret, winner, err);
     bool found = false;
     CAIRN_TRY((*winner)->load(options, ret, &found, err));
@@ -171,7 +171,8 @@ static uint64_t mono_ms(const struct cairn_credentials_provider *provider) {
 }
 
 /* Under the lock. Takes *taken's secrets over. */
-static void publish(struct cairn_credentials_provider *provider, struct cairn_credentials *taken) {
+static void publish_keys(struct cairn_credentials_provider *provider,
+                         struct cairn_credentials *taken) {
     uint64_t generation = provider->locked.keys.generation + 1, now = mono_ms(provider);
     cairn_credentials_release(&provider->locked.keys);
     provider->locked.keys = *taken;
@@ -196,15 +197,15 @@ static bool same_keys(const struct cairn_credentials *a, const struct cairn_cred
 }
 
 /* With the lock held on entry and return; not while loading. */
-static enum cairn_code renew(struct cairn_credentials_provider *provider, bool refused,
-                             struct cairn_error *err) {
+static enum cairn_code renew_keys(struct cairn_credentials_provider *provider, bool refused,
+                                  struct cairn_error *err) {
     struct cairn_credentials fresh = {0};
     const struct cairn_credentials_source *winner = provider->locked.winner;
     provider->locked.loading = true;
     cairn_lock_give(&provider->lock);
     uint64_t began = mono_ms(provider);
     uint64_t stamp = cairn_profile_stamp(); /* before they are read: a change after it is seen */
-    enum cairn_code code = load(&provider->options, &winner, &fresh, err);
+    enum cairn_code code = load_keys(&provider->options, &winner, &fresh, err);
     cairn_lock_take(&provider->lock);
     provider->locked.loading = false;
     provider->locked.winner = winner;
@@ -213,7 +214,7 @@ static enum cairn_code renew(struct cairn_credentials_provider *provider, bool r
         code = cairn_fail(err, CAIRN_UNAUTHORIZED,
                           "the store calls the credentials ended and %s has no others%s",
                           fresh.source, winner->advice);
-    if (!code) publish(provider, &fresh);
+    if (!code) publish_keys(provider, &fresh);
     if (code) {
         uint64_t now = mono_ms(provider);
         atomic_store(&provider->renew_at_ms, now + RETRY_AFTER_MS);
@@ -258,7 +259,7 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
         bool quiet = now < provider->locked.quiet_until_ms;
         struct cairn_error why = {0};
         if (quiet) why = provider->locked.failure;
-        enum cairn_code code = quiet ? why.code : renew(provider, refused, &why);
+        enum cairn_code code = quiet ? why.code : renew_keys(provider, refused, &why);
         if (code && !usable) {
             if (err) *err = why;
             return code;
@@ -331,7 +332,7 @@ static const struct partition {
     const char *begins, *domain;
     bool dual_stack;
 } partitions[] = {
-    {"cn-", "amazonaws.com.cn", true},   {"us-isob-", "sc2s.sgov.gov", false},
+    {"cn-", "amazonaws.com.cn", true},     {"us-isob-", "sc2s.sgov.gov", false},
     {"us-isof-", "csp.hci.ic.gov", false}, {"us-iso-", "c2s.ic.gov", false},
     {"eu-isoe-", "cloud.adc-e.uk", false}, {"eusc-", "amazonaws.eu", true},
     {"", "amazonaws.com", true},

@@ -14,7 +14,6 @@
 #include "common/buf.h"
 #include "common/file.h"
 #include "common/text.h"
-#include "store/keys/credentials.h"
 #include "store/keys/inside.h"
 
 #define VALUES_MAX 256
@@ -246,7 +245,7 @@ enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
 
 /* ---- what the files are like ---- */
 
-static void mix(uint64_t *stamp, uint64_t value) {
+static void mix_stamp(uint64_t *stamp, uint64_t value) {
     *stamp = (*stamp ^ value) * UINT64_C(0x100000001b3);
 }
 
@@ -257,13 +256,13 @@ uint64_t cairn_profile_stamp(void) {
     find_path("AWS_CONFIG_FILE", "config", paths[1]);
     for (size_t i = 0; i < CAIRN_COUNT(paths); i++) {
         struct stat file = {0};
-        mix(&stamp, stat(paths[i], &file) == 0);
-        mix(&stamp, (uint64_t)file.st_dev);
-        mix(&stamp, (uint64_t)file.st_ino);
-        mix(&stamp, (uint64_t)file.st_size);
-        mix(&stamp, (uint64_t)file.st_mtim.tv_sec);
-        mix(&stamp, (uint64_t)file.st_mtim.tv_nsec);
-        mix(&stamp, (uint64_t)file.st_ctim.tv_nsec);
+        mix_stamp(&stamp, stat(paths[i], &file) == 0);
+        mix_stamp(&stamp, (uint64_t)file.st_dev);
+        mix_stamp(&stamp, (uint64_t)file.st_ino);
+        mix_stamp(&stamp, (uint64_t)file.st_size);
+        mix_stamp(&stamp, (uint64_t)file.st_mtim.tv_sec);
+        mix_stamp(&stamp, (uint64_t)file.st_mtim.tv_nsec);
+        mix_stamp(&stamp, (uint64_t)file.st_ctim.tv_nsec);
     }
     return stamp ? stamp : 1;
 }

@@ -13,9 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/text.h"
-#include "store/keys/credentials.h"
 #include "store/keys/inside.h"
 #include "store/keys/profile.h"
 #include "store/keys/sigv4.h"
@@ -297,8 +295,8 @@ static bool read_word(const char **text, char **to) {
 }
 
 /* As Python's shlex and with it the AWS command line: no variables, no ~, no globs. */
-static enum cairn_code split(const char *command, char *memory, char *ret_words[WORDS_MAX + 1],
-                             struct cairn_error *err) {
+static enum cairn_code split_words(const char *command, char *memory,
+                                   char *ret_words[WORDS_MAX + 1], struct cairn_error *err) {
     size_t count = 0;
     for (;;) {
         command += strspn(command, " \t\r\n");
@@ -377,7 +375,8 @@ static enum cairn_code make_pipe(int ret_ends[2], struct cairn_error *err) {
     return cairn_fail_errno(err, "a pipe");
 }
 
-static enum cairn_code start(struct child *child, char *const *words, struct cairn_error *err) {
+static enum cairn_code start_child(struct child *child, char *const *words,
+                                   struct cairn_error *err) {
     int ends[2] = {-1, -1};
     CAIRN_TRY(make_pipe(ends, err));
     child->output = ends[0];
@@ -416,8 +415,8 @@ static enum cairn_code read_some(struct child *child, struct cairn_buf *ret, boo
 }
 
 /* Until it has ended and all is read. Who keeps the output open after that is not waited for. */
-static enum cairn_code collect(struct child *child, uint32_t timeout_ms, struct cairn_buf *ret,
-                               struct cairn_error *err) {
+static enum cairn_code collect_output(struct child *child, uint32_t timeout_ms,
+                                      struct cairn_buf *ret, struct cairn_error *err) {
     uint64_t until = cairn_mono_ms() + timeout_ms;
     for (bool open = true;;) {
         bool ended = has_ended(child); /* before reading: then nothing comes after it */
@@ -466,9 +465,9 @@ static enum cairn_code keys_of_program(const char *command, uint32_t timeout_ms,
     CAIRN_AUTO_HEAP char *memory = malloc(strlen(command) + 1);
     char *words[WORDS_MAX + 1];
     if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a command");
-    CAIRN_TRY(split(command, memory, words, err));
-    CAIRN_TRY(start(&child, words, err));
-    CAIRN_TRY(collect(&child, timeout_ms ? timeout_ms : RUN_MS, &answer, err));
+    CAIRN_TRY(split_words(command, memory, words, err));
+    CAIRN_TRY(start_child(&child, words, err));
+    CAIRN_TRY(collect_output(&child, timeout_ms ? timeout_ms : RUN_MS, &answer, err));
     CAIRN_TRY(check_end(&child, err));
     return take_answer(&answer, ret, err);
 }
@@ -585,8 +584,8 @@ static enum cairn_code keys_of_origin(struct chain *chain, struct cairn_credenti
                       "web_identity_token_file, whose keys would assume it");
 }
 
-static enum cairn_code assume(struct chain *chain, struct cairn_credentials *ret,
-                              struct cairn_error *err) {
+static enum cairn_code assume_chain_role(struct chain *chain, struct cairn_credentials *ret,
+                                         struct cairn_error *err) {
     const struct cairn_profile *profile = last_of(chain);
     struct cairn_credentials by = {0};
     struct cairn_role role = {
@@ -615,7 +614,7 @@ static enum cairn_code take_role(struct chain *chain, struct cairn_credentials *
         snprintf(ret->source, sizeof ret->source, "web identity of profile %.100s", profile->name);
         return CAIRN_OK;
     }
-    enum cairn_code code = assume(chain, ret, err);
+    enum cairn_code code = assume_chain_role(chain, ret, err);
     return code ? cairn_within(err, code, "profile \"%s\"", profile->name) : CAIRN_OK;
 }
 

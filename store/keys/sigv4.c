@@ -44,8 +44,8 @@ static int by_name_and_order(const void *left, const void *right) {
     return names ? names : (a->order > b->order) - (a->order < b->order);
 }
 
-static enum cairn_code append(struct cairn_buf *ret, struct cairn_view view,
-                              struct cairn_error *err) {
+static enum cairn_code append_view(struct cairn_buf *ret, struct cairn_view view,
+                                   struct cairn_error *err) {
     return cairn_buf_append(ret, view.data, view.size, err);
 }
 
@@ -152,11 +152,11 @@ static enum cairn_code append_headers(const struct cairn_sigv4_request *request,
         if (i) CAIRN_TRY(cairn_buf_append_text(ret, repeated ? "," : "\n", err));
         if (!repeated) {
             if (i) CAIRN_TRY(cairn_buf_append_text(ret_names, ";", err));
-            CAIRN_TRY(append(ret_names, name, err));
-            CAIRN_TRY(append(ret, name, err));
+            CAIRN_TRY(append_view(ret_names, name, err));
+            CAIRN_TRY(append_view(ret, name, err));
             CAIRN_TRY(cairn_buf_append_text(ret, ":", err));
         }
-        CAIRN_TRY(append(ret, value, err));
+        CAIRN_TRY(append_view(ret, value, err));
     }
     return cairn_buf_append_text(ret, "\n", err);
 }
@@ -183,7 +183,7 @@ enum cairn_code cairn_sigv4_canonical(const struct cairn_sigv4_request *request,
     CAIRN_TRY(cairn_buf_append_text(ret, "\n", err));
     CAIRN_TRY(append_headers(request, ret, ret_names, err));
     CAIRN_TRY(cairn_buf_append_text(ret, "\n", err));
-    CAIRN_TRY(append(ret, cairn_buf_view(ret_names), err));
+    CAIRN_TRY(append_view(ret, cairn_buf_view(ret_names), err));
     return cairn_buf_printf(ret, err, "\n%s", request->payload);
 }
 
@@ -252,10 +252,10 @@ static struct cairn_sigv4_scope scope_of(const struct cairn_sigv4_signer *signer
 }
 
 /* All three stages. */
-static enum cairn_code sign(struct cairn_sigv4_signer *signer,
-                            const struct cairn_sigv4_scope *scope,
-                            const struct cairn_sigv4_request *request, struct cairn_buf *ret_names,
-                            char ret_hex[2 * CAIRN_SHA256_BYTES + 1], struct cairn_error *err) {
+static enum cairn_code
+sign_request(struct cairn_sigv4_signer *signer, const struct cairn_sigv4_scope *scope,
+             const struct cairn_sigv4_request *request, struct cairn_buf *ret_names,
+             char ret_hex[2 * CAIRN_SHA256_BYTES + 1], struct cairn_error *err) {
     CAIRN_AUTO(buf) canonical = {0};
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_sigv4_canonical(request, &canonical, ret_names, err));
@@ -271,7 +271,7 @@ enum cairn_code cairn_sigv4_authorize(struct cairn_sigv4_signer *signer, const c
     CAIRN_AUTO(buf) names = {0};
     char hex[2 * CAIRN_SHA256_BYTES + 1];
     struct cairn_sigv4_scope scope = scope_of(signer, time);
-    CAIRN_TRY(sign(signer, &scope, request, &names, hex, err));
+    CAIRN_TRY(sign_request(signer, &scope, request, &names, hex, err));
     CAIRN_TRY(cairn_buf_printf(ret, err, ALGORITHM " Credential=%s/", signer->access_key));
     CAIRN_TRY(append_scope(&scope, ret, err));
     return cairn_buf_printf(ret, err, ", SignedHeaders=%s, Signature=%s", names.data, hex);
@@ -322,7 +322,7 @@ enum cairn_code cairn_sigv4_presign(struct cairn_sigv4_signer *signer, const cha
     struct cairn_sigv4_request whole = *request;
     whole.query = pairs;
     whole.query_count = count;
-    CAIRN_TRY(sign(signer, &scope, &whole, &names_again, hex, err));
+    CAIRN_TRY(sign_request(signer, &scope, &whole, &names_again, hex, err));
     CAIRN_TRY(cairn_sigv4_query(pairs, count, ret, err));
     return cairn_buf_printf(ret, err, "&X-Amz-Signature=%s", hex);
 }

@@ -11,13 +11,7 @@
 
 #include "common/net.h"
 #include "common/text.h"
-#include "store/keys/credentials.h"
 #include "store/keys/profile.h"
-
-static const char *variable(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
 
 static const char *first_of(const char *a, const char *b, const char *c) {
     if (a && *a) return a;
@@ -27,8 +21,8 @@ static const char *first_of(const char *a, const char *b, const char *c) {
 
 /* ---- copies ---- */
 
-static enum cairn_code own(struct cairn_s3_config *config, const char *text, const char **ret,
-                           struct cairn_error *err) {
+static enum cairn_code own_text(struct cairn_s3_config *config, const char *text, const char **ret,
+                                struct cairn_error *err) {
     *ret = NULL;
     if (!text || !*text) return CAIRN_OK;
     CAIRN_ASSERT(config->owned_count < CAIRN_COUNT(config->owned));
@@ -45,7 +39,7 @@ static enum cairn_code own_header(struct cairn_s3_config *config, const char *na
     for (const char *at = text ? text : ""; *at; at++)
         if ((unsigned char)*at < ' ' || (unsigned char)*at > '~')
             return cairn_fail(err, CAIRN_INVALID, "%s holds a byte that no header takes", name);
-    return own(config, text, ret, err);
+    return own_text(config, text, ret, err);
 }
 
 static enum cairn_code own_interfaces(struct cairn_s3_config *config, struct cairn_error *err) {
@@ -124,7 +118,7 @@ static enum cairn_code copy_options(struct cairn_s3_config *config, const struct
     struct cairn_store_s3_options *to = &config->options;
     *to = *from;
     CAIRN_TRY(own_interfaces(config, err));
-    CAIRN_TRY(own(config, from->congestion, &to->congestion, err));
+    CAIRN_TRY(own_text(config, from->congestion, &to->congestion, err));
     CAIRN_TRY(take_object_options(config, url, from, err));
     CAIRN_TRY(own_header(config, "object_tags", from->object_tags, &to->object_tags, err));
     CAIRN_TRY(own_header(config, "bucket_owner", from->bucket_owner, &to->bucket_owner, err));
@@ -206,17 +200,19 @@ struct said {
     const char *profile, *endpoint, *region, *ca_bundle, *checksum, *ignored;
 };
 
-static void hear(const struct cairn_s3_url *url, const struct cairn_store_s3_options *options,
-                 struct said *ret) {
+static void collect_said(const struct cairn_s3_url *url,
+                         const struct cairn_store_s3_options *options, struct said *ret) {
     *ret = (struct said){url->profile, url->endpoint, url->region, url->ca_bundle, NULL, NULL};
     if (*url->profile) return;
     ret->profile = options->profile;
     ret->endpoint = first_of(url->endpoint, options->endpoint, NULL);
     ret->region = first_of(url->region, options->region,
-                           first_of(variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"), NULL));
-    ret->ca_bundle = first_of(url->ca_bundle, options->ca_bundle, variable("AWS_CA_BUNDLE"));
-    ret->checksum = variable("AWS_REQUEST_CHECKSUM_CALCULATION");
-    ret->ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+                           first_of(cairn_credentials_variable("AWS_REGION"),
+                                    cairn_credentials_variable("AWS_DEFAULT_REGION"), NULL));
+    ret->ca_bundle =
+        first_of(url->ca_bundle, options->ca_bundle, cairn_credentials_variable("AWS_CA_BUNDLE"));
+    ret->checksum = cairn_credentials_variable("AWS_REQUEST_CHECKSUM_CALCULATION");
+    ret->ignored = cairn_credentials_variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
 }
 
 /* In the order of AWS's SDKs. *ret NULL: AWS itself. */
@@ -227,7 +223,8 @@ static enum cairn_code find_endpoint(const struct cairn_profile *profile, const 
     *ret = first_of(said->endpoint, NULL, NULL);
     if (*ret || (ignored && !strcasecmp(ignored, "true"))) return CAIRN_OK;
     if (!alone)
-        *ret = first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
+        *ret = first_of(cairn_credentials_variable("AWS_ENDPOINT_URL_S3"),
+                        cairn_credentials_variable("AWS_ENDPOINT_URL"), NULL);
     if (*ret) return CAIRN_OK;
     const char *services = cairn_profile_get(profile, "services");
     if (services && !profile->services_found)
@@ -246,7 +243,7 @@ static enum cairn_code take_sts(struct cairn_s3_config *config, const struct cai
     if (!config->profile_alone || (ignored && !strcasecmp(ignored, "true"))) return CAIRN_OK;
     const char *endpoint = first_of(cairn_profile_get(profile, "services.sts.endpoint_url"),
                                     cairn_profile_get(profile, "endpoint_url"), NULL);
-    return own(config, endpoint, &config->sts_endpoint, err);
+    return own_text(config, endpoint, &config->sts_endpoint, err);
 }
 
 static enum cairn_code take_region(struct cairn_s3_config *config, const char *region,
@@ -262,15 +259,14 @@ static enum cairn_code take_region(struct cairn_s3_config *config, const char *r
 
 static bool is_switched_on(const struct cairn_profile *profile, bool alone, const char *name,
                            const char *setting) {
-    const char *said = alone ? NULL : variable(name);
+    const char *said = alone ? NULL : cairn_credentials_variable(name);
     if (!said) said = cairn_profile_get(profile, setting);
     return said && !strcasecmp(said, "true");
 }
 
 /* A switch that asks for validated cryptography must not be passed over in silence. */
 static enum cairn_code take_switches(struct cairn_s3_config *config,
-                                     const struct cairn_profile *profile,
-                                     struct cairn_error *err) {
+                                     const struct cairn_profile *profile, struct cairn_error *err) {
     bool alone = config->profile_alone;
     config->switches.fips =
         is_switched_on(profile, alone, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
@@ -282,8 +278,7 @@ static enum cairn_code take_switches(struct cairn_s3_config *config,
                           "AWS_USE_FIPS_ENDPOINT (use_fips_endpoint) is true, and the endpoint %s "
                           "is another one: leave one of the two out",
                           config->host);
-    if (config->switches.dual_stack && config->is_aws &&
-        !cairn_aws_has_dual_stack(config->region))
+    if (config->switches.dual_stack && config->is_aws && !cairn_aws_has_dual_stack(config->region))
         return cairn_fail(err, CAIRN_INVALID,
                           "AWS_USE_DUALSTACK_ENDPOINT (use_dualstack_endpoint) is true, and region "
                           "%s has no such endpoints",
@@ -355,7 +350,7 @@ static enum cairn_code take_profile(struct cairn_s3_config *config, const struct
                           first_of(said->region, cairn_profile_get(profile, "region"), NULL), err));
     CAIRN_TRY(take_switches(config, profile, err));
     const char *bundle = first_of(said->ca_bundle, cairn_profile_get(profile, "ca_bundle"), NULL);
-    CAIRN_TRY(own(config, bundle, &config->options.ca_bundle, err));
+    CAIRN_TRY(own_text(config, bundle, &config->options.ca_bundle, err));
     const char *checksum =
         first_of(said->checksum, cairn_profile_get(profile, "request_checksum_calculation"), NULL);
     CAIRN_TRY(take_checksum(config, checksum, err));
@@ -374,11 +369,11 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
     memcpy(config->bucket, parts.bucket, sizeof config->bucket);
     memcpy(config->prefix, parts.prefix, sizeof config->prefix);
     CAIRN_TRY(check_bucket(config->bucket, err));
-    CAIRN_TRY(own(config, parts.query, &config->query, err));
+    CAIRN_TRY(own_text(config, parts.query, &config->query, err));
     config->profile_alone = *parts.profile;
-    hear(&parts, from, &said);
+    collect_said(&parts, from, &said);
     CAIRN_TRY(copy_options(config, &parts, from, err));
-    CAIRN_TRY(own(config, said.profile, &config->options.profile, err));
+    CAIRN_TRY(own_text(config, said.profile, &config->options.profile, err));
     CAIRN_TRY(cairn_profile_load(said.profile, &profile, err));
     CAIRN_TRY(cairn_profile_require(&profile, err));
     CAIRN_TRY(take_profile(config, &said, &profile, err));
@@ -397,8 +392,7 @@ void cairn_s3_config_host(const struct cairn_s3_config *config, const char *regi
                  "%.63s%s"
                  "s3%s%s.%.63s.%s",
                  bucket, dot, config->switches.fips ? "-fips" : "",
-                 config->switches.dual_stack ? ".dualstack" : "", region,
-                 cairn_aws_domain(region));
+                 config->switches.dual_stack ? ".dualstack" : "", region, cairn_aws_domain(region));
     else
         snprintf(ret->text, sizeof ret->text, "%.63s%s%s", bucket, dot, config->host);
 }
@@ -430,7 +424,7 @@ size_t cairn_s3_url_place_size(const char *text) {
 
 /* ---- errors ---- */
 
-static enum cairn_code refuse(struct cairn_error *err, const char *text, const char *why) {
+static enum cairn_code refuse_url(struct cairn_error *err, const char *text, const char *why) {
     char place[CAIRN_S3_URL_BYTES_MAX + 16];
     size_t size = cairn_min_u64(cairn_s3_url_place_size(text), CAIRN_S3_URL_BYTES_MAX);
     const char *at = memchr(text, '@', size);
@@ -458,7 +452,7 @@ static enum cairn_code refuse_option(struct cairn_error *err, const char *text,
     bool told = is_name(name);
     snprintf(said, sizeof said, "%.*s %s; known are %s; keys are in no URL, profile names them",
              told ? (int)name.size : 9, told ? (const char *)name.data : "an option", why, known);
-    return refuse(err, text, said);
+    return refuse_url(err, text, said);
 }
 
 /* ---- its parts ---- */
@@ -468,25 +462,25 @@ static enum cairn_code take_place(const char *text, struct cairn_s3_url *ret,
     const char *bucket = text + strlen("s3://"), *end = text + cairn_s3_url_place_size(text);
     size_t size = strcspn(bucket, "/?");
     if (cairn_text_starts(bucket, "arn:"))
-        return refuse(err, text,
-                      "an access point is named by its alias (-s3alias), not by its ARN");
+        return refuse_url(err, text,
+                          "an access point is named by its alias (-s3alias), not by its ARN");
     for (size_t i = 0; i < size; i++)
         if (!isalnum((unsigned char)bucket[i]) && !strchr(".-_", bucket[i]))
-            return refuse(err, text, "no bucket has such a name");
-    if (size < 3 || size > 63) return refuse(err, text, "a bucket's name has 3 to 63 bytes");
+            return refuse_url(err, text, "no bucket has such a name");
+    if (size < 3 || size > 63) return refuse_url(err, text, "a bucket's name has 3 to 63 bytes");
     snprintf(ret->bucket, sizeof ret->bucket, "%.*s", (int)size, bucket);
     const char *prefix = bucket + size + (bucket[size] == '/');
     size_t prefix_size = (size_t)(end - prefix);
     while (prefix_size && prefix[prefix_size - 1] == '/') prefix_size--;
-    if (prefix_size > 256) return refuse(err, text, "the prefix is longer than 256 bytes");
+    if (prefix_size > 256) return refuse_url(err, text, "the prefix is longer than 256 bytes");
     for (size_t i = 0; i < prefix_size; i++)
         if ((unsigned char)prefix[i] < ' ' || strchr("#\\", prefix[i]))
-            return refuse(err, text, "bad byte in the prefix");
+            return refuse_url(err, text, "bad byte in the prefix");
     if (prefix_size) snprintf(ret->prefix, sizeof ret->prefix, "%.*s/", (int)prefix_size, prefix);
     return CAIRN_OK;
 }
 
-static const struct option *find(struct cairn_view name) {
+static const struct option *find_option(struct cairn_view name) {
     for (size_t i = 0; i < CAIRN_COUNT(options); i++)
         if (strlen(options[i].name) == name.size && !memcmp(options[i].name, name.data, name.size))
             return &options[i];
@@ -497,7 +491,7 @@ static enum cairn_code take_option(const char *text, struct cairn_view said,
                                    struct cairn_s3_url *ret, struct cairn_error *err) {
     const char *at = said.data, *sign = memchr(at, '=', said.size);
     struct cairn_view name = {at, sign ? (size_t)(sign - at) : said.size};
-    const struct option *option = sign ? find(name) : NULL;
+    const struct option *option = sign ? find_option(name) : NULL;
     CAIRN_AUTO(buf) value = {.limit = CAIRN_S3_URL_BYTES_MAX};
     if (!sign) return refuse_option(err, text, (struct cairn_view){0}, "has no \"=\"");
     if (!option) return refuse_option(err, text, name, "is not known");
@@ -521,7 +515,7 @@ enum cairn_code cairn_s3_url_parse(const char *text, struct cairn_s3_url *ret,
     if (!cairn_text_starts(text, "s3://"))
         return cairn_fail(err, CAIRN_INVALID, "the store's URL is not s3://bucket/prefix");
     if (strlen(text) > CAIRN_S3_URL_BYTES_MAX)
-        return refuse(err, text, "the URL is longer than 1,000 bytes");
+        return refuse_url(err, text, "the URL is longer than 1,000 bytes");
     CAIRN_TRY(take_place(text, &url, err));
     const char *at = text + cairn_s3_url_place_size(text);
     url.query = *at ? at + 1 : at;

@@ -63,6 +63,13 @@ void cairn_s3_config_host(const struct cairn_s3_config *config, const char *regi
 enum cairn_code cairn_s3_config_path(const struct cairn_s3_config *config, const char *key,
                                      struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
+/* The place of a word among words; count where it is none of them. */
+static inline size_t cairn_s3_place_of(const char *word, const char *const *words, size_t count) {
+    size_t i = 0;
+    while (i < count && strcmp(word, words[i]) != 0) i++;
+    return i;
+}
+
 /* ---- s3://bucket/prefix?name=value&..., taken apart ---- */
 
 #define CAIRN_S3_URL_BYTES_MAX 1000

@@ -19,10 +19,8 @@
 #include <sys/queue.h>
 
 #include "common/base.h"
-#include "common/error.h"
 #include "common/http/http.h"
 #include "common/lock.h"
-#include "store/keys/credentials.h"
 #include "store/keys/sigv4.h"
 #include "store/retry.h"
 #include "store/s3/config.h"

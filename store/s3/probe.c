@@ -14,8 +14,6 @@
 #include "common/text.h"
 #include "common/trace.h"
 #include "store/keys/profile.h"
-#include "store/s3/s3.h"
-#include "store/store.h"
 #include "store/time.h"
 
 /* ---- the document, its fields, and what they make of an opened store ---- */
@@ -25,13 +23,6 @@
 
 static const char *const methods[] = {"", "crc32c", "md5", "none"}; /* enum's order */
 static const char *const conditions[] = {"honoured", "ignored", "refused"};
-
-/* The place of word in words; count when it is none of them. */
-static size_t place_of(const char *word, const char *const *words, size_t count) {
-    size_t i = 0;
-    while (i < count && strcmp(word, words[i]) != 0) i++;
-    return i;
-}
 
 /* ---- as text ---- */
 
@@ -59,8 +50,8 @@ enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_findings *findings
 static enum cairn_code take_words(struct cairn_s3_findings *ret, const char *method,
                                   const char *create_put, const char *tested_at,
                                   struct cairn_error *err) {
-    size_t which = method ? place_of(method, methods, CAIRN_COUNT(methods)) : 0;
-    size_t condition = place_of(create_put, conditions, CAIRN_COUNT(conditions));
+    size_t which = method ? cairn_s3_place_of(method, methods, CAIRN_COUNT(methods)) : 0;
+    size_t condition = cairn_s3_place_of(create_put, conditions, CAIRN_COUNT(conditions));
     if (which == CAIRN_COUNT(methods) || condition == CAIRN_COUNT(conditions))
         return cairn_fail(err, CAIRN_CORRUPT, "\"%.32s\" or \"%.32s\" is no known word",
                           method ? method : "", create_put);
@@ -227,7 +218,7 @@ const char *cairn_store_s3_check_text(enum cairn_store_s3_check check) {
     return sentences[check];
 }
 
-static void say(const struct check *check, enum cairn_store_s3_check what, bool holds) {
+static void report_check(const struct check *check, enum cairn_store_s3_check what, bool holds) {
     if (check->options->found) check->options->found(check->options->owner, what, holds);
 }
 
@@ -273,13 +264,13 @@ static enum cairn_code check_put(struct check *check, struct cairn_error *err) {
     put.settles = true; /* check_range reads it */
     CAIRN_TRY(cairn_store_perform(check->worker, &put, err));
     note_stated(check, put.disputed, ~put.crc32c);
-    say(check, CAIRN_S3_CHECK_WRITES, true);
+    report_check(check, CAIRN_S3_CHECK_WRITES, true);
     put = put_of(check);
     put.create = true;
     enum cairn_code code = cairn_store_perform(check->worker, &put, err);
     if (code && code != CAIRN_PRECONDITION) return code;
     check->profile->create_only_put = code == CAIRN_PRECONDITION;
-    say(check, CAIRN_S3_CHECK_CREATE_PUT, check->profile->create_only_put);
+    report_check(check, CAIRN_S3_CHECK_CREATE_PUT, check->profile->create_only_put);
     return CAIRN_OK;
 }
 
@@ -287,9 +278,9 @@ static enum cairn_code check_head(struct check *check, struct cairn_error *err) 
     struct cairn_store_request head = request_of(check, CAIRN_STORE_HEAD);
     CAIRN_TRY(cairn_store_perform(check->worker, &head, err));
     check->profile->head_has_token = !strcmp(head.object_token, TOKEN);
-    say(check, CAIRN_S3_CHECK_KEEPS_TOKEN, check->profile->head_has_token);
+    report_check(check, CAIRN_S3_CHECK_KEEPS_TOKEN, check->profile->head_has_token);
     note_stated(check, head.object_has_crc32c, head.object_crc32c);
-    say(check, CAIRN_S3_CHECK_HEAD_CRC32C, head.object_has_crc32c);
+    report_check(check, CAIRN_S3_CHECK_HEAD_CRC32C, head.object_has_crc32c);
     return CAIRN_OK;
 }
 
@@ -302,7 +293,7 @@ static enum cairn_code check_range(struct check *check, struct cairn_error *err)
     CAIRN_TRY(cairn_store_perform(check->worker, &get, err));
     bool right = !memcmp(into, "3456789", sizeof into);
     if (!right) return cairn_fail(err, CAIRN_CORRUPT, "a range came back with other bytes");
-    say(check, CAIRN_S3_CHECK_RANGES, right);
+    report_check(check, CAIRN_S3_CHECK_RANGES, right);
     return CAIRN_OK;
 }
 
@@ -324,7 +315,7 @@ static enum cairn_code check_checksum(struct check *check, struct cairn_error *e
         return code;
     }
     check->profile->part_checksum = refused;
-    say(check, CAIRN_S3_CHECK_CHECKS_BODY, refused);
+    report_check(check, CAIRN_S3_CHECK_CHECKS_BODY, refused);
     return CAIRN_OK;
 }
 
@@ -348,7 +339,7 @@ static enum cairn_code check_listing(struct check *check, struct cairn_error *er
     if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
     enum cairn_code code = list_nothing(check, CAIRN_STORE_LIST, &why);
     if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor tells of that right */
-    say(check, CAIRN_S3_CHECK_LISTS_RIGHT, code == CAIRN_OK);
+    report_check(check, CAIRN_S3_CHECK_LISTS_RIGHT, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
 }
@@ -394,7 +385,7 @@ static enum cairn_code check_paging(struct check *check, struct cairn_error *err
     (void)!cairn_store_perform(check->worker, &remove, &unused);
     memcpy(check->key, first, sizeof first);
     if (code == CAIRN_FORBIDDEN) return CAIRN_OK; /* doctor tells of that right */
-    say(check, CAIRN_S3_CHECK_PAGES, code == CAIRN_OK);
+    report_check(check, CAIRN_S3_CHECK_PAGES, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
 }
@@ -413,7 +404,7 @@ static void check_uploads_listed(struct check *check, const char *upload_id) {
     cairn_store_listing_release(&listing);
     if (listed) listed = list_nothing(check, CAIRN_STORE_UPLOADS, &why) == CAIRN_OK;
     check->profile->lists_uploads = listed;
-    say(check, CAIRN_S3_CHECK_LISTS_UPLOADS, listed);
+    report_check(check, CAIRN_S3_CHECK_LISTS_UPLOADS, listed);
 }
 
 /* Without them a restart knows a part again only by the ETag that was noted. */
@@ -428,7 +419,7 @@ static void check_parts_listed(struct check *check, const char *upload_id) {
     bool stated = listed && list.part_count && found[0].has_crc32c;
     note_stated(check, stated, found[0].crc32c);
     check->profile->lists_part_checksums = stated && !check->misstates;
-    say(check, CAIRN_S3_CHECK_PART_CRC32C, check->profile->lists_part_checksums);
+    report_check(check, CAIRN_S3_CHECK_PART_CRC32C, check->profile->lists_part_checksums);
 }
 
 /* Some stores take no part above 1,000. */
@@ -450,7 +441,7 @@ static enum cairn_code check_part_count(struct check *check, struct cairn_error 
         return code;
     }
     if (refused) check->profile->part_count_max = PART_COUNT_SMALL;
-    say(check, CAIRN_S3_CHECK_PART_COUNT, !refused);
+    report_check(check, CAIRN_S3_CHECK_PART_COUNT, !refused);
     return CAIRN_OK;
 }
 
@@ -500,7 +491,7 @@ static enum cairn_code check_multipart(struct check *check, struct cairn_error *
     if (code && code != CAIRN_PRECONDITION) return code;
     check->profile->create_only_complete = code == CAIRN_PRECONDITION;
     CAIRN_TRY(code ? complete_again(check, &complete, err) : check_joined(check, err));
-    say(check, CAIRN_S3_CHECK_CREATE_COMPLETE, check->profile->create_only_complete);
+    report_check(check, CAIRN_S3_CHECK_CREATE_COMPLETE, check->profile->create_only_complete);
     return CAIRN_OK;
 }
 
@@ -508,7 +499,7 @@ static enum cairn_code check_multipart(struct check *check, struct cairn_error *
 static enum cairn_code check_stated(struct check *check, struct cairn_error *err) {
     struct cairn_s3_store *store = check->store;
     bool choose = check->misstates && store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO;
-    say(check, CAIRN_S3_CHECK_STATES_RIGHT, !check->misstates);
+    report_check(check, CAIRN_S3_CHECK_STATES_RIGHT, !check->misstates);
     if (check->misstates) check->profile->lists_part_checksums = false;
     if (choose) atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_MD5);
     CAIRN_TRY(check_checksum(check, err));
@@ -550,7 +541,8 @@ static enum cairn_code run_checks(struct cairn_s3_store *store, const struct pro
     enum cairn_code code = how->check_alone ? check_checksum(&check, err) : check_all(&check, err);
     /* Without the right to delete the object stays; the server's sweep removes it. */
     struct cairn_store_request remove = request_of(&check, CAIRN_STORE_DELETE);
-    say(&check, CAIRN_S3_CHECK_DELETES, cairn_store_perform(worker, &remove, NULL) == CAIRN_OK);
+    report_check(&check, CAIRN_S3_CHECK_DELETES,
+                 cairn_store_perform(worker, &remove, NULL) == CAIRN_OK);
     if (code) return cairn_within(err, code, "testing the store");
     write_note(&found);
     store->base.profile = found;
@@ -603,9 +595,10 @@ static enum cairn_code read_document(struct cairn_s3_store *store, struct cairn_
     return CAIRN_OK;
 }
 
-static enum cairn_code trust(const struct cairn_s3_store *store,
-                             const struct cairn_s3_findings *findings,
-                             const struct cairn_store_s3_place *place, struct cairn_error *err) {
+static enum cairn_code check_trusted(const struct cairn_s3_store *store,
+                                     const struct cairn_s3_findings *findings,
+                                     const struct cairn_store_s3_place *place,
+                                     struct cairn_error *err) {
     int64_t age_ms = now_ms(store) - findings->tested_ms;
     if (strcmp(findings->endpoint, place->endpoint) != 0)
         return cairn_fail(err, CAIRN_NOT_FOUND, "profile.json is of %.100s", findings->endpoint);
@@ -616,8 +609,8 @@ static enum cairn_code trust(const struct cairn_s3_store *store,
 
 /* NOT_FOUND: there is no profile.json that can be trusted, and why. A key that may not list gets
  * 403 instead of 404 for a missing object, so FORBIDDEN means absent here. */
-static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_findings *ret,
-                            struct cairn_error *err) {
+static enum cairn_code load_profile(struct cairn_s3_store *store, struct cairn_s3_findings *ret,
+                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = DOCUMENT_BYTES_MAX};
     struct cairn_store_s3_place place;
     struct cairn_error why = {0};
@@ -634,14 +627,14 @@ static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_findin
         return code;
     }
     (void)cairn_store_s3_place(&store->base, &place); /* after a region was corrected */
-    return trust(store, ret, &place, err);
+    return check_trusted(store, ret, &place, err);
 }
 
 /* ---- probing ---- */
 
-static enum cairn_code probe(struct cairn_s3_store *store,
-                             const struct cairn_store_s3_probe_options *options, bool check_alone,
-                             struct cairn_error *err) {
+static enum cairn_code probe_store(struct cairn_s3_store *store,
+                                   const struct cairn_store_s3_probe_options *options,
+                                   bool check_alone, struct cairn_error *err) {
     struct probe_scope how = {
         .may_list = options->may_list, .check_alone = check_alone, .options = options};
     CAIRN_TRY(run_checks(store, &how, err));
@@ -661,7 +654,7 @@ enum cairn_code cairn_store_s3_probe(struct cairn_store *base,
     char unused[160], at[32], *from = ret_from ? ret_from : unused;
     CAIRN_TRY(cairn_s3_of(base, &store, err));
     /* Also where all is tested anew: what refuses the first request of a daemon must show here. */
-    enum cairn_code code = load(store, &findings, &why);
+    enum cairn_code code = load_profile(store, &findings, &why);
     if (!code && options->anew) code = cairn_fail(&why, CAIRN_NOT_FOUND, "asked for");
     if (code && code != CAIRN_NOT_FOUND) {
         if (err) *err = why;
@@ -669,7 +662,7 @@ enum cairn_code cairn_store_s3_probe(struct cairn_store *base,
     }
     if (code) {
         snprintf(from, 160, "a test now: %.120s", why.message);
-        return probe(store, options, false, err);
+        return probe_store(store, options, false, err);
     }
     bool check_known = false;
     cairn_s3_profile_adopt(store, &findings, &check_known);
@@ -677,7 +670,7 @@ enum cairn_code cairn_store_s3_probe(struct cairn_store *base,
     store->findings_stored = true;
     cairn_time_text(findings.tested_ms, false, at);
     snprintf(from, 160, "profile.json, tested by %s at %s", findings.by, at);
-    return check_known ? CAIRN_OK : probe(store, options, true, err);
+    return check_known ? CAIRN_OK : probe_store(store, options, true, err);
 }
 
 static void write_line(void *owner, enum cairn_store_s3_check check, bool holds) {

@@ -24,13 +24,13 @@
 /* Stores accept 15 minutes; below this the clock is not what is wrong. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
 #define CLOCK_FIXES_MAX 3 /* of one request: a clock may jump again before the next try */
-#define ALTERED_MAX 5 /* tries of one request; the pauses between them take a second or so */
+#define ALTERED_MAX 5     /* tries of one request; the pauses between them take a second or so */
 #define SIGNATURES_REFUSED_MAX 3 /* of one request, by a store that takes others */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
 
 /* ---- headers ---- */
 
-static void keep(char *to, size_t capacity, struct cairn_view value) {
+static void keep_header(char *to, size_t capacity, struct cairn_view value) {
     if (value.size >= capacity) return; /* a value that is too long is one that is not there */
     memcpy(to, value.data, value.size);
     to[value.size] = '\0';
@@ -61,7 +61,7 @@ void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view na
     for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
         if (name.size == strlen(wanted[i].name) &&
             !strncasecmp(name.data, wanted[i].name, name.size))
-            keep(wanted[i].to, wanted[i].capacity, value);
+            keep_header(wanted[i].to, wanted[i].capacity, value);
     /* What a proxy that compresses makes of the store's own: If-Match takes strong ones alone. */
     if (!strncmp(seen->etag, "W/\"", 3)) memmove(seen->etag, seen->etag + 2, sizeof seen->etag - 2);
 }
@@ -138,8 +138,8 @@ enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cai
                           http->status);
     if (!parse_content_range(task->seen.content_range, &first, &last, &total))
         return cairn_fail(err, CAIRN_PROTOCOL, "a range came without a usable Content-Range");
-    bool ends_before = first == request->offset && last >= first && last < wanted_last &&
-                       last + 1 == total;
+    bool ends_before =
+        first == request->offset && last >= first && last < wanted_last && last + 1 == total;
     if (ends_before && !request->up_to)
         return cairn_fail(err, CAIRN_RANGE,
                           "the object has %" PRIu64 " bytes, asked for up to %" PRIu64, total,
@@ -467,8 +467,8 @@ static bool add_required_checksum(struct cairn_s3_task *task,
     struct cairn_s3_store *store = cairn_s3_store_of(task);
     bool knows_crc32c = strcasestr(problem->message, "x-amz-checksum") != NULL;
     bool asks = knows_crc32c || strcasestr(problem->message, "Content-MD5") != NULL;
-    bool sends = task->request->op == CAIRN_STORE_PUT ||
-                 task->request->op == CAIRN_STORE_UPLOAD_PART;
+    bool sends =
+        task->request->op == CAIRN_STORE_PUT || task->request->op == CAIRN_STORE_UPLOAD_PART;
     int none = CAIRN_S3_CHECKSUM_NONE;
     if (!asks || !sends || !store->config.checksum_if_required) return false;
     int method = knows_crc32c && task->request->op == CAIRN_STORE_PUT ? CAIRN_S3_CHECKSUM_CRC32C
@@ -531,8 +531,8 @@ static bool correct_unsigned(struct cairn_s3_task *task, const struct cairn_xml_
     return true;
 }
 
-static bool correct(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
-                    const struct cairn_xml_problem *problem) {
+static bool correct_request(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
+                            const struct cairn_xml_problem *problem) {
     if (correct_unsigned(task, problem)) return true;
     switch (meaning->policy) {
     case CAIRN_S3_KEYS:
@@ -619,8 +619,8 @@ static const char *advice_of(const struct cairn_s3_task *task,
     if (!strcmp(code, "AccessDenied") && unsigned_body)
         return "; this body is not signed as small ones are: if a policy denies that, set "
                "sign_payload = true";
-    if (!strcmp(code, "AccessDenied") && (task->request->op == CAIRN_STORE_PUT ||
-                                          task->request->op == CAIRN_STORE_UPLOAD_CREATE))
+    if (!strcmp(code, "AccessDenied") &&
+        (task->request->op == CAIRN_STORE_PUT || task->request->op == CAIRN_STORE_UPLOAD_CREATE))
         return "; a policy may ask for sse, acl, object_tags or more: `cairn doctor` tries";
     if (!strcmp(code, "SignatureDoesNotMatch") && atomic_load(&cairn_s3_store_of(task)->keys_work))
         return "; other requests with these keys are taken, so something on the way changes this "
@@ -660,7 +660,7 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
         cairn_s3_delete_split(task, problem->code, is_final))
         return CAIRN_S3_CORRECTED;
     if (meaning.code == CAIRN_NOT_FOUND) note_plain_head(task);
-    if (correct(task, &meaning, problem)) {
+    if (correct_request(task, &meaning, problem)) {
         head_again(task);
         return CAIRN_S3_CORRECTED;
     }
@@ -740,8 +740,7 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
                       (http->status >= 300 || may_hold_error) &&
                       cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
     bool accepted = http->status == 202 && is_removal(task);
-    bool success =
-        http->status == 200 || http->status == 204 || http->status == 206 || accepted;
+    bool success = http->status == 200 || http->status == 204 || http->status == 206 || accepted;
     note_versions(task);
     if (success && !documented) return take_success(task);
     if (http->status == 416 && task->head == CAIRN_S3_HEAD_BY_GET) return take_empty(task);
@@ -795,7 +794,7 @@ const char *cairn_s3_page_token(const char *name) {
 }
 
 /* FNV-1a over keys and ids with their ends. */
-static uint64_t fingerprint(const struct cairn_store_listing *listing, size_t first) {
+static uint64_t page_fingerprint(const struct cairn_store_listing *listing, size_t first) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = first; i < listing->count; i++) {
         const char *texts[] = {listing->entries[i].key, listing->entries[i].upload_id,
@@ -824,7 +823,7 @@ enum cairn_code cairn_s3_page_take(struct cairn_store_request *request, size_t f
     char *next = listing->next_page;
     if (!next) return CAIRN_OK;
     bool empty = listing->count == first;
-    uint64_t print = empty ? 0 : fingerprint(listing, first);
+    uint64_t print = empty ? 0 : page_fingerprint(listing, first);
     page.empty = empty ? page.empty + 1 : 0;
     if (page.token && !strcmp(next, page.token)) return fail_endless(request, err);
     if ((print && print == page.remembered) || page.empty > EMPTY_PAGES_MAX)

@@ -90,15 +90,16 @@ static enum cairn_code write_deletions(struct cairn_s3_task *task, struct cairn_
 
 /* ---- outcomes ---- */
 
-static void refuse(struct cairn_store_deletion *deletion, enum cairn_code code,
-                   const char *reason) {
+static void refuse_deletion(struct cairn_store_deletion *deletion, enum cairn_code code,
+                            const char *reason) {
     deletion->refused = true;
     deletion->code = code;
     (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, reason);
 }
 
 /* When all is decided: what the whole request is told, the first refusal or nothing. */
-static void conclude(const struct cairn_store_request *request, struct cairn_error *ret_error) {
+static void conclude_deletions(const struct cairn_store_request *request,
+                               struct cairn_error *ret_error) {
     for (size_t i = 0; i < request->deletion_count; i++) {
         const struct cairn_store_deletion *deletion = &request->deletions[i];
         if (!deletion->refused) continue;
@@ -111,7 +112,7 @@ static void conclude(const struct cairn_store_request *request, struct cairn_err
 bool cairn_s3_delete_decided(const struct cairn_store_request *request,
                              struct cairn_error *ret_error) {
     if (next_of(request, 0) < request->deletion_count) return false;
-    conclude(request, ret_error);
+    conclude_deletions(request, ret_error);
     return true;
 }
 
@@ -148,7 +149,7 @@ static void note_key(void *owner, const char *key, const char *version, const ch
     if (!code || meaning.code == CAIRN_NOT_FOUND) {
         deletion->deleted = true;
     } else if (meaning.policy == CAIRN_S3_FINAL || meaning.policy == CAIRN_S3_FEATURE) {
-        refuse(deletion, meaning.code, reason);
+        refuse_deletion(deletion, meaning.code, reason);
     } else {
         outcome->slow |= meaning.policy == CAIRN_S3_SLOW_DOWN;
         deletion->code = meaning.code;
@@ -203,7 +204,7 @@ bool cairn_s3_delete_refused(struct cairn_s3_task *task, const struct cairn_erro
     struct cairn_store_deletion *deletion = &task->request->deletions[task->deletion];
     if (!task->one_by_one || !is_final || !is_of_key(why->code)) return false;
     if (why->code)
-        refuse(deletion, why->code, why->message);
+        refuse_deletion(deletion, why->code, why->message);
     else
         deletion->deleted = true;
     *ret_judgement = next_key(task, ret_error);
@@ -568,8 +569,8 @@ static enum cairn_code write_lines(struct cairn_s3_task *task, const char *autho
     return CAIRN_OK;
 }
 
-static enum cairn_code sign(struct cairn_s3_task *task, const struct cairn_s3_host *host,
-                            const char *path, struct cairn_error *err) {
+static enum cairn_code sign_try(struct cairn_s3_task *task, const struct cairn_s3_host *host,
+                                const char *path, struct cairn_error *err) {
     struct cairn_s3_worker *worker = task->worker;
     const struct cairn_s3_store *store = worker->store;
     CAIRN_AUTO(buf) authorization = {0};
@@ -650,7 +651,7 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     CAIRN_TRY(build_op(task, err));
     cairn_s3_config_host(&store->config, task->region, &host);
     CAIRN_TRY(cairn_s3_config_path(&store->config, key_of(task), &path, err));
-    CAIRN_TRY(sign(task, &host, path.data, err));
+    CAIRN_TRY(sign_try(task, &host, path.data, err));
     CAIRN_TRY(write_url(task, &host, path.data, err));
     task->http.url = task->url.data;
     task->http.reply_buf = &task->reply;

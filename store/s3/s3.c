@@ -9,10 +9,8 @@
 #include "common/text.h"
 #include "common/trace.h"
 #include "store/keys/credentials.h"
-#include "store/s3/inside.h"
 #include "store/s3/probe.h"
 #include "store/time.h"
-#include "store/xml/xml.h"
 
 #define GIB CAIRN_GIB
 #define FAILING_STALE_MS 120000
@@ -391,8 +389,8 @@ struct search {
     bool found;
 };
 
-static enum cairn_code compare(void *owner, const char *path, const char *text,
-                               struct cairn_error *err) {
+static enum cairn_code match_element(void *owner, const char *path, const char *text,
+                                     struct cairn_error *err) {
     (void)err;
     struct search *search = owner;
     if (!strcmp(path, search->path) && (!search->text || !strcmp(text, search->text)))
@@ -408,7 +406,7 @@ bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const
     memcpy(root, path, size);
     root[size] = '\0';
     struct search search = {.path = path, .text = text};
-    struct cairn_xml_walk walk = {.root = root, .ended = compare, .owner = &search};
+    struct cairn_xml_walk walk = {.root = root, .ended = match_element, .owner = &search};
     return cairn_xml_walk_run(&walk, cairn_buf_view(&answer->document), NULL) == CAIRN_OK &&
            search.found;
 }

@@ -7,7 +7,6 @@
 #include "common/text.h"
 #include "store/open.h"
 #include "store/s3/config.h"
-#include "store/s3/s3.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
@@ -16,22 +15,15 @@ static const struct cairn_config_row rows[] = {
 #undef CONFIG
 };
 
-/* Its place in a list of words; the list's size when it is none of them. */
-static size_t place_of(const char *word, const char *const *words, size_t count) {
-    size_t i = 0;
-    while (i < count && strcmp(word, words[i]) != 0) i++;
-    return i;
-}
-
 static enum cairn_code take_words(const struct cairn_store_s3_settings *settings,
                                   struct cairn_store_s3_options *ret, struct cairn_error *err) {
     static const char *const styles[] = {"auto", "path", "virtual"}; /* in the enums' order */
     static const char *const checksums[] = {"auto", "crc32c", "md5", "none"};
-    size_t style = place_of(settings->addressing, styles, CAIRN_COUNT(styles));
+    size_t style = cairn_s3_place_of(settings->addressing, styles, CAIRN_COUNT(styles));
     if (style == CAIRN_COUNT(styles))
         return cairn_fail(err, CAIRN_INVALID, "addressing is \"%s\"; it is auto, path or virtual",
                           settings->addressing);
-    size_t checksum = place_of(settings->checksum, checksums, CAIRN_COUNT(checksums));
+    size_t checksum = cairn_s3_place_of(settings->checksum, checksums, CAIRN_COUNT(checksums));
     if (checksum == CAIRN_COUNT(checksums))
         return cairn_fail(err, CAIRN_INVALID, "checksum is \"%s\"; it is auto, crc32c, md5 or none",
                           settings->checksum);
@@ -123,8 +115,8 @@ static enum cairn_code open_store(const struct cairn_store_start *start, struct 
     return cairn_store_open(&options, ret, err);
 }
 
-static enum cairn_code test(const struct cairn_store_start *start, struct cairn_store *store,
-                            struct cairn_error *err) {
+static enum cairn_code test_opened(const struct cairn_store_start *start, struct cairn_store *store,
+                                   struct cairn_error *err) {
     char keys[224], exposed[540], from[160];
     CAIRN_TRY(cairn_store_keys(store, keys, err));
     if (*keys) cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
@@ -141,7 +133,7 @@ enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct 
     CAIRN_AUTO_PTR(store) store = NULL;
     struct cairn_error why = {0};
     CAIRN_TRY(open_store(start, &store, err));
-    enum cairn_code code = test(start, store, &why);
+    enum cairn_code code = test_opened(start, store, &why);
     if (code != CAIRN_OK && start->must_work) {
         if (err) *err = why;
         return code;

@@ -43,7 +43,7 @@ static void note_tries(struct cairn_s3_task *task) {
     task->ticket = (struct cairn_retry_ticket){0};
 }
 
-static void finish(struct cairn_s3_task *task) {
+static void finish_task(struct cairn_s3_task *task) {
     struct cairn_s3_worker *worker = task->worker;
     struct cairn_store_request *request = task->request;
     char part[24] = "";
@@ -74,7 +74,7 @@ static void finish_with(struct cairn_s3_task *task, enum cairn_code code,
     task->request->code = code;
     task->request->error = *error;
     task->request->ambiguous = task->may_be_applied;
-    finish(task);
+    finish_task(task);
 }
 
 static void finish_late(struct cairn_s3_task *task) {
@@ -86,15 +86,15 @@ static void finish_late(struct cairn_s3_task *task) {
 
 /* ---- replies ---- */
 
-static enum cairn_retry_decision report(struct cairn_s3_task *task,
-                                        enum cairn_retry_outcome outcome) {
+static enum cairn_retry_decision report_outcome(struct cairn_s3_task *task,
+                                                enum cairn_retry_outcome outcome) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
     CAIRN_HOLD(&store->lock);
     return cairn_retry_result(&store->locked.retry, &task->ticket, outcome,
                               cairn_s3_reply_retry_after_ms(task));
 }
 
-static void drop(struct cairn_s3_task *task) {
+static void drop_ticket(struct cairn_s3_task *task) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
     CAIRN_HOLD(&store->lock);
     cairn_retry_drop(&store->locked.retry, &task->ticket);
@@ -142,8 +142,8 @@ static void tell_trouble(struct cairn_s3_task *task) {
         store->locked.failed_ms = now_ms;
         cairn_utf8_shorten(store->locked.failed, sizeof(store->locked.failed), task->last.message);
         if (retry->failing) since_ms = now_ms - retry->failing_since_ms;
-        tell = since_ms >= CAIRN_S3_TROUBLE_MS &&
-               now_ms - store->locked.told_ms >= TROUBLE_AGAIN_MS;
+        tell =
+            since_ms >= CAIRN_S3_TROUBLE_MS && now_ms - store->locked.told_ms >= TROUBLE_AGAIN_MS;
         if (tell) store->locked.told_ms = now_ms;
     }
     if (tell)
@@ -160,28 +160,38 @@ static uint64_t altered_pause_ms(struct cairn_s3_task *task) {
            cairn_retry_delay_ms(&store->locked.retry, task->altered) / 2;
 }
 
+/* Where the pause would outlast the deadline, this answer is the last. */
+static void resend(struct cairn_s3_task *task) {
+    uint64_t until_ms = cairn_s3_mono_ms(cairn_s3_store_of(task)) + altered_pause_ms(task);
+    if (until_ms >= task->deadline_ms) {
+        finish_task(task);
+        return;
+    }
+    wait_again(task);
+    task->wait_until_ms = until_ms;
+}
+
 static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement) {
     bool answered = task->http.status != 0;
     switch (judgement) {
     case CAIRN_S3_DONE:
-        (void)report(task, answered ? CAIRN_RETRY_GOOD : CAIRN_RETRY_FAILURE);
+        (void)report_outcome(task, answered ? CAIRN_RETRY_GOOD : CAIRN_RETRY_FAILURE);
         note_answer_time(task);
         note_body_time(task);
-        finish(task);
+        finish_task(task);
         return;
     case CAIRN_S3_CORRECTED:
-        (void)report(task, CAIRN_RETRY_GOOD);
+        (void)report_outcome(task, CAIRN_RETRY_GOOD);
         wait_again(task);
         return;
     case CAIRN_S3_MORE:
-        (void)report(task, CAIRN_RETRY_GOOD);
+        (void)report_outcome(task, CAIRN_RETRY_GOOD);
         note_tries(task);
         wait_again(task);
         return;
     case CAIRN_S3_RESEND:
-        (void)report(task, CAIRN_RETRY_GOOD);
-        wait_again(task);
-        task->wait_until_ms = cairn_s3_mono_ms(task->worker->store) + altered_pause_ms(task);
+        (void)report_outcome(task, CAIRN_RETRY_GOOD);
+        resend(task);
         return;
     case CAIRN_S3_FAILURE:
     case CAIRN_S3_SLOW:
@@ -190,10 +200,10 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
     enum cairn_retry_outcome outcome = judgement == CAIRN_S3_SLOW ? CAIRN_RETRY_SLOW_DOWN
                                        : task->http.reached       ? CAIRN_RETRY_FAILURE
                                                                   : CAIRN_RETRY_UNREACHED;
-    enum cairn_retry_decision again = report(task, outcome);
+    enum cairn_retry_decision again = report_outcome(task, outcome);
     tell_trouble(task);
     if (again == CAIRN_RETRY_GIVE_UP || is_for_head(task))
-        finish(task);
+        finish_task(task);
     else
         wait_again(task);
 }
@@ -205,7 +215,7 @@ static void on_http_done(struct cairn_http_request *http) {
         task->hedging = false;
         task->hedges++;
         cairn_s3_hedge_resent(&task->worker->hedge);
-        drop(task);
+        drop_ticket(task);
         wait_again(task);
         return;
     }
@@ -214,8 +224,8 @@ static void on_http_done(struct cairn_http_request *http) {
         act_on(task, judgement);
         return;
     }
-    drop(task);
-    finish(task);
+    drop_ticket(task);
+    finish_task(task);
 }
 
 /* ---- sending ---- */
@@ -241,7 +251,7 @@ static bool may_send(struct cairn_s3_task *task, uint64_t now) {
     return true;
 }
 
-static void start(struct cairn_s3_task *task, uint64_t now) {
+static void start_task(struct cairn_s3_task *task, uint64_t now) {
     struct cairn_s3_worker *worker = task->worker;
     struct cairn_error error = {0};
     enum cairn_code code = cairn_s3_request_build(task, &error);
@@ -251,7 +261,7 @@ static void start(struct cairn_s3_task *task, uint64_t now) {
         code = cairn_http_submit(worker->engine, &task->http, &error);
     }
     if (code) {
-        drop(task);
+        drop_ticket(task);
         finish_with(task, code, &error);
         return;
     }
@@ -315,7 +325,7 @@ static uint64_t start_waiting(struct cairn_s3_worker *worker) {
         if (now >= task->deadline_ms)
             finish_late(task);
         else if (!is_settled(task) && may_send(task, now))
-            start(task, now);
+            start_task(task, now);
     }
 }
 
@@ -328,7 +338,7 @@ static bool is_slow(const struct cairn_s3_task *task, uint64_t now_us, uint64_t 
 }
 
 /* true while there is something that may become slow. */
-static bool hedge(struct cairn_s3_worker *worker) {
+static bool hedge_slow_part(struct cairn_s3_worker *worker) {
     struct cairn_s3_store *store = worker->store;
     uint64_t limit_us = cairn_s3_hedge_limit_us(&worker->hedge), now_us = cairn_mono_us();
     if (store->config.options.no_hedge || limit_us == UINT64_MAX || TAILQ_EMPTY(&worker->active))
@@ -355,7 +365,7 @@ enum cairn_code cairn_s3_poll(struct cairn_store_worker *base, uint32_t timeout_
     uint64_t until = cairn_mono_ms() + timeout_ms, finished = worker->finished_count;
     for (;;) {
         refuse_without_task(worker);
-        bool watching = hedge(worker);
+        bool watching = hedge_slow_part(worker);
         uint64_t next_ms = start_waiting(worker), now = cairn_s3_mono_ms(worker->store);
         uint64_t left = cairn_mono_ms() < until ? until - cairn_mono_ms() : 0;
         if (watching) left = cairn_min_u64(left, HEDGE_LOOK_MS);
@@ -389,8 +399,7 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     task->request = request;
     task->deadline_ms = request->deadline_ms ? request->deadline_ms
                                              : now + worker->store->config.options.deadline_ms;
-    bool lists = cairn_store_op_lists(request->op) ||
-                 request->op == CAIRN_STORE_DELETE_MANY;
+    bool lists = cairn_store_op_lists(request->op) || request->op == CAIRN_STORE_DELETE_MANY;
     task->reply.limit = lists ? CAIRN_S3_DOCUMENT_BYTES_MAX : CAIRN_MIB; /* S29 */
     task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};
     /* A bucket with Object Lock takes nothing without a checksum, small documents included. */

@@ -28,16 +28,16 @@ struct state {
     struct cairn_error error;
 };
 
-static void stop(struct state *state, enum cairn_code code) {
+static void stop_walk(struct state *state, enum cairn_code code) {
     state->code = code;
     XML_StopParser(state->parser, XML_FALSE);
 }
 
 static void stop_for(struct state *state, const char *why) {
-    stop(state, cairn_fail(&state->error, CAIRN_PROTOCOL, "the XML answer %s", why));
+    stop_walk(state, cairn_fail(&state->error, CAIRN_PROTOCOL, "the XML answer %s", why));
 }
 
-static bool push(struct state *state, const char *name) {
+static bool push_element(struct state *state, const char *name) {
     size_t size = strlen(name), more = size + (state->depth > 0);
     if (state->depth == DEPTH_MAX || state->path_size + more >= PATH_BYTES) return false;
     state->starts[state->depth++] = state->path_size;
@@ -52,18 +52,19 @@ static void on_start(void *owner, const XML_Char *name, const XML_Char **attribu
     struct state *state = owner;
     if (state->code) return;
     if (!state->depth && strcmp(name, state->walk->root) != 0) {
-        stop(state, cairn_fail(&state->error, CAIRN_PROTOCOL,
-                               "the answer is <%.40s> where <%s> is due", name, state->walk->root));
+        stop_walk(state,
+                  cairn_fail(&state->error, CAIRN_PROTOCOL,
+                             "the answer is <%.40s> where <%s> is due", name, state->walk->root));
         return;
     }
-    if (++state->elements > CAIRN_XML_ELEMENTS_MAX || !push(state, name)) {
+    if (++state->elements > CAIRN_XML_ELEMENTS_MAX || !push_element(state, name)) {
         stop_for(state, "is deeper or longer than any real one");
         return;
     }
     cairn_buf_clear(&state->text);
     if (!state->walk->started) return;
     enum cairn_code code = state->walk->started(state->walk->owner, state->path, &state->error);
-    if (code) stop(state, code);
+    if (code) stop_walk(state, code);
 }
 
 static void on_end(void *owner, const XML_Char *name) {
@@ -75,7 +76,7 @@ static void on_end(void *owner, const XML_Char *name) {
         const char *text = state->text.data ? state->text.data : "";
         enum cairn_code code =
             state->walk->ended(state->walk->owner, state->path, text, &state->error);
-        if (code) stop(state, code);
+        if (code) stop_walk(state, code);
     }
     state->path_size = state->starts[--state->depth];
     state->path[state->path_size] = '\0';
@@ -87,7 +88,7 @@ static void on_text(void *owner, const XML_Char *text, int size) {
     if (state->code) return;
     enum cairn_code code = cairn_buf_append(&state->text, text, (size_t)size, &state->error);
     if (code == CAIRN_TOO_LARGE) stop_for(state, "holds an element of more than 16 KiB");
-    if (code && code != CAIRN_TOO_LARGE) stop(state, code);
+    if (code && code != CAIRN_TOO_LARGE) stop_walk(state, code);
 }
 
 static void on_doctype(void *owner, const XML_Char *name, const XML_Char *system,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of an assembly: each once, and found without a walk over all of them. */
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
-#include "formats/assembly.h"
+#include "formats/assembly/assembly.h"
 #include "tests/harness.h"
 
 #define SIDE_MAX 6

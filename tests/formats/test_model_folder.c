@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which tensor begins a file, what files are called, and their index. */
-#include "formats/model_folder.h"
+#include "formats/safetensors.h"
 
 #include "api/dtype.h"
 #include "tests/harness.h"
 
 TEST(
-    a_tensor_begins_a_file_when_the_one_before_would_grow_beyond_its_bound) { /* model_folder.h#1 */
+    a_tensor_begins_a_file_when_the_one_before_would_grow_beyond_its_bound) { /* safetensors.h#5 */
     static const struct {
         uint64_t bytes;
         bool begins;
@@ -37,7 +37,7 @@ TEST(empty_tensors_fill_no_file) {
     EXPECT(cairn_model_split_begins(&split, 1));
 }
 
-TEST(one_file_has_the_plain_name_and_several_say_which_of_how_many) { /* model_folder.h#2 */
+TEST(one_file_has_the_plain_name_and_several_say_which_of_how_many) { /* safetensors.h#6 */
     char name[CAIRN_MODEL_FILE_NAME_BYTES];
     cairn_model_file_name("model", "safetensors", 0, 1, name);
     EXPECT_EQ_TEXT(name, "model.safetensors");
@@ -48,7 +48,7 @@ TEST(one_file_has_the_plain_name_and_several_say_which_of_how_many) { /* model_f
     EXPECT_EQ_TEXT(name, "pytorch_model-100000-of-100000.bin");
 }
 
-TEST(floats_become_what_is_wanted_and_all_else_stays) { /* model_folder.h#3 */
+TEST(floats_become_what_is_wanted_and_all_else_stays) { /* safetensors.h#7 */
     EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16),
                   CAIRN_DTYPE_BF16);
     EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_NONE),

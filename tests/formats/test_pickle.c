@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pickles that Python wrote in all its protocols, and such as no pickler would write. */
 #include "common/file.h"
-#include "formats/pickle.h"
+#include "formats/torch/pickle.h"
 #include "tests/harness.h"
 
 static enum cairn_pickle_verdict allow_one(struct cairn_view module, struct cairn_view name,

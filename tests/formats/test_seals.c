@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checksum is compared when its last byte was noted, whatever the order, and not before. */
 #include "common/crc.h"
-#include "formats/seals.h"
+#include "formats/assembly/pieces.h"
 #include "tests/harness.h"
 
 #define SIZE 5000

@@ -5,8 +5,8 @@
 
 #include "api/dtype.h"
 #include "common/file.h"
-#include "formats/torch_inside.h"
-#include "formats/torch_tree.h"
+#include "formats/torch/torch.h"
+#include "formats/torch/torch_tree.h"
 #include "tests/harness.h"
 
 #define VECTORS "tests/vectors/torch/"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Zip archives as other writers make them: comments, zip64, any order; and such as lie. */
-#include "formats/zip.h"
+#include "formats/torch/zip.h"
 #include "tests/harness.h"
 
 static void put16(struct cairn_buf *buf, unsigned value) {

@@ -8,8 +8,8 @@
 #include "common/json.h"
 #include "common/text.h"
 #include "formats/safetensors.h"
-#include "formats/torch_plain.h"
-#include "formats/torch_tree.h"
+#include "formats/torch/torch_assembly.h"
+#include "formats/torch/torch_tree.h"
 #include "tests/fuzz/fuzz.h"
 
 static bool same(const struct cairn_buf *a, const struct cairn_buf *b) {

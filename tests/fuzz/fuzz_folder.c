@@ -2,9 +2,9 @@
 /* Folders of other programs' checkpoints, packed into one input: each file as the size of its name
  * (1 byte), its name, its size (4 bytes, lowest first) and its bytes; the last one is cut where the
  * input ends. corpus/folder is made by pack_folders.py. */
-#include "formats/dcp.h"
-#include "formats/torch_ranks.h"
-#include "formats/zero_universal.h"
+#include "formats/torch/dcp.h"
+#include "formats/torch/torch_ranks.h"
+#include "formats/zero/zero.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FILES_MAX 64

@@ -283,6 +283,9 @@ TEST(a_store_that_finds_every_body_altered_ends_a_request_after_five_tries_as_co
     EXPECT(!put.ambiguous);
     EXPECT(strstr(err.message, "BadDigest") && strstr(err.message, "is changed on the way"));
     EXPECT(cairn_mono_ms() - begun_ms < 10000);
+    struct cairn_store_request hasty = PUT_REQUEST; /* its deadline ends it in the same words */
+    hasty.deadline_ms = cairn_mono_ms() + 700;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &hasty, &err), CAIRN_CORRUPT);
 }
 
 TEST(an_echoed_checksum_that_differs_is_no_success) {

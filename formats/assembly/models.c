@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole tensors of safetensors files, and those that lie in several files by their offsets. */
+#include "formats/assembly/models.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/buf.h"
+#include "common/text.h"
+
+#define SHARDING CAIRN_SAFETENSORS_SHARDING
+#define OFFSETS "saved_offsets"
+#define PARTS_MAX 16777216
+
+void cairn_safetensors_parts_release(struct cairn_safetensors_parts *parts) {
+    for (size_t i = 0; i < parts->count; i++) free(parts->items[i].name);
+    free(parts->items);
+    *parts = (struct cairn_safetensors_parts){0};
+}
+
+/* ---- parts ---- */
+
+enum cairn_code cairn_safetensors_sharding(const struct cairn_safetensors *file, json_t **ret,
+                                           struct cairn_error *err) {
+    const char *text = json_string_value(
+        json_object_get(json_object_get(file->document, "__metadata__"), SHARDING));
+    *ret = NULL;
+    if (!text) return CAIRN_OK;
+    *ret = json_loads(text, 0, NULL);
+    if (json_is_object(*ret)) return CAIRN_OK;
+    json_decref(*ret);
+    *ret = NULL;
+    return cairn_fail(err, CAIRN_CORRUPT, SHARDING " in its header is not a JSON object");
+}
+
+static enum cairn_code read_box(const json_t *sharding, const struct cairn_safetensors_entry *entry,
+                                struct cairn_box *ret, struct cairn_error *err) {
+    const json_t *offsets = json_object_get(sharding, OFFSETS);
+    bool sound = json_array_size(offsets) == entry->dimension_count && json_is_array(offsets);
+    for (unsigned d = 0; sound && d < entry->dimension_count; d++) {
+        json_int_t offset = json_integer_value(json_array_get(offsets, d));
+        sound = json_is_integer(json_array_get(offsets, d)) && offset >= 0 &&
+                entry->shape[d] <= (uint64_t)INT64_MAX - (uint64_t)offset;
+        ret->start[d] = (uint64_t)offset;
+        ret->count[d] = entry->shape[d];
+    }
+    if (sound) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "tensor %.*s: " SHARDING " does not say where it lies",
+                      (int)cairn_min_u64(entry->name.size, 200), (const char *)entry->name.data);
+}
+
+enum cairn_code cairn_safetensors_parts_add(struct cairn_safetensors_parts *parts,
+                                            const json_t *sharding,
+                                            const struct cairn_safetensors_entry *entry,
+                                            size_t file, bool *ret, struct cairn_error *err) {
+    struct cairn_safetensors_part part = {.dtype = entry->dtype,
+                                          .dimension_count = entry->dimension_count,
+                                          .file = file,
+                                          .offset_bytes = entry->offset_bytes,
+                                          .size_bytes = entry->size_bytes};
+    const json_t *own = json_object_getn(sharding, entry->name.data, entry->name.size);
+    *ret = own != NULL;
+    if (!own) return CAIRN_OK;
+    CAIRN_TRY(read_box(own, entry, &part.box, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(parts->items, parts->count, parts->capacity, PARTS_MAX,
+                               "pieces of tensors", err));
+    part.name = strndup(entry->name.data, entry->name.size);
+    if (!part.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
+    parts->items[parts->count++] = part;
+    return CAIRN_OK;
+}
+
+static int by_name_and_file(const void *a, const void *b) {
+    const struct cairn_safetensors_part *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->file > y->file) - (x->file < y->file);
+}
+
+void cairn_safetensors_parts_sort(struct cairn_safetensors_parts *parts) {
+    if (parts->count) qsort(parts->items, parts->count, sizeof *parts->items, by_name_and_file);
+}
+
+/* Parts without elements are left out of the proof: ranks that hold nothing write such. */
+static enum cairn_code prove_parts(const struct cairn_safetensors_part *parts, size_t count,
+                                   const uint64_t *shape, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct cairn_box *boxes = calloc(count + 1, sizeof *boxes);
+    size_t used = 0;
+    if (!boxes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for pieces of tensors");
+    for (size_t i = 0; i < count; i++)
+        if (parts[i].size_bytes) boxes[used++] = parts[i].box;
+    if (!used) return CAIRN_OK;
+    enum cairn_code code = cairn_boxes_prove(boxes, used, parts->dimension_count, shape, err);
+    return code == CAIRN_INVALID ? cairn_within(err, CAIRN_CORRUPT, "%s of " SHARDING,
+                                                cairn_counted(used, "piece").text)
+                                 : code;
+}
+
+enum cairn_code cairn_safetensors_parts_group(const struct cairn_safetensors_parts *parts,
+                                              size_t first, size_t *ret_count,
+                                              uint64_t ret_shape[CAIRN_DIMENSIONS_MAX],
+                                              struct cairn_error *err) {
+    const struct cairn_safetensors_part *group = &parts->items[first];
+    size_t count = 0;
+    memset(ret_shape, 0, CAIRN_DIMENSIONS_MAX * sizeof *ret_shape);
+    while (first + count < parts->count && strcmp(group[count].name, group->name) == 0) count++;
+    *ret_count = count;
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; code == CAIRN_OK && i < count; i++) {
+        if (group[i].dtype != group->dtype || group[i].dimension_count != group->dimension_count)
+            code = cairn_fail(err, CAIRN_CORRUPT, "its pieces differ in type or dimensions");
+        for (unsigned d = 0; code == CAIRN_OK && d < group->dimension_count; d++)
+            ret_shape[d] =
+                cairn_max_u64(ret_shape[d], group[i].box.start[d] + group[i].box.count[d]);
+    }
+    if (code == CAIRN_OK) code = prove_parts(group, count, ret_shape, err);
+    return code ? cairn_within(err, code, "tensor %s", cairn_short(group->name).text) : CAIRN_OK;
+}
+
+/* ---- assemblies ---- */
+
+static enum cairn_code add_texts(const struct cairn_safetensors *file, const char *name,
+                                 struct cairn_assembly *assembly, struct cairn_error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(file->document, "__metadata__"), key, value) {
+        if (!cairn_safetensors_is_carried(key)) continue;
+        CAIRN_TRY(cairn_assembly_add_text(assembly, key, json_string_value(value), name, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_safetensors_add_texts(const struct cairn_input *input, const char *name,
+                                            struct cairn_assembly *assembly,
+                                            struct cairn_error *err) {
+    CAIRN_AUTO(buf) head = {0};
+    CAIRN_AUTO(safetensors) file = {0};
+    CAIRN_TRY(cairn_safetensors_load(input, &head, &file, err));
+    return add_texts(&file, name, assembly, err);
+}
+
+static enum cairn_code add_entries(const struct cairn_input *input,
+                                   const struct cairn_safetensors *file, const json_t *sharding,
+                                   struct cairn_assembly *assembly,
+                                   struct cairn_safetensors_parts *parts, struct cairn_error *err) {
+    uint32_t number;
+    size_t before = parts->count;
+    CAIRN_TRY(cairn_assembly_add_input(assembly, input, &number, err));
+    for (size_t i = 0; i < file->count; i++) {
+        const struct cairn_safetensors_entry *entry = &file->entries[i];
+        CAIRN_AUTO(buf) name = {0};
+        bool part;
+        CAIRN_TRY(cairn_safetensors_parts_add(parts, sharding, entry, before, &part, err));
+        if (part) parts->items[parts->count - 1].input = input;
+        if (part) continue;
+        CAIRN_TRY(cairn_buf_append(&name, entry->name.data, entry->name.size, err));
+        CAIRN_TRY(cairn_assembly_add_tensor(assembly, name.data, entry->dtype,
+                                            entry->dimension_count, entry->shape, err));
+        CAIRN_TRY(cairn_assembly_add_piece(assembly, number, entry->offset_bytes, entry->size_bytes,
+                                           err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_safetensors_assemble(const struct cairn_input *input, const char *name,
+                                           struct cairn_assembly *assembly,
+                                           struct cairn_safetensors_parts *parts,
+                                           struct cairn_error *err) {
+    CAIRN_AUTO(buf) head = {0};
+    CAIRN_AUTO(safetensors) file = {0};
+    CAIRN_AUTO_JSON json_t *sharding = NULL;
+    CAIRN_TRY(cairn_safetensors_load(input, &head, &file, err));
+    CAIRN_TRY(cairn_safetensors_sharding(&file, &sharding, err));
+    CAIRN_TRY(add_texts(&file, name, assembly, err));
+    return add_entries(input, &file, sharding, assembly, parts, err);
+}
+
+static enum cairn_code join_group(const struct cairn_safetensors_part *parts, size_t count,
+                                  const uint64_t *shape, struct cairn_assembly *assembly,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_assembly_add_tensor(assembly, parts->name, parts->dtype, parts->dimension_count,
+                                        shape, err));
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_assembly_piece piece = {.offset_bytes = parts[i].offset_bytes,
+                                             .size_bytes = parts[i].size_bytes};
+        CAIRN_TRY(cairn_assembly_add_input(assembly, parts[i].input, &piece.input, err));
+        CAIRN_TRY(cairn_assembly_add_box(assembly, &piece, &parts[i].box, 0, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_safetensors_join(struct cairn_safetensors_parts *parts,
+                                       struct cairn_assembly *assembly, struct cairn_error *err) {
+    size_t count;
+    cairn_safetensors_parts_sort(parts);
+    for (size_t first = 0; first < parts->count; first += count) {
+        uint64_t shape[CAIRN_DIMENSIONS_MAX];
+        CAIRN_TRY(cairn_safetensors_parts_group(parts, first, &count, shape, err));
+        CAIRN_TRY(join_group(&parts->items[first], count, shape, assembly, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- which files are the model: indexes first, then names ---- */
+
+#define INCOMPLETE ".incomplete"
+#define CHOOSE "two indexes; name the one that is meant instead of the folder"
+
+/* The two kinds of files, in the order in which they are looked for. */
+static const struct kind {
+    const char *end, *format;
+    const char *stems[4]; /* that loaders look for, in their order */
+    bool any;             /* every name that ends so is a model's; else by its stem, too */
+} kinds[] = {
+    {".safetensors",
+     "hf-safetensors",
+     {"model", "diffusion_pytorch_model", "adapter_model", NULL},
+     true},
+    /* Trainers write files of other things (training_args.bin) with the same end. */
+    {".bin",
+     "hf-torch",
+     {"pytorch_model", "diffusion_pytorch_model", "adapter_model", NULL},
+     false},
+};
+
+struct search {
+    const struct cairn_zero_folder *folder;
+    struct cairn_model_choice *choice;
+};
+
+void cairn_model_choice_release(struct cairn_model_choice *choice) {
+    json_decref(choice->map);
+    free(choice->taken);
+    *choice = (struct cairn_model_choice){0};
+}
+
+/* ---- names ---- */
+
+static bool ends_with(const char *name, const char *end) {
+    size_t size = strlen(name), tail = strlen(end);
+    return size > tail && strcmp(name + size - tail, end) == 0;
+}
+
+/* STEM and end, with nothing between. */
+static bool is_exactly(const char *name, const char *stem, const char *end) {
+    size_t size = strlen(stem);
+    return strncmp(name, stem, size) == 0 && strcmp(name + size, end) == 0;
+}
+
+static bool is_of(const struct kind *kind, const char *name) {
+    if (!ends_with(name, kind->end) || cairn_model_is_index(name)) return false;
+    for (size_t s = 0; !kind->any && kind->stems[s]; s++)
+        if (cairn_text_starts(name, kind->stems[s])) return true;
+    return kind->any;
+}
+
+/* model.safetensors.index.json; of a variant model.safetensors.index.fp16.json, or
+ * model.safetensors.fp16.index.json. */
+static bool is_index_of(const struct kind *kind, const char *name) {
+    const char *at = name;
+    if (!ends_with(name, ".json")) return false;
+    for (; (at = strstr(at, kind->end)); at++) {
+        const char *rest = at + strlen(kind->end), *index = strstr(rest, ".index.");
+        if (at == name || !index) continue;
+        bool variant =
+            index > rest && *rest == '.' && !memchr(rest + 1, '.', (size_t)(index - rest - 1));
+        const char *end = index + strlen(".index.");
+        if (index != rest && !variant) continue;
+        if (strcmp(end, "json") == 0) return true;
+        const char *dot = strchr(end, '.');
+        if (!variant && dot && strcmp(dot, ".json") == 0) return true;
+    }
+    return false;
+}
+
+bool cairn_model_is_index(const char *name) {
+    for (size_t k = 0; k < CAIRN_COUNT(kinds); k++)
+        if (is_index_of(&kinds[k], name)) return true;
+    return false;
+}
+
+bool cairn_model_is_like(const char *name) {
+    static const char *const ends[] = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"};
+    for (size_t i = 0; i < CAIRN_COUNT(ends); i++)
+        if (ends_with(name, ends[i])) return true;
+    return cairn_model_is_index(name);
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool find_name(const struct search *search, const char *name, size_t *ret) {
+    const char *const *names = search->folder->names;
+    const char *const *at =
+        search->folder->count ? bsearch(&name, names, search->folder->count, sizeof *names, by_text)
+                              : NULL;
+    if (at) *ret = (size_t)(at - names);
+    return at != NULL;
+}
+
+/* NAME-00002-of-00003 and what follows; sizes are those of its two numbers. */
+struct part_name {
+    size_t stem, digits, total_digits;
+    uint64_t number, total;
+    const char *tail;
+};
+static bool read_part_name(const char *name, struct part_name *ret) {
+    for (const char *of = name; (of = strstr(of, "-of-")); of++) {
+        const char *begin = of, *end = of + 4 + strspn(of + 4, "0123456789");
+        while (begin > name && begin[-1] >= '0' && begin[-1] <= '9') begin--;
+        *ret = (struct part_name){
+            .digits = (size_t)(of - begin), .total_digits = (size_t)(end - of) - 4, .tail = end};
+        if (!ret->digits || !ret->total_digits || *end != '.') continue;
+        if (begin < name + 2 || begin[-1] != '-') continue;
+        ret->stem = (size_t)(begin - name) - 1;
+        if (!cairn_parse_u64((struct cairn_view){begin, ret->digits}, &ret->number, NULL) &&
+            !cairn_parse_u64((struct cairn_view){of + 4, ret->total_digits}, &ret->total, NULL))
+            return true;
+    }
+    return false;
+}
+
+/* ---- by an index ---- */
+
+static enum cairn_code load_index(const struct search *search, const char *index,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    const struct cairn_input *input;
+    CAIRN_TRY(search->folder->open(search->folder->context, index, &input, err));
+    if (input->size_bytes > CAIRN_SAFETENSORS_HEADER_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%s is larger than a header may be", index);
+    CAIRN_TRY(cairn_buf_reserve(&text, (size_t)input->size_bytes + 1, err));
+    CAIRN_TRY(cairn_input_read(input, 0, text.data, (size_t)input->size_bytes, err));
+    CAIRN_AUTO_JSON json_t *json = json_loadb(text.data, (size_t)input->size_bytes, 0, NULL);
+    json_t *map = json_object_get(json, "weight_map"), *file;
+    const char *name;
+    if (!json) CAIRN_TRY(cairn_input_lost(input, err));
+    if (!json_is_object(map)) return cairn_fail(err, CAIRN_CORRUPT, "%s has no weight_map", index);
+    json_object_foreach(map, name, file) {
+        if (!json_is_string(file))
+            return cairn_fail(err, CAIRN_CORRUPT, "%s: the file of tensor %s is no text", index,
+                              cairn_short(name).text);
+    }
+    search->choice->map = json_incref(map);
+    return CAIRN_OK;
+}
+
+static enum cairn_code fail_missing(const struct search *search, const char *file,
+                                    const char *tensor, struct cairn_error *err) {
+    CAIRN_AUTO(buf) half = {0};
+    size_t at;
+    if (strchr(file, '/'))
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s, in which %s has tensor %s, is of another folder: the files of a "
+                          "model are read beside their index",
+                          cairn_short(file).text, search->choice->index, cairn_short(tensor).text);
+    CAIRN_TRY(cairn_buf_printf(&half, err, "%s" INCOMPLETE, file));
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s, in which %s has tensor %s, is not there%s",
+                      cairn_short(file).text, search->choice->index, cairn_short(tensor).text,
+                      find_name(search, half.data, &at) ? ": its download has not ended" : "");
+}
+
+static enum cairn_code take_by_index(struct search *search, const struct kind *kind,
+                                     const char *index, struct cairn_error *err) {
+    struct cairn_model_choice *choice = search->choice;
+    const char *tensor;
+    json_t *file;
+    choice->index = index;
+    choice->format = kind->format;
+    CAIRN_TRY(load_index(search, index, err));
+    json_object_foreach(choice->map, tensor, file) {
+        size_t at;
+        if (!find_name(search, json_string_value(file), &at))
+            return fail_missing(search, json_string_value(file), tensor, err);
+        choice->taken[at] = true;
+    }
+    return CAIRN_OK;
+}
+
+/* *ret: NULL where the folder has none of the kind. */
+static enum cairn_code find_index(const struct search *search, const struct kind *kind,
+                                  const char **ret, struct cairn_error *err) {
+    const char *first = NULL, *second = NULL;
+    CAIRN_AUTO(buf) end = {0};
+    CAIRN_TRY(cairn_buf_printf(&end, err, "%s.index.json", kind->end));
+    for (size_t s = 0; kind->stems[s]; s++)
+        for (size_t i = 0; i < search->folder->count; i++)
+            if (is_exactly(search->folder->names[i], kind->stems[s], end.data)) {
+                *ret = search->folder->names[i];
+                return CAIRN_OK;
+            }
+    for (size_t i = 0; i < search->folder->count; i++) {
+        if (!is_index_of(kind, search->folder->names[i])) continue;
+        second = first;
+        first = search->folder->names[i];
+        if (second) return cairn_fail(err, CAIRN_INVALID, "%s and %s: " CHOOSE, second, first);
+    }
+    *ret = first;
+    return CAIRN_OK;
+}
+
+/* ---- by names ---- */
+
+/* torch's distributed checkpointing writes such a set for each rank, shard-00003-model-..., without
+ * the files of which the rank has nothing; what precedes the set's own name. */
+static size_t rank_bytes(const char *name) {
+    if (!cairn_text_starts(name, "shard-")) return 0;
+    size_t digits = strspn(name + 6, "0123456789");
+    return digits && name[6 + digits] == '-' ? 6 + digits + 1 : 0;
+}
+
+/* A file of this name, or where it has a rank that of any rank. */
+static bool is_there(const struct search *search, const char *name) {
+    size_t rank = rank_bytes(name), at;
+    if (!rank) return find_name(search, name, &at);
+    for (size_t i = 0; i < search->folder->count; i++) {
+        size_t own = rank_bytes(search->folder->names[i]);
+        if (own && strcmp(search->folder->names[i] + own, name + rank) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_half(const struct search *search, const char *file) {
+    for (size_t i = 0; i < search->folder->count; i++) {
+        const char *name = search->folder->names[i];
+        if (cairn_text_starts(name, file) && ends_with(name, INCOMPLETE)) return true;
+    }
+    return false;
+}
+
+/* Of a set in parts each is there. They are counted from 1, or where there is a 0 from that. */
+static enum cairn_code check_set(const struct search *search, const char *name, const char *before,
+                                 struct cairn_error *err) {
+    struct part_name part, other_part;
+    if (!read_part_name(name, &part)) return CAIRN_OK;
+    if (before && read_part_name(before, &other_part) && other_part.total == part.total &&
+        other_part.stem == part.stem && strncmp(name, before, part.stem) == 0)
+        return CAIRN_OK; /* of a set that was checked */
+    for (unsigned first = 0; first < 2; first++) {
+        uint64_t number = first;
+        for (; number < first + part.total; number++) {
+            CAIRN_AUTO(buf) other = {0};
+            CAIRN_TRY(cairn_buf_printf(&other, err, "%.*s-%0*" PRIu64 "-of-%0*" PRIu64 "%s",
+                                       (int)part.stem, name, (int)part.digits, number,
+                                       (int)part.total_digits, part.total, part.tail));
+            if (is_there(search, other.data)) continue;
+            if (number == 0) break; /* counted from 1 */
+            return cairn_fail(err, CAIRN_NOT_FOUND,
+                              "%s is not there%s: there is %s, and no index says that it is all",
+                              cairn_short(other.data).text,
+                              is_half(search, other.data) ? ", its download has not ended" : "",
+                              cairn_short(name).text);
+        }
+        if (number == first + part.total) break;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code check_downloads(const struct search *search, struct cairn_error *err) {
+    for (size_t i = 0; i < search->folder->count; i++) {
+        const char *name = search->folder->names[i];
+        CAIRN_AUTO(buf) file = {0};
+        size_t at;
+        if (!ends_with(name, INCOMPLETE)) continue;
+        CAIRN_TRY(cairn_buf_append(&file, name, strlen(name) - strlen(INCOMPLETE), err));
+        char *dot = strrchr(file.data, '.'); /* an ETag may stand between */
+        if (!cairn_model_is_like(file.data) && dot) *dot = '\0';
+        if (cairn_model_is_like(file.data) && !find_name(search, file.data, &at))
+            return cairn_fail(err, CAIRN_NOT_FOUND,
+                              "%s is not there: its download has not ended (%s)",
+                              cairn_short(file.data).text, cairn_short(name).text);
+    }
+    return CAIRN_OK;
+}
+
+static bool take_single(struct search *search, const struct kind *kind) {
+    size_t at;
+    for (size_t s = 0; kind->stems[s]; s++) {
+        for (at = 0; at < search->folder->count; at++) {
+            if (!is_exactly(search->folder->names[at], kind->stems[s], kind->end)) continue;
+            search->choice->taken[at] = true;
+            search->choice->single = search->folder->names[at];
+            search->choice->format = kind->format;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum cairn_code take_all(struct search *search, const struct kind *kind,
+                                struct cairn_error *err) {
+    const char *before = NULL;
+    for (size_t i = 0; i < search->folder->count; i++) {
+        const char *name = search->folder->names[i];
+        if (!is_of(kind, name)) continue;
+        CAIRN_TRY(check_set(search, name, before, err));
+        before = name;
+        search->choice->taken[i] = true;
+        search->choice->format = kind->format;
+    }
+    return search->choice->format ? check_downloads(search, err) : CAIRN_OK;
+}
+
+static enum cairn_code choose_files(struct search *search, const char *index,
+                                    struct cairn_error *err) {
+    for (size_t k = 0; index && k < CAIRN_COUNT(kinds); k++)
+        if (is_index_of(&kinds[k], index)) return take_by_index(search, &kinds[k], index, err);
+    for (size_t k = 0; k < CAIRN_COUNT(kinds); k++) {
+        CAIRN_TRY(find_index(search, &kinds[k], &index, err));
+        if (index) return take_by_index(search, &kinds[k], index, err);
+        if (k == 0 && take_single(search, &kinds[k])) return CAIRN_OK;
+    }
+    for (size_t k = 0; k < CAIRN_COUNT(kinds) && !search->choice->format; k++) {
+        if (k > 0 && take_single(search, &kinds[k])) return CAIRN_OK;
+        CAIRN_TRY(take_all(search, &kinds[k], err));
+    }
+    return search->choice->format ? CAIRN_OK : check_downloads(search, err);
+}
+
+enum cairn_code cairn_model_choose(const struct cairn_zero_folder *folder, const char *index,
+                                   struct cairn_model_choice *ret, struct cairn_error *err) {
+    struct search search = {folder, ret};
+    *ret = (struct cairn_model_choice){.taken = calloc(folder->count + 1, sizeof *ret->taken)};
+    enum cairn_code code = ret->taken
+                               ? choose_files(&search, index, err)
+                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a folder's files");
+    if (code) cairn_model_choice_release(ret);
+    return code;
+}

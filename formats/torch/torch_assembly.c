@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors of a torch file: ranges of it, or views whose elements lie apart. */
+#include "formats/torch/torch_assembly.h"
+
+#include <stdlib.h>
+
+#include "api/names.h"
+#include "common/buf.h"
+#include "common/text.h"
+#include "formats/torch/torch_ranks.h"
+#include "formats/torch/torch_write.h"
+
+struct seen {
+    struct cairn_torch_tensor tensor;
+    char *name;
+    size_t index, first; /* in the order they were seen; first: of those that are the same */
+    size_t number;       /* in the assembly */
+};
+struct gather {
+    const struct cairn_torch *file;
+    struct cairn_assembly *assembly;
+    const char *prefix;
+    uint32_t input;
+    struct seen *seen;
+    size_t count, capacity;
+};
+
+/* ---- which tensors are the same elements ---- */
+
+static int by_number(uint64_t a, uint64_t b) {
+    return (a > b) - (a < b);
+}
+
+static int by_elements(const struct cairn_torch_tensor *a, const struct cairn_torch_tensor *b) {
+    size_t size = a->storage.size < b->storage.size ? a->storage.size : b->storage.size;
+    int order = memcmp(a->storage.data, b->storage.data, size);
+    if (!order) order = by_number(a->storage.size, b->storage.size);
+    if (!order) order = by_number(a->offset_bytes, b->offset_bytes);
+    if (!order) order = by_number(a->dtype, b->dtype);
+    if (!order) order = by_number(a->dimension_count, b->dimension_count);
+    if (!order) order = memcmp(a->shape, b->shape, sizeof a->shape);
+    if (!order) order = (a->conjugated > b->conjugated) - (a->conjugated < b->conjugated);
+    if (!order) order = (a->negated > b->negated) - (a->negated < b->negated);
+    return order ? order : memcmp(a->stride, b->stride, sizeof a->stride);
+}
+
+static int by_elements_then_place(const void *a, const void *b) {
+    const struct seen *x = *(struct seen *const *)a, *y = *(struct seen *const *)b;
+    int order = by_elements(&x->tensor, &y->tensor);
+    return order ? order : by_number(x->index, y->index);
+}
+
+/* A tensor without bytes is no alias of another one. */
+static enum cairn_code find_same(struct gather *gather, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct seen **sorted = calloc(gather->count + 1, sizeof *sorted);
+    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors of a file");
+    for (size_t i = 0; i < gather->count; i++) sorted[i] = &gather->seen[i];
+    if (gather->count) qsort(sorted, gather->count, sizeof *sorted, by_elements_then_place);
+    for (size_t i = 1; i < gather->count; i++)
+        if (sorted[i]->tensor.size_bytes &&
+            by_elements(&sorted[i - 1]->tensor, &sorted[i]->tensor) == 0)
+            sorted[i]->first = sorted[i - 1]->first;
+    return CAIRN_OK;
+}
+
+/* ---- one tensor ---- */
+
+/* The checksum of its storage, which is compared where all of that is read. */
+static enum cairn_code add_seal(struct gather *gather, const struct cairn_torch_tensor *tensor,
+                                uint64_t storage, struct cairn_error *err) {
+    struct cairn_seal seal;
+    struct cairn_view name;
+    if (!cairn_torch_seal(gather->file, tensor, storage, &seal, &name)) return CAIRN_OK;
+    seal.input = gather->input;
+    return cairn_seals_add(&gather->assembly->seals, &seal, name, err);
+}
+
+static enum cairn_code add_elements(struct gather *gather, const struct cairn_torch_tensor *tensor,
+                                    uint64_t storage, struct cairn_error *err) {
+    struct cairn_assembly_piece piece = {.input = gather->input,
+                                         .offset_bytes = storage + tensor->offset_bytes,
+                                         .size_bytes = tensor->size_bytes};
+    struct cairn_box box = {0};
+    unsigned flip;
+    CAIRN_TRY(cairn_assembly_flips(tensor->dtype, tensor->conjugated, tensor->negated, &flip, err));
+    CAIRN_TRY(add_seal(gather, tensor, storage, err));
+    if (tensor->elements == 0) return CAIRN_OK;
+    if (tensor->contiguous && !flip)
+        return cairn_assembly_add_piece(gather->assembly, gather->input, piece.offset_bytes,
+                                        piece.size_bytes, err);
+    piece.flip = flip & 3u;
+    memcpy(box.count, tensor->shape, sizeof box.count);
+    return cairn_assembly_add_view(gather->assembly, &piece, tensor->stride, &box, err);
+}
+
+static enum cairn_code add_tensor(struct gather *gather, struct seen *seen,
+                                  struct cairn_error *err) {
+    const struct cairn_torch_tensor *tensor = &seen->tensor;
+    uint64_t storage = 0;
+    seen->number = gather->assembly->tensor_count;
+    if (seen->first != seen->index)
+        return cairn_assembly_add_alias(gather->assembly, seen->name,
+                                        gather->seen[seen->first].number, err);
+    CAIRN_TRY(cairn_torch_storage_at(gather->file, tensor, &storage, err));
+    CAIRN_TRY(cairn_assembly_add_tensor(gather->assembly, seen->name, tensor->dtype,
+                                        tensor->dimension_count, tensor->shape, err));
+    return add_elements(gather, tensor, storage, err);
+}
+
+static enum cairn_code note_tensor(struct gather *gather, const char *name, cairn_pickle_ref ref,
+                                   struct cairn_error *err) {
+    struct seen seen = {.index = gather->count, .first = gather->count};
+    CAIRN_TRY(cairn_torch_tensor(gather->file, ref, &seen.tensor, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(gather->seen, gather->count, gather->capacity, UINT32_MAX / 2,
+                               "tensors of a file", err));
+    seen.name = strdup(name);
+    if (!seen.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
+    gather->seen[gather->count++] = seen;
+    return CAIRN_OK;
+}
+
+static enum cairn_code visit_tensor(void *context, const char *path, enum cairn_torch_kind kind,
+                                    cairn_pickle_ref ref, struct cairn_error *err) {
+    struct gather *gather = context;
+    size_t size = strlen(gather->prefix);
+    if (kind != CAIRN_TORCH_LEAF_TENSOR || strncmp(path, gather->prefix, size) != 0)
+        return CAIRN_OK;
+    enum cairn_code code = note_tensor(gather, path + size, ref, err);
+    return code ? cairn_within(err, code, "tensor %s", cairn_short(path).text) : CAIRN_OK;
+}
+
+static enum cairn_code add_tensors(struct gather *gather, struct cairn_error *err) {
+    CAIRN_TRY(cairn_assembly_add_input(gather->assembly, cairn_torch_data(gather->file),
+                                       &gather->input, err));
+    CAIRN_TRY(cairn_torch_walk(gather->file, visit_tensor, gather, err));
+    CAIRN_TRY(find_same(gather, err));
+    for (size_t i = 0; i < gather->count; i++) {
+        enum cairn_code code = add_tensor(gather, &gather->seen[i], err);
+        if (code)
+            return cairn_within(err, code, "tensor %s", cairn_short(gather->seen[i].name).text);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
+                                     struct cairn_assembly *assembly, struct cairn_error *err) {
+    struct gather gather = {.file = file, .assembly = assembly, .prefix = prefix};
+    enum cairn_code code = add_tensors(&gather, err);
+    for (size_t i = 0; i < gather.count; i++) free(gather.seen[i].name);
+    free(gather.seen);
+    return code;
+}
+
+/* ---- items that are no tensors, each with a small archive of its own ---- */
+
+#define QUANTISED                                                                                  \
+    "a quantised tensor, whose integers mean nothing without its scales and zero points, for "     \
+    "which "                                                                                       \
+    "no form has a place"
+#define ARCHIVES_BYTES_MAX (256 * CAIRN_MIB)
+/* Of all values together, since values that share parts can be of any size. */
+#define PICKLED_BYTES_MAX (128 * CAIRN_MIB)
+#define PICKLED_BYTES_MIN CAIRN_MIB
+#define PICKLED_BYTES_EACH 64 /* for each byte of the file's own pickle */
+
+struct plain_gather {
+    const struct cairn_torch_plain *plain;
+    struct cairn_assembly *assembly;
+    struct cairn_names names;     /* of objects */
+    struct cairn_torch_plan plan; /* all of its bytes are text */
+    size_t first;                 /* object of this file */
+    uint8_t *seen; /* values that were looked through for tensors; made when needed */
+    size_t pickled_bytes;
+};
+
+static struct cairn_pickle_global global_of(uint32_t number) {
+    const struct cairn_torch_name *name = cairn_torch_name_at(number);
+    return (struct cairn_pickle_global){.module = name->module,
+                                        .name = name->name,
+                                        .pairs = name->meaning == CAIRN_TORCH_MAP,
+                                        .bare = name->meaning == CAIRN_TORCH_RECORD,
+                                        .refused = cairn_torch_is_foreign(name)};
+}
+
+/* Also where no archive is wanted: what cannot be one is named as such in every form. */
+static enum cairn_code pickle_of(const struct plain_gather *gather, cairn_pickle_ref ref,
+                                 struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append(ret, "\x80\x02", 2, err));
+    CAIRN_TRY(cairn_pickle_put_value(ret, &gather->plain->file->values, ref, global_of, err));
+    return cairn_buf_append(ret, ".", 1, err);
+}
+
+static enum cairn_code archive_value(struct plain_gather *gather, struct cairn_view pickle,
+                                     struct cairn_assembly_piece *ret, struct cairn_error *err) {
+    if (!gather->plain->archives) return CAIRN_OK;
+    CAIRN_TRY(cairn_torch_write_value(pickle, &gather->plan, &ret->offset_bytes, err));
+    ret->size_bytes = gather->plan.file_bytes - ret->offset_bytes;
+    if (gather->plan.file_bytes <= ARCHIVES_BYTES_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "plain values need more than %llu MiB as DCP",
+                      (unsigned long long)(ARCHIVES_BYTES_MAX / CAIRN_MIB));
+}
+
+/* Is it of a class that the list lacks, or such a class itself? */
+static bool is_unknown(const struct cairn_pickle *values, cairn_pickle_ref ref) {
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
+    if (value->kind != CAIRN_PICKLE_OBJECT) return cairn_pickle_unknown_at(values, value) != NULL;
+    const struct cairn_torch_name *maker = cairn_torch_maker(values, value);
+    return !maker || maker->meaning == CAIRN_TORCH_MEMBER ||
+           maker->meaning == CAIRN_TORCH_FROM_TYPE || maker->meaning == CAIRN_TORCH_TENSOR_V2 ||
+           maker->meaning == CAIRN_TORCH_TENSOR_V3;
+}
+
+static bool is_quantised(const struct cairn_pickle *values, cairn_pickle_ref ref) {
+    const struct cairn_torch_name *maker = cairn_torch_maker(values, cairn_pickle_at(values, ref));
+    return maker && strcmp(maker->name, "_rebuild_qtensor") == 0;
+}
+
+static enum cairn_code leave_out_unknown(struct plain_gather *gather, const char *path,
+                                         cairn_pickle_ref ref, struct cairn_error *err) {
+    const struct cairn_torch *file = gather->plain->file;
+    char class[CAIRN_TORCH_CLASS_BYTES];
+    CAIRN_AUTO(buf) why = {0};
+    uint64_t tensors;
+    if (!gather->seen) gather->seen = calloc(file->values.count, 1);
+    if (!gather->seen) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file's values");
+    cairn_torch_class_text(&file->values, ref, class);
+    CAIRN_TRY(cairn_torch_count_tensors(file, ref, gather->seen, &tensors, err));
+    CAIRN_TRY(cairn_buf_printf(&why, err, "a value of %s, a class that is not known", class));
+    if (tensors)
+        CAIRN_TRY(cairn_buf_printf(&why, err, ", with %llu %s in it", (unsigned long long)tensors,
+                                   tensors == 1 ? "tensor" : "tensors"));
+    return cairn_assembly_leave_out_opaque(gather->assembly, path, class, why.data, err);
+}
+
+static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
+                                 cairn_pickle_ref ref, struct cairn_error *err) {
+    uint64_t most =
+        PICKLED_BYTES_MIN + PICKLED_BYTES_EACH * (uint64_t)gather->plain->file->values.read_bytes;
+    size_t left = (size_t)cairn_min_u64(PICKLED_BYTES_MAX, most);
+    left -= (size_t)cairn_min_u64(left, gather->pickled_bytes);
+    CAIRN_AUTO(buf) pickle = {.limit = left + 1}; /* 0 would be no limit of its own */
+    struct cairn_assembly_piece piece = {0};
+    struct cairn_error why = {0};
+    uint32_t number;
+    size_t at;
+    if (cairn_names_has(&gather->names, cairn_view_of(path)) ||
+        cairn_assembly_find(gather->assembly, path, &at))
+        return cairn_assembly_leave_out(gather->assembly, path,
+                                        "a plain value; another value has this name, too", err);
+    if (is_unknown(&gather->plain->file->values, ref))
+        return leave_out_unknown(gather, path, ref, err);
+    enum cairn_code code = pickle_of(gather, ref, &pickle, &why);
+    gather->pickled_bytes += pickle.size;
+    if (code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) {
+        CAIRN_AUTO(buf) text = {0};
+        if (is_quantised(&gather->plain->file->values, ref))
+            CAIRN_TRY(cairn_buf_printf(&text, err, QUANTISED));
+        else
+            CAIRN_TRY(cairn_buf_printf(&text, err, "a value that cannot be written again: %s",
+                                       why.message));
+        return cairn_assembly_leave_out(gather->assembly, path, text.data, err);
+    }
+    if (code != CAIRN_OK) {
+        if (err) *err = why;
+        return code;
+    }
+    CAIRN_TRY(archive_value(gather, cairn_buf_view(&pickle), &piece, err));
+    CAIRN_TRY(cairn_names_add(&gather->names, cairn_view_of(path), &number, err));
+    return cairn_assembly_add_object(gather->assembly, path, &piece, false, err);
+}
+
+static bool is_taken(const struct plain_gather *gather, const char *path) {
+    for (const char *const *key = gather->plain->taken; key && *key; key++) {
+        size_t size = strlen(*key);
+        if (strncmp(path, *key, size) == 0 && (!path[size] || path[size] == '.')) return true;
+    }
+    return false;
+}
+
+static enum cairn_code leave_out_piece(struct plain_gather *gather, const char *path,
+                                       cairn_pickle_ref ref, struct cairn_error *err) {
+    char class[CAIRN_TORCH_CLASS_BYTES];
+    if (gather->plain->ranks) return CAIRN_OK;
+    cairn_torch_class_text(&gather->plain->file->values, ref, class);
+    return cairn_assembly_leave_out_opaque(
+        gather->assembly, path, class,
+        "one rank's piece of a tensor: give the folder with the files of all ranks, each named "
+        "by its rank (model_rank_0.pt)",
+        err);
+}
+
+static enum cairn_code visit_named(struct plain_gather *gather, const char *path,
+                                   enum cairn_torch_kind kind, cairn_pickle_ref ref,
+                                   struct cairn_error *err) {
+    bool tensor = kind == CAIRN_TORCH_LEAF_TENSOR;
+    if (kind == CAIRN_TORCH_LEAF_EMPTY || is_taken(gather, path)) return CAIRN_OK;
+    if (!tensor && cairn_torch_is_sharded(gather->plain->file, ref))
+        return leave_out_piece(gather, path, ref, err);
+    if (tensor && !gather->plain->tensors_too) return CAIRN_OK;
+    if (tensor)
+        return cairn_assembly_leave_out(gather->assembly, path,
+                                        "a tensor that is no parameter's and no buffer's", err);
+    return add_plain(gather, path, ref, err);
+}
+
+static enum cairn_code visit_plain(void *context, const char *path, enum cairn_torch_kind kind,
+                                   cairn_pickle_ref ref, struct cairn_error *err) {
+    struct plain_gather *gather = context;
+    CAIRN_AUTO(buf) name = {0};
+    if (!gather->plain->prefix) return visit_named(gather, path, kind, ref, err);
+    CAIRN_TRY(cairn_buf_printf(&name, err, "%s%s", gather->plain->prefix, path));
+    return visit_named(gather, name.data, kind, ref, err);
+}
+
+static enum cairn_code gather_all(struct plain_gather *gather, struct cairn_error *err) {
+    struct cairn_assembly *assembly = gather->assembly;
+    uint32_t input, number;
+    gather->first = assembly->object_count;
+    gather->names.copy = true;
+    for (size_t i = 0; i < assembly->object_count; i++)
+        CAIRN_TRY(cairn_names_add(&gather->names, cairn_view_of(assembly->objects[i].name), &number,
+                                  err));
+    CAIRN_TRY(cairn_torch_walk_items(gather->plain->file, visit_plain, gather, err));
+    if (!gather->plain->archives || gather->first == assembly->object_count) return CAIRN_OK;
+    CAIRN_ASSERT(gather->plan.text_count == 1);
+    CAIRN_TRY(cairn_assembly_add_memory(assembly, &gather->plan.head, &input, err));
+    for (size_t i = gather->first; i < assembly->object_count; i++)
+        assembly->objects[i].piece.input = input;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
+                                      struct cairn_assembly *assembly, struct cairn_error *err) {
+    struct plain_gather gather = {.plain = plain, .assembly = assembly};
+    enum cairn_code code = gather_all(&gather, err);
+    free(gather.seen);
+    cairn_names_release(&gather.names);
+    cairn_torch_plan_release(&gather.plan);
+    return code;
+}
