@@ -10,7 +10,7 @@
  *              what the store does not answer or refuses stays that.
  * Limits:  CAIRN_SRV_CHECK_BYTES of memory, one range under way.
  * Threads: one owner of the worker.
- * Next:    server/copies/verify.c, server/copies/verify.c.
+ * Next:    server/copies/verify.c.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
  *          1   a run is frozen once and logged once, with the reason; other runs go on.
  * Limits:  reasons of CAIRN_SRV_CAUSE_BYTES.
  * Threads: any.
- * Next:    server/recovery/recovery.h finds them, server/recovery/recovery.h ends them.
+ * Next:    server/recovery/recovery.h finds them, and ends them.
  */
 #pragma once
 

@@ -10,7 +10,7 @@
  *              never a store without the run.
  * Limits:  CAIRN_SRV_TIERS_MAX stores; as server/guard/run_objects.h in each.
  * Threads: one owner.
- * Next:    server/recovery/recovery.h, server/recovery/recovery.h.
+ * Next:    server/recovery/mend.h.
  */
 #pragma once
 

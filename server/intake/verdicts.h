@@ -7,7 +7,7 @@
  *               alias stays, CAIRN_IN_USE.
  * Limits:  none.
  * Threads: that of the worker.
- * Next:    server/intake/verdicts.c, server/retention/remove_run.c, server/retention/remove_run.c.
+ * Next:    server/intake/verdicts.c, server/retention/remove_run.c.
  */
 #pragma once
 
