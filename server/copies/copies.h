@@ -32,7 +32,7 @@
 /* The operation that makes a copy, or the one that is under way. */
 struct cairn_srv_copy_begin {
     const struct cairn_run_name *name;
-    /* Who wishes for it; NULL: the server goes on with a row that says MAKING. */
+    /* The caller who wishes for it; NULL: the server goes on with a row in state MAKING. */
     const struct cairn_srv_caller *caller;
     const char *version, *store;
 };
@@ -143,11 +143,6 @@ void cairn_srv_shard_copy_release(struct cairn_srv_shard_copy *copy);
  * done before the end of the cause. Other codes pass. */
 enum cairn_code cairn_srv_copy_say_full(enum cairn_code code, const char *store, const char *to_do,
                                         struct cairn_error *err);
-/* Aborts uploads below the version's prefix; the caller holds the version. */
-enum cairn_code cairn_srv_copy_end_uploads(const struct cairn_srv_tier *tier,
-                                           struct cairn_store_worker *worker,
-                                           const struct cairn_version_place *place,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Its place, and the digest of its manifest: what the catalog proves its documents by. */
 struct cairn_committed cairn_srv_committed_of(const struct cairn_srv_version *version);
 /* Are all objects of the version in this store, with their sizes, and those of its documents that

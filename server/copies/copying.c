@@ -10,12 +10,10 @@
  * Pauses after failures, and stores that are away: damage.c. */
 #include "server/copies/copies.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "api/messages.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/ledger/runs.h"
@@ -26,7 +24,7 @@
 
 /* ---- as an operation ---- */
 
-/* What is only another's turn, or wanted no more, is no failure. */
+/* Another server's turn, or a wish that was taken back, is no failure. */
 static void tell_delayed(const char *version, const char *store, const struct cairn_error *why) {
     enum cairn_code code = why->code;
     if (code == CAIRN_BUSY || code == CAIRN_ABORTED || code == CAIRN_CATALOG_BEHIND ||
@@ -36,7 +34,7 @@ static void tell_delayed(const char *version, const char *store, const struct ca
               why->message);
 }
 
-/* Else the sweep would go on with it. */
+/* Sets the copy REMOVING, or the sweep would go on making it. */
 static void take_back(const struct cairn_srv_promote *promote) {
     const struct cairn_srv_demote demote = {.server = promote->server,
                                             .worker = promote->worker,
@@ -79,7 +77,7 @@ static enum cairn_code find_name(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-/* What a policy wanted elsewhere once this copy is whole. */
+/* A policy may want this version elsewhere, or gone from a store, once this copy is whole. */
 static void go_on_with_policy(struct cairn_srv *server, struct cairn_store_worker *worker,
                               const char *version) {
     struct named named = {.version = version};
@@ -129,7 +127,7 @@ static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_promote_want(tx, &version, &wish, &whole, err);
 }
 
-/* The row was read some time ago. */
+/* The row may have changed since the sweep read it. */
 static enum cairn_code wants_still(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     const struct cairn_srv_copy_begin *begin = ((const struct beginning *)argument)->begin;

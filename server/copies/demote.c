@@ -12,12 +12,10 @@
  * What is known to be damaged: damage.c. */
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "common/clock.h"
 #include "common/hooks.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/copies/copies.h"
 #include "server/guard/identity.h"
 #include "server/http/waiters.h"
@@ -56,7 +54,7 @@ static enum cairn_code judge_holders(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* 1. Of two that are damaged each may have what the other has lost. */
+/* 1. Of two damaged copies each may have the objects that the other has lost. */
 static enum cairn_code judge_others(const struct asking *asking, struct cairn_error *err) {
     const struct cairn_srv_copies *copies = &asking->copies;
     const struct cairn_srv_version *version = &asking->version;
@@ -126,7 +124,7 @@ static enum cairn_code set_removing(struct cairn_srv_tx *tx, void *argument,
                                CAIRN_SRV_COPY_REMOVING, err);
 }
 
-/* One of the other copies, as its own store has it. */
+/* Reads another copy's documents, and looks at its objects, in its own store. */
 static enum cairn_code look_at_other(const struct asking *asking, struct cairn_srv_tier *tier,
                                      struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
@@ -143,7 +141,7 @@ static enum cairn_code look_at_other(const struct asking *asking, struct cairn_s
     return code ? cairn_within(err, code, "in %s", tier->name) : CAIRN_OK;
 }
 
-/* 1: the first other copy that is whole stays in asking->others, alone. */
+/* 1. Leaves the first other copy that is whole alone in asking->others. */
 static enum cairn_code find_other(struct asking *asking, struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
     struct cairn_error why = {0};
@@ -231,7 +229,7 @@ static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct
                                CAIRN_SRV_COPY_WHOLE, err);
 }
 
-/* 2. Its record is there: nothing of it was deleted yet (Q30). */
+/* 2. While the copy's record is there, nothing of it was deleted yet (Q30). */
 static enum cairn_code take_removal_back(struct removing *removing,
                                          struct cairn_store_worker *worker,
                                          struct cairn_error *err) {

@@ -33,6 +33,7 @@
 #include "server/http/waiters.h"
 #include "server/ledger/runs.h"
 #include "server/metrics.h"
+#include "server/sweep/sweep_objects.h"
 #include "store/multipart.h"
 #include "store/whole.h"
 
@@ -40,7 +41,6 @@
 #define CAUSE_BYTES 200 /* behind the name of a store and what is to be done */
 #define READ_MS_MAX 60000
 #define AGAIN_MS 200
-#define PAGES_MAX 1000000
 
 /* ---- one shard ---- */
 
@@ -71,7 +71,7 @@ struct shard_run {
     char source_etag[128];
 };
 
-/* 5 */
+/* 5: the token of version, store and shard. */
 static void make_token(const struct shard_run *run, char ret[CAIRN_UUID_TEXT_BYTES]) {
     const struct cairn_srv_shard_copy *copy = run->copy;
     uint8_t digest[CAIRN_SHA256_BYTES];
@@ -202,7 +202,7 @@ static void fill_request(struct shard_run *run, const struct cairn_multipart_act
 
 /* ---- within one S3 ---- */
 
-/* The nearest copy that the target can take its bytes from, as it is now. */
+/* Finds the nearest copy that the target can copy from, and its present ETag. */
 static void find_source(struct shard_run *run) {
     const struct cairn_srv_shard_copy *copy = run->copy;
     for (size_t i = 0; i < copy->where->count && !run->source && !copy->replaces; i++) {
@@ -250,7 +250,7 @@ static bool copy_within(struct shard_run *run, const struct cairn_multipart_acti
     return false;
 }
 
-/* Before the next request. False: the copy was ended meanwhile. */
+/* Pauses before the next request. False: the copy was ended meanwhile. */
 static bool wait_before_next(struct shard_run *run, bool failed) {
     uint64_t left_ms = cairn_max_u64(run->mp.pause_ms, failed ? AGAIN_MS : 0);
     while (left_ms) {
@@ -316,35 +316,6 @@ enum cairn_code cairn_srv_shard_copy(struct cairn_srv_shard_copy *copy, size_t s
     return code ? cairn_within(err, code, "%s", run.key.text) : CAIRN_OK;
 }
 
-/* ---- what an earlier try left ---- */
-
-enum cairn_code cairn_srv_copy_end_uploads(const struct cairn_srv_tier *tier,
-                                           struct cairn_store_worker *worker,
-                                           const struct cairn_version_place *place,
-                                           struct cairn_error *err) {
-    CAIRN_AUTO_HEAP char *page = NULL;
-    struct cairn_key prefix;
-    if (!cairn_store_profile(tier->store)->lists_uploads) return CAIRN_OK;
-    cairn_key_version_prefix(place, &prefix);
-    for (size_t pages = 0; pages < PAGES_MAX; pages++) {
-        CAIRN_AUTO(store_listing) listing = {0};
-        struct cairn_store_request list = {
-            .op = CAIRN_STORE_UPLOADS, .key = prefix.text, .page = page, .listing = &listing};
-        CAIRN_TRY(cairn_store_perform(worker, &list, err));
-        for (size_t i = 0; i < listing.count; i++) {
-            struct cairn_store_request end = {.op = CAIRN_STORE_UPLOAD_ABORT,
-                                              .key = listing.entries[i].key,
-                                              .upload_id_in = listing.entries[i].upload_id};
-            CAIRN_TRY(cairn_store_perform(worker, &end, err));
-        }
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-        if (!page) return CAIRN_OK;
-    }
-    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of uploads", prefix.text,
-                      PAGES_MAX);
-}
-
 /* ---- is it whole? ---- */
 
 struct cairn_committed cairn_srv_committed_of(const struct cairn_srv_version *version) {
@@ -358,7 +329,7 @@ static int by_key(const void *a, const void *b) {
                   ((const struct cairn_store_object *)b)->key);
 }
 
-/* Of shards and checksums.bin the sizes are known. */
+/* Lists shards and checksums.bin with their sizes, sorted by key. */
 static enum cairn_code name_objects(const struct cairn_committed *version,
                                     struct cairn_store_object *ret, size_t *ret_count,
                                     struct cairn_error *err) {
@@ -449,7 +420,7 @@ enum cairn_code cairn_srv_promote_want(struct cairn_srv_tx *tx,
     if (there && there->state == CAIRN_SRV_COPY_REMOVING)
         return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is being removed",
                           version->id.text, wish->store);
-    /* What somebody asks for by hand is no longer the policy's to remove. */
+    /* A copy that was asked for by hand is no longer removed by the policy. */
     bool same = there && there->by_policy <= wish->by_policy;
     if (*ret_whole) {
         copy.state = CAIRN_SRV_COPY_WHOLE;
@@ -618,7 +589,7 @@ static enum cairn_code put_attempt(struct run *run, struct cairn_error *err) {
     return put_document(run, &key, &run->documents.attempt_text, err);
 }
 
-/* 2: all but the record. */
+/* 2. Puts all documents but the record. */
 static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
     const struct cairn_committed *documents = &run->documents;
     struct cairn_key key;
@@ -649,7 +620,7 @@ static enum cairn_code copy(struct run *run, struct cairn_error *err) {
     CAIRN_AUTO(buf) record = {0};
     struct cairn_key key;
     struct cairn_version_place place = cairn_srv_version_place(&run->version);
-    CAIRN_TRY(cairn_srv_copy_end_uploads(run->to, run->target, &place, err));
+    CAIRN_TRY(cairn_srv_sweep_end_uploads(run->target, &place, err));
     CAIRN_TRY(load_documents(run, err));
     enum cairn_code code = copy_shards(run, err);
     if (!code) code = put_documents(run, err);

@@ -16,7 +16,6 @@
 
 #include "common/lock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "plan/retention.h"
 #include "server/events/since.h"
 #include "server/guard/jobs.h"
@@ -68,7 +67,7 @@ void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered) {
     free(tiered);
 }
 
-/* Where it stands, or the place to keep it in; the lock is held. */
+/* The run's entry, or the entry to overwrite; the lock is held. */
 static struct cairn_srv_known *place_of(struct cairn_srv_tiered *tiered,
                                         const struct cairn_run_name *name, bool *ret_there) {
     for (size_t i = 0; i < CAIRN_SRV_TIERED_MAX; i++) {
@@ -87,7 +86,7 @@ static void recall(struct plan *plan) {
     if (there) plan->settled = *place;
 }
 
-/* Who looked at a later state of the catalog knows more. */
+/* Keeps the entry of a later state of the catalog. */
 static void remember(struct plan *plan) {
     struct cairn_srv_tiered *tiered = plan->server->tiered;
     bool there = false;
@@ -204,7 +203,7 @@ static enum cairn_code change_copy(struct plan *plan, bool wanted, struct cairn_
 
 /* ---- what is there ---- */
 
-/* Of a version in a store: is there something to do? */
+/* Does this store lack a copy that is wanted, or have one that is not? */
 static bool differs(const struct plan *plan, const char *version, const char *store, bool wanted) {
     const struct cairn_srv_run_copies *rows = &plan->rows;
     const struct cairn_srv_copy *copy = cairn_srv_run_copies_find(rows, version, store);

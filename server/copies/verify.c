@@ -36,6 +36,7 @@
 #include "server/metrics.h"
 #include "server/reads/shard_calls.h"
 #include "server/reads/tier_reads.h"
+#include "server/sweep/sweep_objects.h"
 #include "store/whole.h"
 
 #define TELL_MS 500
@@ -263,8 +264,7 @@ static enum cairn_code repair_shard(struct verified_copy *copy, size_t shard,
                                                 .owner = copy->all};
     CAIRN_TRY(cairn_srv_lease_still(&copy->all->hold.lease, err));
     if (!copy->uploads_ended)
-        CAIRN_TRY(
-            cairn_srv_copy_end_uploads(copy->tier, copy->worker, &copy->all->documents.place, err));
+        CAIRN_TRY(cairn_srv_sweep_end_uploads(copy->worker, &copy->all->documents.place, err));
     copy->uploads_ended = true;
     CAIRN_TRY(write_shard(copy, shard, err));
     CAIRN_CRASHPOINT("server.repair.after_shard");
@@ -331,24 +331,11 @@ static bool is_damage(const struct finding *finding) {
            finding->what != CAIRN_STORE_FINDING_NEWER && !finding->mended;
 }
 
-static uint64_t count_damaged(const struct verified_copy *copy) {
-    uint64_t damaged = 0;
-    for (size_t i = 0; i < copy->count; i++) damaged += is_damage(&copy->findings[i]);
-    return damaged;
-}
-
-static uint64_t count_newer(const struct verified_copy *copy) {
-    uint64_t newer = 0;
-    for (size_t i = 0; i < copy->count; i++)
-        newer += copy->findings[i].what == CAIRN_STORE_FINDING_NEWER;
-    return newer;
-}
-
 static int by_name(const void *name, const void *shard) {
     return strcmp(name, ((const struct cairn_manifest_shard *)shard)->name);
 }
 
-/* A manifest names its shards in order. */
+/* The index of the shard with this key: a manifest lists shards in order. */
 static size_t shard_of(const struct verifying *all, const char *key) {
     const struct cairn_manifest *manifest = &all->documents.manifest;
     struct cairn_key prefix;
@@ -506,7 +493,7 @@ static enum cairn_code mend_one(struct verified_copy *copy, struct finding *find
 
 enum turn { MANIFEST, SHARDS, DOCUMENTS, RECORD, TURNS };
 
-/* 2 */
+/* 2: the order in which objects are written anew. */
 static enum turn turn_of(const struct verified_copy *copy, const struct finding *finding) {
     enum cairn_document document = CAIRN_DOCUMENT_ATTEMPT;
     if (finding->shard != NO_SHARD) return SHARDS;
@@ -662,8 +649,11 @@ static enum cairn_code add_findings(struct answer *answer, const struct verified
 static enum cairn_code add_copy(struct answer *answer, const struct verified_copy *copy,
                                 const struct cairn_error *problem, struct cairn_error *err) {
     const char *store = store_name(copy);
-    uint64_t damaged = count_damaged(copy);
-    uint64_t newer = count_newer(copy);
+    uint64_t damaged = 0, newer = 0; /* newer: documents that are not looked into */
+    for (size_t i = 0; i < copy->count; i++) {
+        damaged += is_damage(&copy->findings[i]);
+        newer += copy->findings[i].what == CAIRN_STORE_FINDING_NEWER;
+    }
     bool whole = !damaged && !newer && !problem->code;
     CAIRN_TRY(add_findings(answer, copy, store, err));
     json_t *item =
@@ -719,7 +709,7 @@ static enum cairn_code note_mended(const struct verified_copy *copy, struct cair
     return cairn_srv_catalog_write(server->catalog, tell_mended, &mended, err);
 }
 
-/* What was looked at in part says what is wrong, and never that nothing is. */
+/* A partial look may report damage, but never that there is none. */
 static void note_damage(const struct verified_copy *copy, size_t index, bool to_its_end) {
     const struct verifying *all = copy->all;
     const struct cairn_srv_verify *verify = all->verify;

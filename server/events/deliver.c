@@ -69,7 +69,7 @@ static bool wants_event(const struct webhook *hook, const char *event, const cha
     return false;
 }
 
-/* "checkpoint.*" is each of its kind. */
+/* "checkpoint.*" chooses each event whose name begins so. */
 static bool choose(struct webhook *hook, const char *pattern) {
     bool any = false;
     for (size_t i = 0; i < CAIRN_COUNT(event_names); i++) {
@@ -230,7 +230,7 @@ struct teller {
     struct cairn_srv_letter letter;
     bool has_letter;
 };
-/* What one reading of the file says, and who tells it. */
+/* What one reading of the file says, and its threads. */
 struct roster {
     struct webhook_file *file;
     struct teller *tellers; /* one for each webhook of the file */
@@ -240,13 +240,6 @@ struct cairn_srv_webhooks {
     struct cairn_srv *server;
     _Atomic(struct roster *) now;
 };
-
-static uint64_t pause_ms_after(uint64_t failures, uint64_t longest_ms, uint64_t bits) {
-    uint64_t pause_ms = cairn_min_u64(FIRST_PAUSE_MS, longest_ms);
-    for (uint64_t i = 1; i < failures && pause_ms < longest_ms; i++) pause_ms *= 2;
-    pause_ms = cairn_min_u64(pause_ms, longest_ms);
-    return pause_ms - pause_ms / 4 + bits % (pause_ms / 4 + 1); /* receivers are not hit together */
-}
 
 /* ---- the message ---- */
 
@@ -430,7 +423,7 @@ static enum cairn_code keep_outcome(struct outcome *outcome, struct cairn_error 
     return cairn_srv_catalog_write(outcome->teller->server->catalog, write_outcome, outcome, err);
 }
 
-/* It was taken, by number; or is not wanted. */
+/* Moves the position behind an event that was delivered, or is not wanted. */
 static enum cairn_code move_on(struct teller *teller, uint64_t number, bool delivered,
                                struct cairn_error *err) {
     struct cairn_srv_webhook_row *row = &teller->row;
@@ -442,7 +435,7 @@ static enum cairn_code move_on(struct teller *teller, uint64_t number, bool deli
     return keep_outcome(&(struct outcome){.teller = teller}, err);
 }
 
-/* W02. *ret_dead: it is a dead letter from now on. */
+/* W02. *ret_dead: the event is a dead letter from now on. */
 static enum cairn_code note_failure(struct teller *teller, size_t at, const struct cairn_error *why,
                                     bool *ret_dead, struct cairn_error *err) {
     struct cairn_srv *server = teller->server;
@@ -469,7 +462,7 @@ static enum cairn_code note_failure(struct teller *teller, size_t at, const stru
     return keep_outcome(&outcome, err);
 }
 
-/* A letter is tried once each time that somebody asks for it. */
+/* A letter is tried once for each call that asks for it. */
 static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err) {
     struct cairn_srv_letter *letter = &teller->letter;
     struct cairn_error why = {0};
@@ -488,7 +481,7 @@ static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err
     return keep_outcome(&outcome, err);
 }
 
-/* W05: what the trim was quicker than. */
+/* W05: counts events that were trimmed before they were told. */
 static enum cairn_code count_missed(struct teller *teller, struct cairn_error *err) {
     struct cairn_srv_webhook_row *row = &teller->row;
     if (teller->first <= row->position + 1) return CAIRN_OK;
@@ -503,14 +496,17 @@ static enum cairn_code count_missed(struct teller *teller, struct cairn_error *e
     return move_on(teller, teller->first - 1, false, err);
 }
 
+/* Doubled with each failure of the event; a quarter is random: receivers are not hit together. */
 static uint64_t pause_of(const struct teller *teller) {
-    uint64_t bits = 0;
+    uint64_t longest_ms = teller->server->settings->webhook_pause_max_ms, bits = 0;
+    uint64_t pause_ms = cairn_min_u64(FIRST_PAUSE_MS, longest_ms);
+    for (uint64_t i = 1; i < teller->row.failures && pause_ms < longest_ms; i++) pause_ms *= 2;
+    pause_ms = cairn_min_u64(pause_ms, longest_ms);
     teller->server->random(&bits, sizeof(bits));
-    return pause_ms_after(teller->row.failures,
-                                      teller->server->settings->webhook_pause_max_ms, bits);
+    return pause_ms - pause_ms / 4 + bits % (pause_ms / 4 + 1);
 }
 
-/* W01: in order; the first that is not taken ends it. */
+/* W01: delivers the page in order, up to the first event that is not taken. */
 static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
                                  struct cairn_error *err) {
     bool stale = false; /* the row lags behind what was passed over */
@@ -584,7 +580,7 @@ static void run_teller(struct cairn_thread *thread, void *owner) {
 
 /* ---- all of them ---- */
 
-/* Before the first call is answered: what happens from then on is told. */
+/* Events from here on are told: rows are opened before the first call is answered. */
 static enum cairn_code open_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct webhook_file *file = argument;
     struct cairn_srv_webhook_row row;

@@ -42,13 +42,13 @@ struct cairn_srv_follower {
     struct cairn_srv_task task; /* first */
     struct cairn_srv_feed *feed;
     struct cairn_srv_follow follow;
-    struct cairn_buf text; /* what is made and not taken; of who owns the follower now */
+    struct cairn_buf text; /* made and not taken yet; belongs to the follower's current owner */
     size_t taken;
     uint64_t loaded;   /* rows of the last look at the catalog */
     uint64_t given_ms; /* when the reader last got something */
     bool ended;
     struct cairn_srv_flow_hooks hooks;
-    char caller[96]; /* who is bounded */
+    char caller[96]; /* the token or address whose streams are counted */
     struct cairn_srv_follower *all_next, **all_at; /* under the lock, as long as it is there */
     struct cairn_srv_follower *next, **at; /* under the lock; at NULL: it does not wait */
 };
@@ -95,7 +95,7 @@ static bool is_followed(const struct cairn_srv_follow *follow, uint64_t kind,
     return !follow->version.text[0] || !strcmp(follow->version.text, version->text);
 }
 
-/* ---- who waits: with the lock held ---- */
+/* ---- waiting followers: with the lock held ---- */
 
 static void unlink_follower(struct cairn_srv_follower *follower) {
     *follower->at = follower->next;
@@ -119,7 +119,7 @@ static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, cons
     return taken;
 }
 
-/* Of no use to anybody but the feed until it is woken. */
+/* Followers in this list belong to the feed until they are woken. */
 static void add_due(struct cairn_srv_feed *feed, struct cairn_srv_follower *first) {
     while (first) {
         struct cairn_srv_follower *one = first;
@@ -345,7 +345,7 @@ void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
 
 /* ---- a follower: the connection's side ---- */
 
-/* As for rates: a token, or the address of who has none. */
+/* As for rates: a token, or the address of a caller without one. */
 static void name_caller(const struct cairn_srv_follow *follow, char ret[96]) {
     char address[64];
     cairn_net_caller_text(follow->from, address, sizeof(address));

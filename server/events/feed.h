@@ -58,7 +58,7 @@ struct cairn_srv_follow {
     char project[CAIRN_NAME_BYTES_MAX + 1]; /* of all: of this one alone; "": of every one */
     struct cairn_srv_credential credential; /* the stream ends when it is good no more */
     struct cairn_srv_caller caller;
-    char from[64]; /* his address; "": of a Unix socket */
+    char from[64]; /* the caller's address; "": of a Unix socket */
 };
 /* The flow of these events; the first comes at once, without an event. */
 enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,

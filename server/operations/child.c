@@ -135,7 +135,7 @@ static void take_lines(struct cairn_srv_child *child, const char *data, size_t s
     }
 }
 
-/* What is there now. */
+/* Reads what both pipes hold now, without waiting. */
 static void take_in(struct cairn_srv_child *child,
                     void (*line)(void *owner, struct cairn_view text), void *owner) {
     char data[4096];
@@ -307,7 +307,7 @@ static enum cairn_code find_program(char *ret, size_t capacity, struct cairn_err
                       "the command cairn is not installed beside cairn-server (%s)", ret);
 }
 
-/* Where this server listens; of all addresses the loopback. */
+/* The address at which the command reaches this server: loopback where it listens on all. */
 static enum cairn_code find_url(const struct cairn_srv *server, uint16_t port,
                                 struct cairn_buf *ret, struct cairn_error *err) {
     const struct cairn_srv_settings *settings = server->settings;

@@ -12,12 +12,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/messages.h"
-#include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/ledger/versions.h"
@@ -34,7 +32,7 @@ struct folders {
     bool make;
 };
 
-/* What of the path lies behind this folder; NULL: it is not in it. */
+/* The rest of the path below this folder; NULL: the path is not in it. */
 static const char *behind(const char *path, const char *folder, size_t size) {
     while (size > 1 && folder[size - 1] == '/') size--;
     if (strncmp(path, folder, size) != 0) return NULL;
@@ -148,8 +146,7 @@ static enum cairn_code open_place(const struct folders *allowed, const char *pat
         if (!*name || !strcmp(name, ".")) continue;
         struct cairn_srv_place next = {.folder_fd = -1};
         code = open_component(at.folder_fd, name, !left || !left[strspn(left, "/")], allowed->make,
-                              &next,
-                    err);
+                              &next, err);
         cairn_srv_place_release(&at);
         at = next;
     }
@@ -218,7 +215,7 @@ static enum cairn_code check_word(const char *name, const char *given, const cha
     return cairn_fail(err, CAIRN_INVALID, "/%s: \"%s\" is not known: %s", name, given, words.data);
 }
 
-/* The operation is begun, or the one that is alike is shown. */
+/* Begins the operation, or shows the one that is alike. */
 static enum cairn_code begin_operation(struct cairn_srv_request *request,
                                        struct cairn_srv_operation_wish *wish,
                                        struct cairn_srv_reply *reply, struct cairn_error *err) {

@@ -3,7 +3,6 @@
  * /v1/operations, and the object that shows one. Promises in operations.h. */
 #include "server/operations/operations.h"
 
-#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -30,7 +29,7 @@
 #define END_AGAIN_MS 500
 #define END_TRIES 20
 
-/* What only reads has places of its own, so that whoever may read alone holds up no change. */
+/* Operations that only read have places of their own, so that they hold up no change. */
 enum lane { LANE_CHANGES, LANE_READS, LANES };
 
 /* What is pushed to a pool: the thread that gets it takes the task whose turn it is then, of those
@@ -73,8 +72,8 @@ struct cairn_srv_operations {
 
 /* ---- the list of what this server does ---- */
 
-/* Whoever may begin operations leaves room for others' (a server that asks for no tokens knows
- * nobody by name). The lock is held. */
+/* One token leaves room for others (a server that asks for no tokens counts by lane alone). The
+ * lock is held. */
 static enum cairn_code check_room(const struct cairn_srv_operations *operations,
                                   const struct task *task, struct cairn_error *err) {
     size_t most = operations->server->settings->operations_at_once, listed = 0, of_token = 0;
@@ -126,7 +125,7 @@ static bool goes_before(const struct cairn_srv_operations *operations, const str
     return one->number < other->number;
 }
 
-/* Of those that wait in a lane; there is one for each turn that was pushed. */
+/* Takes the next waiting task of a lane; each pushed turn has one. */
 static struct task *take_next(struct cairn_srv_operations *operations, enum lane lane) {
     CAIRN_HOLD(&operations->lock);
     struct task *next = NULL;
@@ -248,7 +247,7 @@ static void take_line(void *owner, struct cairn_view text) {
     }
 }
 
-/* What is listed there is cut where it is too much to be kept in a row. */
+/* Drops lists of the result, one by one, until it fits into a row. */
 static enum cairn_code read_result(const struct task *task, const struct cairn_buf *output,
                                    struct cairn_buf *ret, struct cairn_error *err) {
     static const char *const lists[] = {"plain", "aliases", "left_out"};
@@ -278,12 +277,12 @@ static void say_failure(const struct task *task, const struct cairn_error *why,
         cairn_buf_clear(ret);
 }
 
-/* A later write or look says it. */
+/* The next write or look makes up for it. */
 static void note_late(const struct task *task, const struct cairn_error *why) {
     cairn_log(DEBUG, "operation.late", "operation=%s cause=\"%s\"", task->id, why->message);
 }
 
-/* why: of an end that is not DONE. */
+/* Writes the end of a task; why: the reason, unless its state is DONE. */
 static void finish(struct task *task, const struct cairn_error *why) {
     CAIRN_AUTO(buf) problem = {0};
     struct cairn_error late = {0};
@@ -297,7 +296,7 @@ static void finish(struct task *task, const struct cairn_error *why) {
 
 /* ---- one command ---- */
 
-/* False: another server has taken it, or it was to end. */
+/* Writes progress and reads the wish to cancel; false: the task is to end. */
 static bool write_row(struct task *task, uint64_t *written_done) {
     struct cairn_srv *server = task->server;
     struct cairn_error why = {0};
@@ -698,18 +697,9 @@ static json_t *parse(const struct cairn_buf *text) {
     return json;
 }
 
-static const char *time_or_null(int64_t wall_ms, char text[32]) {
-    cairn_time_text(wall_ms, true, text);
-    return wall_ms ? text : NULL;
-}
-
-/* What its work counts. */
-static const char *unit_of(const struct cairn_srv_operation *operation) {
-    return strcmp(operation->kind, CAIRN_SRV_REMOVE) ? "bytes" : "versions";
-}
-
 static json_t *operation_json(const struct cairn_srv_request *asked,
                               const struct cairn_srv_operation *operation) {
+    bool removes = !strcmp(operation->kind, CAIRN_SRV_REMOVE);
     char created[32], ended[32], instance[600];
     CAIRN_AUTO_JSON json_t *request = parse(&operation->request);
     CAIRN_AUTO_JSON json_t *result = parse(&operation->result);
@@ -724,15 +714,16 @@ static json_t *operation_json(const struct cairn_srv_request *asked,
     }
     CAIRN_AUTO_JSON json_t *progress =
         CAIRN_PACK(operation_progress, .done = operation->done, .total = operation->total,
-                   .unit = unit_of(operation));
+                   .unit = removes ? "versions" : "bytes");
     cairn_time_text(operation->created_ms, true, created);
+    cairn_time_text(operation->ended_ms, true, ended);
     return CAIRN_PACK(operation_row, .id = operation->id, .kind = operation->kind,
                       .project = operation->name.project, .run = operation->name.run,
                       .state = cairn_srv_operation_state_text(operation->state),
                       .progress = progress, .request = request,
                       .cancel_requested = operation->cancel, .result = result, .problem = problem,
                       .actor = operation->who, .created_at = created,
-                      .ended_at = time_or_null(operation->ended_ms, ended));
+                      .ended_at = operation->ended_ms ? ended : NULL);
 }
 
 static enum cairn_code reply_operation(const struct cairn_srv_request *request,
@@ -775,7 +766,7 @@ struct call {
     json_t *items, *next;
 };
 
-/* What is outside of his projects is as if it were not there (P16). */
+/* An operation outside of the caller's projects is not found (P16). */
 static enum cairn_code get_operation(struct cairn_srv_tx *tx, struct call *call,
                                      enum cairn_scope scope, struct cairn_error *err) {
     const char *id = call->request->params.node;
@@ -819,7 +810,7 @@ enum cairn_code cairn_srv_on_operation_get(struct cairn_srv_request *request,
 
 /* ---- DELETE /v1/operations/{operation} ---- */
 
-/* One that waits ends here; of one that runs its server is told by the row. */
+/* A queued operation ends here; a running one is cancelled by its row. */
 static enum cairn_code cancel_operation(struct cairn_srv_tx *tx, void *argument,
                                         struct cairn_error *err) {
     struct call *call = argument;

@@ -121,7 +121,7 @@ static enum cairn_code find_aside(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_aside_there(tx, aside->key, &aside->there, err);
 }
 
-/* Of a version that this catalog has not committed. */
+/* Judges a version that this catalog has not committed. */
 static enum cairn_code judge_unknown_there(const struct cairn_srv_mend *mend,
                                            struct cairn_srv_mend_version *one,
                                            char ret[CAUSE_BYTES], struct cairn_error *err) {

@@ -25,7 +25,6 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -168,17 +167,12 @@ static enum cairn_code verify_in_store(struct cairn_store_worker *worker,
     return cairn_srv_copy_look(worker, &version, CAIRN_DOCUMENT_BIT(LAYOUT), err);
 }
 
-static bool has_record(const struct cairn_srv_run_store *store,
-                       const struct cairn_srv_mend_version *one) {
-    const struct cairn_srv_seen *seen =
-        cairn_srv_run_objects_find(&store->objects, one->place.id.text);
-    return seen && seen->step == one->place.step;
-}
-
 /* Readers look for the record: without one there is no copy. */
 static enum cairn_srv_copy_seen by_listing(const struct cairn_srv_run_store *store,
                                            const struct cairn_srv_mend_version *one) {
-    if (has_record(store, one)) return CAIRN_SRV_SEEN_RECORD;
+    const struct cairn_srv_seen *seen =
+        cairn_srv_run_objects_find(&store->objects, one->place.id.text);
+    if (seen && seen->step == one->place.step) return CAIRN_SRV_SEEN_RECORD;
     return cairn_srv_run_objects_touch(&store->objects, one->place.id.text)
                ? CAIRN_SRV_SEEN_OBJECTS
                : CAIRN_SRV_SEEN_NOTHING;
@@ -202,7 +196,7 @@ static enum cairn_code read_copy(const struct cairn_srv_mend *mend,
     struct cairn_record record = {0};
     struct cairn_error why = {0};
     enum cairn_code code = verify_in_store(mend->stores.stores[index].worker, &one->place,
-                                                 &record, &manifest, &why);
+                                           &record, &manifest, &why);
     if (one->verified) digest = one->record.manifest_sha256;
     if (!code && digest && memcmp(digest, record.manifest_sha256, 32) != 0)
         code = cairn_fail(&why, CAIRN_CORRUPT, "its record is of another manifest than %s",
@@ -547,7 +541,7 @@ enum cairn_code cairn_srv_mend_take(struct cairn_srv_mend *mend, size_t from, si
     return CAIRN_OK;
 }
 
-/* What a save of that attempt superseded by on_exists. */
+/* Supersedes what a save of that attempt superseded by on_exists. */
 static enum cairn_code replay_marks(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                                     uint64_t attempt, struct cairn_error *err) {
     for (size_t i = 0; i < mend->objects.mark_count; i++)
@@ -584,7 +578,7 @@ static enum cairn_code settle_missing(struct cairn_srv_tx *tx, struct cairn_srv_
     return CAIRN_OK;
 }
 
-/* A newer attempt has taken over from what is open under older ones (Q26). */
+/* Gives up open versions of older attempts: a newer one has taken over (Q26). */
 static enum cairn_code give_up_open(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
                                     const struct cairn_srv_run *run, struct cairn_error *err) {
     mend->given_up = 0;
@@ -761,7 +755,7 @@ static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *wor
     if (*ret_code == CAIRN_BUSY) return false;
     if (!*ret_code) *ret_code = serve_request(server, worker, requests, err);
     cairn_srv_lease_end(&lease);
-    if (*ret_code == CAIRN_UNSUPPORTED) { /* whoever asked for it is to hear that it will not end */
+    if (*ret_code == CAIRN_UNSUPPORTED) { /* the caller is told that it will not end */
         requests->note = err->message;
         (void)!cairn_srv_catalog_write(server->catalog, keep_note, requests, NULL);
     }

@@ -147,7 +147,7 @@ static void tell_problem(struct reindex *reindex, const char *what, enum cairn_c
 
 /* ---- which runs there are ---- */
 
-/* A folder of somebody else's in the same bucket makes no run: it has no record of ours. */
+/* Another program's folder in the same bucket makes no run: it has no record of Cairn's. */
 static bool run_of(const char *key, struct cairn_run_name *ret) {
     const char *rest = NULL;
     struct cairn_key_parts parts;
@@ -225,7 +225,7 @@ static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_run_take(tx, making->name, cairn_srv_wall_ms(making->server), &run, err);
 }
 
-/* One of several stores is named before the key. */
+/* Where there are several stores, the store's name stands before the key. */
 static void tell_wrong(void *owner, const char *store, const char *key, enum cairn_code code,
                        const char *cause) {
     struct reindex *reindex = owner;
@@ -260,7 +260,7 @@ static void count_version(struct reindex *reindex, const struct cairn_srv_mend *
     count_copies(reindex, one, mend->stores.count);
 }
 
-/* Taken over as they are verified: only so many manifests are in memory. */
+/* Takes versions over as they are verified: at most 64 manifests are in memory. */
 static enum cairn_code take_versions(struct reindex *reindex, struct cairn_srv_mend *mend,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_versions_new(mend, err));
@@ -284,7 +284,7 @@ static enum cairn_code take_attempts(struct reindex *reindex, struct cairn_srv_m
         if (!mend->attempts[i].readable)
             tell_problem(reindex, key.text,
                          mend->attempts[i].newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT,
-                 mend->attempts[i].cause);
+                         mend->attempts[i].cause);
     }
     reindex->done.attempts += mend->attempt_count;
     return CAIRN_OK;
@@ -375,7 +375,7 @@ static void add_store(struct reindex *reindex, const char *name, const struct ca
         .name = name, .url = cairn_store_url(store), .left_out = left_out};
 }
 
-/* 3. Those that are read have the places that they have in run_stores. */
+/* 3. Stores that are read have the same index as in run_stores. */
 static enum cairn_code must_be_ours(struct reindex *reindex, struct cairn_error *err) {
     struct cairn_srv *server = reindex->server;
     struct cairn_srv_tiers *tiers = server->tiers;
@@ -402,7 +402,7 @@ static enum cairn_code must_be_ours(struct reindex *reindex, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* Q35: what the server of the old catalog has on the wire ends meanwhile. */
+/* Q35: requests that the old catalog's server has sent end meanwhile. */
 static void wait_for_others(const struct cairn_srv *server) {
     uint64_t wait_ms = server->settings->reconcile_wait_ms;
     struct timespec left = {.tv_sec = (time_t)(wait_ms / 1000),
@@ -558,13 +558,6 @@ static enum cairn_code open_catalog(struct cairn_srv *server, const char *where,
 
 /* ---- a server that goes on ---- */
 
-static void say_looking(const struct cairn_srv_reindexing *asked, uint64_t wait_ms) {
-    if (asked->quiet || asked->json_progress) return;
-    fprintf(stderr,
-            "looking for %llu s whether a server still works on the store (--force: do not look)\n",
-            (unsigned long long)(wait_ms + 999) / 1000);
-}
-
 /* Its sign of life (health.h) is another one within the interval that the last one names, unless it
  * said that it stopped and none has started since. A sign that is older by far is nobody's. */
 static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
@@ -580,7 +573,11 @@ static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
     bool old = first.modified_ms && age_ms > (int64_t)wait_ms + CLOCKS_APART_MS;
     if (first.stopped_at >= record.generation || old)
         return CAIRN_OK;
-    say_looking(asked, wait_ms);
+    if (!asked->quiet && !asked->json_progress)
+        fprintf(stderr,
+                "looking for %llu s whether a server still works on the store (--force: do not "
+                "look)\n",
+                (unsigned long long)(wait_ms + 999) / 1000);
     for (uint64_t until_ms = cairn_mono_ms() + wait_ms; cairn_mono_ms() < until_ms;) {
         (void)poll(NULL, 0, SIGN_LOOK_MS);
         if (cairn_srv_sign_read(worker, &now, &why) || !strcmp(now.mark, first.mark)) continue;
@@ -609,7 +606,7 @@ static enum cairn_code leave_out(struct cairn_srv *server, const char *names,
     return CAIRN_OK;
 }
 
-/* What was read has nothing to be compared again. */
+/* Stores that were read need no comparison at the server's start. */
 static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct counts *done = argument;
     for (size_t i = 1; i < done->store_count; i++)

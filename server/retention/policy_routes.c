@@ -13,7 +13,6 @@
 #include "api/messages.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/http/request.h"
 #include "server/retention/retain.h"
 #include "server/versions/versions.h"
@@ -27,7 +26,7 @@ static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
-/* NULL: of nowhere. */
+/* NULL: no scope has a policy. */
 static const char *scope_text(enum cairn_srv_scope scope) {
     static const char *const names[] = {"run", "project", "server"};
     return scope < CAIRN_SRV_SCOPE_NONE ? names[scope] : NULL;
@@ -223,7 +222,7 @@ static enum cairn_code read_assumed(const json_t *json, size_t index, struct pla
     return CAIRN_OK;
 }
 
-/* Behind the newest that is there, as one job would go on. */
+/* Saves to come follow the newest version, as one job would go on. */
 static enum cairn_code read_saves(struct plan_call *call, struct cairn_error *err) {
     const struct cairn_srv_candidates *there = &call->retain.candidates;
     size_t count = json_array_size(call->saves);

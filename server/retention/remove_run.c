@@ -107,7 +107,7 @@ static void look_at_node(void *argument, const struct cairn_srv_node_mark *node)
             cairn_srv_node_writes(judging->server, node->node, &run->name, run->attempt);
 }
 
-/* Nothing goes where a job is at work, or something of the run is held. */
+/* Refuses while trainers are at work, or a version is pinned, leased or has an alias. */
 static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                  const struct cairn_srv_run *run, struct cairn_error *err) {
     struct judging judging = {.server = server, .run = run, .tick = cairn_srv_tick(tx)};
@@ -178,7 +178,7 @@ static enum cairn_code give_up_open(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* Not where something came in since the look. */
+/* Hides the run unless a version came in since the look. */
 static enum cairn_code hide_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removal *removal = argument;
     CAIRN_AUTO(srv_run) run = {0};

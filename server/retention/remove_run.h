@@ -40,7 +40,7 @@ struct cairn_srv_remove_run {
     uint64_t attempt;       /* the newest when it was asked for */
     uint64_t versions;      /* how many it was to take away then, with open ones */
     const char *who, *from; /* for its events */
-    /* As in server/operations/operations.h; NULL: nobody is told, and nothing is checked. */
+    /* As in server/operations/operations.h; NULL: progress is not told, and nothing is checked. */
     bool (*tell)(void *owner, uint64_t done, uint64_t total);
     enum cairn_code (*check)(struct cairn_srv_tx *tx, void *owner, struct cairn_error *err);
     void *owner;

@@ -122,7 +122,7 @@ static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv
     return CAIRN_OK;
 }
 
-/* retain.h#2 */
+/* retain.h#2: may it go now? */
 static enum cairn_code judge_removal(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct removal *removal = argument;
@@ -170,13 +170,13 @@ static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_w
     return code ? code : settled;
 }
 
-/* One of a plan; counted where it went. */
+/* Removes one version of a plan, and counts it where it went. */
 static enum cairn_code carry_out_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      struct removal *removal, enum cairn_srv_scope scope,
                                      struct cairn_srv_retain_done *done, struct cairn_error *err) {
     removal->server = server;
     removal->reason = reasons[scope];
-    CAIRN_ASSERT(removal->id[0]); /* a plan with assumed saves is carried out by nobody */
+    CAIRN_ASSERT(removal->id[0]); /* a plan with assumed saves is never carried out */
     enum cairn_code code = remove_one(server, worker, removal, err);
     bool went = !code && removal->may;
     if (went)
@@ -425,7 +425,7 @@ static enum cairn_code plan_anew(const struct look *look, struct cairn_srv_retai
 
 /* ---- is a base still what it was? ---- */
 
-/* Only what the base handed out went. */
+/* Was this version handed out by the base? It is over then. */
 static bool take_trashed(struct cairn_srv_retained_base *base, const char *version) {
     for (size_t i = 0; i < base->plan.waiting_count; i++) {
         if (strcmp(base->ids[i].text, version) != 0) continue;
@@ -435,7 +435,7 @@ static bool take_trashed(struct cairn_srv_retained_base *base, const char *versi
     return false;
 }
 
-/* retain.h#5 */
+/* retain.h#5: what an event changes of a base. */
 static bool judge_event(void *owner, const struct cairn_srv_event_short *event, bool newer) {
     struct cairn_srv_retained_base *base = owner;
     uint64_t line = event->line, step = event->step;

@@ -87,7 +87,7 @@ struct cairn_srv_orphans {
     struct cairn_srv *server;
     enum phase phase;
     uint64_t begun_ms; /* mono clock: of the last look, at first of the start */
-    bool hurried;      /* somebody waits for it */
+    bool hurried;      /* a call waits for it */
     char *page;        /* of the listing that is under way; NULL: its first */
     struct orphans before, now;
     struct cairn_version_id last; /* keys of one version stand side by side */
@@ -513,7 +513,7 @@ static bool ask_for_look(struct cairn_srv_orphans *orphans) {
     return begins;
 }
 
-/* What the store has kept so far is tried again, too. */
+/* Versions that the store has not freed are tried again, too. */
 static enum cairn_code say_asked(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct cairn_run_name all = {0};
     (void)argument;

@@ -69,7 +69,7 @@ struct cairn_srv_sweep {
     bool log_told;
 };
 
-/* sweep.h#4 */
+/* sweep.h#4: a signal came. */
 static bool is_ending(const struct cairn_srv_sweep *sweep) {
     return sweep->server->leaving || sweep->server->stopping;
 }
@@ -225,7 +225,7 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
 
 /* ---- objects ---- */
 
-/* The first failure of a round, whose other parts go on. */
+/* Keeps the first failure of a round, whose other parts go on. */
 static void keep_first(enum cairn_code code, const struct cairn_error *why,
                        struct cairn_error *first) {
     if (code && !first->code) *first = *why;
@@ -251,8 +251,8 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
     return CAIRN_OK;
 }
 
-/* Behind what cannot be swept (a store that has copies of it is away, or is named no more) the
- * others are looked for: however many there are, they keep nobody's place. */
+/* Versions that cannot be swept (a store that has copies of them is away, or is not named any more)
+ * are passed over: however many there are, the others behind them get their turn. */
 static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                   enum cairn_srv_round round, struct cairn_error *first,
                                   struct cairn_error *err) {

@@ -60,7 +60,7 @@ static enum cairn_code read_dead(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-/* Q32 */
+/* Q32: freezes the run if the record of a version that was given up is there. */
 static enum cairn_code no_record(struct dead *dead, const char *key, struct cairn_error *err) {
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
     enum cairn_code code = cairn_store_perform(dead->worker, &head, err);
@@ -203,6 +203,16 @@ static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool
     return code;
 }
 
+enum cairn_code cairn_srv_sweep_end_uploads(struct cairn_store_worker *worker,
+                                            const struct cairn_version_place *place,
+                                            struct cairn_error *err) {
+    struct dead dead = {.worker = worker, .id = place->id.text};
+    struct cairn_key prefix;
+    if (!cairn_store_profile(worker->store)->lists_uploads) return CAIRN_OK;
+    cairn_key_version_prefix(place, &prefix);
+    return remove_prefix(&dead, prefix.text, true, err);
+}
+
 /* In a bucket with versioning the deletes have only hidden it. What its store keeps is told, and
  * costs until its lock ends: the copy is gone for every reader, and its row with it. */
 static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_srv_version *version,
@@ -234,8 +244,7 @@ enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_stor
     CAIRN_TRY(cairn_srv_lease_still(lease, err));
     cairn_key_version_prefix(&place, &key);
     CAIRN_TRY(remove_prefix(&dead, key.text, false, err));
-    if (cairn_store_profile(worker->store)->lists_uploads)
-        CAIRN_TRY(remove_prefix(&dead, key.text, true, err));
+    CAIRN_TRY(cairn_srv_sweep_end_uploads(worker, &place, err));
     if (dead.refused && err) *err = dead.refusal;
     return dead.refused ? dead.refused : purge_copy(&dead, version, key.text, err);
 }
@@ -283,8 +292,7 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     CAIRN_TRY(delete_records(dead, err));
     cairn_key_version_prefix(&place, &key);
     CAIRN_TRY(remove_prefix(dead, key.text, false, err));
-    if (cairn_store_profile(dead->server->store)->lists_uploads)
-        CAIRN_TRY(remove_prefix(dead, key.text, true, err));
+    CAIRN_TRY(cairn_srv_sweep_end_uploads(dead->worker, &place, err));
     if (dead->own_layout) {
         cairn_key_layout(&dead->version.name, dead->version.layout, &dead->version.id, &key);
         CAIRN_TRY(delete_key(dead, key.text, err));
@@ -328,7 +336,7 @@ static enum cairn_code purge(struct dead *dead, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* A refusal that the next round would only meet again. */
+/* Did the store refuse, so that the next round would meet the same refusal? */
 static bool is_kept(const struct dead *dead, enum cairn_code code) {
     return code && (dead->refused || code == CAIRN_FORBIDDEN || code == CAIRN_UNSUPPORTED);
 }
@@ -393,7 +401,7 @@ static bool judge_due(struct dead *dead) {
     return dead->is_due || (dead->kept.there && !waits);
 }
 
-/* Each try that ends otherwise than the one before. */
+/* Logs a try that ends otherwise than the one before. */
 static void tell_end(const struct dead *dead) {
     const struct cairn_srv_version *version = &dead->version;
     const struct cairn_srv_left *left = &dead->left, *before = &dead->kept.left;
@@ -418,7 +426,7 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     struct dead dead = {.server = server, .worker = worker, .id = version_id, .away = away};
     cairn_srv_lease_init(&dead.lease, server, "version", version_id);
     struct cairn_srv_copy_hold hold = {0};
-    bool tiers = cairn_srv_tiers_any(server); /* who makes a copy sees that nobody wants it */
+    bool tiers = cairn_srv_tiers_any(server); /* a promotion sees that the copy is not wanted */
     if (tiers) CAIRN_TRY(cairn_srv_copy_hold_take(&hold, server, version_id, err));
     enum cairn_code code = cairn_srv_lease_take(&dead.lease, err);
     if (!code) code = cairn_srv_catalog_read(server->catalog, read_dead, &dead, err);
@@ -435,15 +443,11 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     return code;
 }
 
-void cairn_srv_sweep_uploads(struct cairn_srv *server, struct cairn_store_worker *worker,
+void cairn_srv_sweep_uploads(struct cairn_store_worker *worker,
                              const struct cairn_srv_version *version) {
-    struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
     struct cairn_version_place place = cairn_srv_version_place(version);
-    struct cairn_key key;
     struct cairn_error err = {0};
-    if (!cairn_store_profile(server->store)->lists_uploads) return;
-    cairn_key_version_prefix(&place, &key);
-    if (remove_prefix(&dead, key.text, true, &err) != CAIRN_OK)
+    if (cairn_srv_sweep_end_uploads(worker, &place, &err) != CAIRN_OK)
         cairn_log(INFO, "sweep.uploads_left", "version=%s cause=\"%s\"", version->id.text,
                   err.message);
 }

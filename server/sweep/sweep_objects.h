@@ -33,9 +33,13 @@ enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_stor
                                      const struct cairn_srv_version *version,
                                      const struct cairn_srv_lease *lease,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Aborts the uploads below a version's prefix, in the worker's store. */
+enum cairn_code cairn_srv_sweep_end_uploads(struct cairn_store_worker *worker,
+                                            const struct cairn_version_place *place,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Uploads that are still open below a version that committed: begun, but the reply that named them
  * was lost, so nobody else knows of them. What fails is left to the store's life cycle rule. */
-void cairn_srv_sweep_uploads(struct cairn_srv *server, struct cairn_store_worker *worker,
+void cairn_srv_sweep_uploads(struct cairn_store_worker *worker,
                              const struct cairn_srv_version *version);
 /* Layout objects and rank tables that nothing refers to any more. */
 enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,

@@ -68,7 +68,7 @@ struct cairn_srv_uploads {
     struct {
         json_t *items; /* of the last look that ended */
         uint64_t ended_ms;
-        bool asked, looking; /* looking: because somebody asked */
+        bool asked, looking; /* looking: because a call asked */
     } locked;
 };
 
@@ -173,7 +173,7 @@ static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
     cairn_key_read(entry->key + strlen(name->project) + strlen(name->run) + 2, &parts);
     if (parts.kind == CAIRN_KEY_OTHER || parts.kind == CAIRN_KEY_ATTEMPT ||
         parts.kind == CAIRN_KEY_ATTEMPT_COPY)
-        return CAIRN_OK; /* below no version: nobody here uploads there in parts */
+        return CAIRN_OK; /* below no version: Cairn uploads nothing there in parts */
     CAIRN_TRY(owner_of(uploads, &parts.id, err));
     if (uploads->last.owner == OWNER_SAVE || json_array_size(uploads->items) == SHOWN_MAX)
         return CAIRN_OK;
@@ -265,7 +265,7 @@ static bool was_there(const struct cairn_srv_ids *ids, const char *id) {
     return false;
 }
 
-/* What the last look found, too, is to be ended (2). */
+/* Ends the look: *ret_due gets the versions that the look before has found, too (2). */
 static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_srv_ids *ret_due,
                                 struct cairn_error *err) {
     struct cairn_srv *server = uploads->server;
@@ -344,7 +344,7 @@ enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, look_again, &ended, err);
     if (!code && ended.found.owner == OWNER_NOBODY) {
         cairn_log(INFO, "sweep.uploads_ended", "version=%s state=%s", version, ended.found.state);
-        cairn_srv_sweep_uploads(server, worker, &ended.version);
+        cairn_srv_sweep_uploads(worker, &ended.version);
     }
     cairn_srv_copy_hold_end(&hold);
     cairn_srv_version_release(&ended.version);
@@ -464,7 +464,7 @@ static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
                                    ending->version.id.text, err);
 }
 
-/* What is done at once, or is left to the sweep (*ret_done false). */
+/* Ends the uploads at once, or leaves them to the sweep (*ret_done false). */
 static enum cairn_code end_known(struct cairn_srv_request *request, struct ending *ending,
                                  bool *ret_done, struct cairn_error *err) {
     const struct cairn_srv_version *version = &ending->version;
@@ -482,7 +482,7 @@ static enum cairn_code end_known(struct cairn_srv_request *request, struct endin
                               version->id.text);
         CAIRN_TRY(cairn_srv_identity_compare(request->server, request->store, err)); /* Q35 */
         CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, note_asked, ending, err));
-        cairn_srv_sweep_uploads(request->server, request->store, version);
+        cairn_srv_sweep_uploads(request->store, version);
         *ret_done = true;
         return CAIRN_OK;
     case CAIRN_STATE_DELETING:
