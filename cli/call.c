@@ -6,7 +6,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "cli/options.h"
 #include "common/text.h"
 

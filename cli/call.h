@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "cli/ref.h"
 #include "cli/verb.h"
 

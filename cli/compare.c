@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/workers.h"
 #include "common/memory.h"
 #include "common/text.h"

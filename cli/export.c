@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/export_bucket.h"
 #include "cli/export_folder.h"
 #include "cli/output.h"

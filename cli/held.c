@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/read_lease.h"
+#include "api/wire/rest.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "common/clock.h"

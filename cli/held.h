@@ -10,11 +10,11 @@
  *               release. CAIRN_DELETED, CAIRN_ABORTED: it is too late.
  * Limits:  5 min without a word of this command.
  * Threads: one of its own for renewals.
- * Next:    cli/source.c; api/read_lease.h.
+ * Next:    cli/source.c; api/wire/rest.h.
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "cli/verb.h"
 
 struct cairn_cli_held;

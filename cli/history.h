@@ -17,8 +17,8 @@
  */
 #pragma once
 
-#include "api/committed.h"
-#include "api/records.h"
+#include "api/documents/committed.h"
+#include "api/documents/records.h"
 #include "cli/ref.h"
 #include "store/store.h"
 

@@ -2,7 +2,7 @@
 /* Each item is an object or left out. */
 #include "cli/items.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 
 #define NO_TENSOR                                                                                  \
     "an item: bytes by name, no tensor; cairn_restore_read and .../tensors/NAME/data give it"

@@ -6,13 +6,13 @@
  *          carried out: every kept checkpoint with its reasons, every removed one with its bytes.
  * Promise: 1   the flags are those of api/policy.def, --keep-<key>; a policy of flags says the same
  *              as its JSON.
- * Limits:  api/policy.h; one label selector by flags.
+ * Limits:  api/wire/policy.h; one label selector by flags.
  * Threads: main thread.
  * Next:    cli/verbs/forget.c, cli/verbs/policy.c.
  */
 #pragma once
 
-#include "api/policy.h"
+#include "api/wire/policy.h"
 #include "cli/call.h"
 
 /* Rows of a verb's table of flags. */

@@ -9,7 +9,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "cli/call.h"
 #include "cli/options.h"
 #include "cli/output.h"

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "cli/output.h"
 #include "cli/patience.h"
 #include "common/clock.h"

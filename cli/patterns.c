@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/buf.h"
 
 #define PATTERNS_MAX 10000

@@ -4,13 +4,13 @@
  *
  * Why:     every verb names a run, and most a checkpoint of it, in the same way.
  * Promise: 1   what parses here is a valid name for the API; an error shows the wanted form.
- * Limits:  as api/keys.h.
+ * Limits:  as api/documents/keys.h.
  * Threads: stateless.
- * Next:    api/keys.h.
+ * Next:    api/documents/keys.h.
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 
 struct cairn_cli_ref {
     struct cairn_run_name name;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/names.h"
+#include "api/documents/names.h"
 #include "common/text.h"
 
 #define RULES_MAX 256

@@ -13,7 +13,7 @@
 
 #include <cairn/find.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"

@@ -5,7 +5,7 @@
  * Why:     `get` and `verify` must work with the server down; what they check may not depend on
  *          where the bytes came from.
  * Promise: P3  every block that is handed out was compared with checksums.bin, which is proven as
- *              api/committed.h says. A difference is
+ *              api/documents/committed.h says. A difference is
  *              CAIRN_CORRUPT naming run, step, shard, byte range, expected and found, after the
  *              bytes were read once more over another connection (S17).
  *          P4  after 5 s of waiting for a store a line on standard error says so.
@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "api/committed.h"
+#include "api/documents/committed.h"
 #include "cli/held.h"
 #include "cli/ref.h"
 #include "cli/verb.h"

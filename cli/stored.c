@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "api/listing.h"
-#include "api/messages.h"
+#include "api/documents/committed.h"
+#include "api/wire/messages.h"
 #include "cli/history.h"
 #include "cli/source.h"
 #include "cli/store.h"

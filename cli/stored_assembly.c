@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/layout.h"
+#include "api/table/layout.h"
 #include "formats/safetensors_assembly.h"
 #include "plan/reads.h"
 

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "cli/fetch.h"
 #include "common/file.h"
 #include "common/text.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/output.h"
 #include "common/buf.h"
 #include "common/file.h"

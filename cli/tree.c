@@ -12,8 +12,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "api/keys.h"
-#include "api/meta.h"
+#include "api/documents/keys.h"
+#include "api/wire/messages.h"
 #include "cli/output.h"
 #include "common/buf.h"
 #include "common/file.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/keys.h"
-#include "api/meta.h"
+#include "api/documents/keys.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 
 #define MODE_MAX 0777

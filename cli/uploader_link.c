@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/net.h"
 

@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "api/frame.h"
-#include "api/messages.h"
+#include "api/wire/frame.h"
+#include "api/wire/messages.h"
 
 struct cairn_cli_uploader {
     int fd; /* -1: none */

@@ -13,8 +13,8 @@
  */
 #pragma once
 
-#include "api/policy.h"
-#include "api/rest.h"
+#include "api/wire/policy.h"
+#include "api/wire/rest.h"
 #include "common/error.h"
 
 #define CAIRN_CLI_ARGUMENTS_MAX 8

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "cli/call.h"
 
 #define CAIRN_CLI_WATCHED_SAVES 8

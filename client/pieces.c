@@ -3,7 +3,7 @@
  * restores, and neither knows the other. */
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "client/restore/restore.h"
 #include "client/save/known.h"
 

@@ -20,7 +20,7 @@
  *          without "-"; null, true, false and whole numbers from 0 on. No anchors, tags, tabs,
  *          documents; CAIRN_YAML_DEPTH_MAX levels.
  * Threads: a document belongs to one thread at a time.
- * Next:    api/manifest.h for the stored documents; server/system.c.
+ * Next:    api/documents/manifest.h for the stored documents; server/system.c.
  */
 #pragma once
 

@@ -25,8 +25,8 @@
  */
 #pragma once
 
-#include "api/names.h"
-#include "api/table.h"
+#include "api/documents/names.h"
+#include "api/table/table.h"
 #include "common/buf.h"
 #include "common/json.h"
 #include "formats/boxes.h"

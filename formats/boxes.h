@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 
 struct cairn_box {
     uint64_t start[CAIRN_DIMENSIONS_MAX], count[CAIRN_DIMENSIONS_MAX];

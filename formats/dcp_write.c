@@ -2,7 +2,7 @@
 /* One pickle of protocol 2: an instance of Metadata and its three maps. */
 #include "formats/dcp_write.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/pickle.h"
 #include "formats/pickle_write.h"
 #include "formats/torch_write.h"

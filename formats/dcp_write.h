@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "common/buf.h"
 
 struct cairn_dcp_item {

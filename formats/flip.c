@@ -2,7 +2,7 @@
 /* Signs of elements, by what a type's parts are. */
 #include "formats/flip.h"
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "formats/assembly.h"
 
 /* The width of a sign-and-magnitude number, or of one part of a complex one; 0: it is none. */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/convert.h"
 
 bool cairn_model_split_begins(struct cairn_model_split *split, uint64_t bytes) {

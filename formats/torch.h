@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "formats/input.h"
 #include "formats/pickle.h"
 #include "formats/seals.h"

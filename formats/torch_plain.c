@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/names.h"
+#include "api/documents/names.h"
 #include "formats/pickle_write.h"
 #include "formats/torch_sharded.h"
 #include "formats/torch_tree.h"

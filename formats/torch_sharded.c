@@ -2,7 +2,7 @@
 /* What DTensors and ShardedTensors say of the place of their pieces. */
 #include "formats/torch_sharded.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/torch_inside.h"
 
 #define MESH_DIMENSIONS_MAX 8

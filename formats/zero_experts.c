@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/text.h"
 #include "formats/convert.h"
 #include "formats/zero_parallel.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/buf.h"
 
 #define MODEL_STATES "_model_states.pt"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/text.h"
 
 #define COMPARED_BYTES (64 * 1024)

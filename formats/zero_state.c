@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/zero_inside.h"
 
 /* The state by group: {0: {"step": 2, "exp_avg": tensor}, 1: ...}. */

@@ -6,14 +6,14 @@
  *          need one form of both for that.
  * Promise: 1   a flat range becomes at most 2 * dimensions - 1 boxes that cover exactly it, in
  *              row-major order.
- * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table.h), so that no product of
+ * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table/table.h), so that no product of
  *          extents and no end overflows.
  * Threads: stateless.
  * Next:    plan/cover.c, plan/reads.c.
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 
 #define CAIRN_PLAN_SPLIT_MAX (2 * CAIRN_DIMENSIONS_MAX - 1)
 #define CAIRN_PLAN_REGION_TEXT_BYTES 128

@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/layout.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "plan/exact.h"
 #include "plan/fragments.h"
 #include "plan/reads.h"

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/layout.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "common/buf.h"
 
 #define NEAR_REFS_LEAST 64 /* of fewer all are loaded */

@@ -7,14 +7,14 @@
  * Promise: 1   every fragment lies in its tensor and in a shard that the manifest has with that
  *              size; ranks that describe the tensor differently are CAIRN_CORRUPT.
  *          2   of a REPLICATED tensor one rank's copy is taken, always the same for one layout.
- * Limits:  those of api/table.h; memory O(fragments of the tensor).
+ * Limits:  those of api/table/table.h; memory O(fragments of the tensor).
  * Threads: one owner.
  * Next:    plan/reads.c.
  */
 #pragma once
 
-#include "api/layout.h"
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
 #include "plan/boxes.h"
 
 #define CAIRN_PLAN_NAME_SHOWN 80

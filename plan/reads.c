@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/layout.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "common/buf.h"
 #include "plan/fragments.h"
 

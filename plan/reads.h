@@ -16,9 +16,9 @@
  */
 #pragma once
 
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/table.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 
 #define CAIRN_PLAN_PIECES_MAX (UINT32_C(16) << 20)
 

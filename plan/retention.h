@@ -24,11 +24,11 @@
  *              that it takes no place of another one.
  * Limits:  CAIRN_PLAN_ITEMS_MAX versions; O(rules * n log n).
  * Threads: stateless.
- * Next:    api/policy.h; tests/plan/test_retention.c compares it with a plain model.
+ * Next:    api/wire/policy.h; tests/plan/test_retention.c compares it with a plain model.
  */
 #pragma once
 
-#include "api/policy.h"
+#include "api/wire/policy.h"
 
 #define CAIRN_PLAN_ITEMS_MAX 10000000
 

@@ -10,13 +10,13 @@
  *          2   what Python would cut short or turn round is refused: a place outside of the
  *              dimension, or an end before its start, is CAIRN_RANGE; another text or step is
  *              CAIRN_INVALID.
- * Limits:  dimensions of at most 2^60 elements (api/table.h).
+ * Limits:  dimensions of at most 2^60 elements (api/table/table.h).
  * Threads: stateless.
  * Next:    server/reads/tensor_reads.c; tests/plan/test_slices.c.
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 
 enum cairn_code cairn_plan_slice_parse(const char *text, unsigned dimensions, const uint64_t *shape,
                                        uint64_t *ret_start, uint64_t *ret_count,

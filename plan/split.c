@@ -9,8 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/names.h"
+#include "api/documents/names.h"
+#include "api/table/dtype.h"
 #include "common/buf.h"
 #include "plan/fragments.h"
 

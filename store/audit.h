@@ -7,7 +7,7 @@
  *          good that the next rebuild of the catalog would lose.
  * Promise: 1   each finding has a kind, a key and a sentence; damage is told from what is only
  *              superfluous, and from what a newer release has written.
- *          2   read are all documents (api/committed.h), from the store and from nowhere else;
+ *          2   read are all documents (api/documents/committed.h), from the store and from nowhere else;
  *              looked at are every shard's presence, size and, where a HEAD tells it, CRC32C; and
  *              what else is below the prefix.
  *          3   a document that is damaged hides nothing that can be known without it: a manifest
@@ -19,7 +19,7 @@
  */
 #pragma once
 
-#include "api/committed.h"
+#include "api/documents/committed.h"
 #include "store/store.h"
 
 enum cairn_store_finding {

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/error.h"
 
 #define CAIRN_STORES_MAX 8

@@ -2,7 +2,7 @@
 /* record: one small object, decoded. */
 #include "store/record.h"
 
-#include "api/records.h"
+#include "api/documents/records.h"
 
 enum cairn_code cairn_store_record_get(struct cairn_store_worker *worker, uint64_t deadline_ms,
                                        struct cairn_store_record *ret, struct cairn_error *err) {

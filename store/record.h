@@ -14,8 +14,8 @@
  */
 #pragma once
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "store/store.h"
 
 /* deadline_ms: mono clock; 0: the store's own default for each request. */

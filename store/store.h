@@ -19,14 +19,14 @@
  *          8   a PUT or PART with has_crc32c is CAIRN_OK only when the bytes that went out have
  *              that checksum: by the word of a store that is known to compare it, or summed here
  *              after they were sent. CAIRN_SOURCE_CHANGED: the memory holds other bytes by now.
- * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
+ * Limits:  parts 1..10,000; sizes as the profile says; keys of api/documents/keys.h.
  * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
  *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.
  * Next:    store/dir/dir.c (folder), store/s3/s3.c, tests/support/fault/fault.c, store/multipart.h.
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/buf.h"
 #include "store/retry.h"
 

@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/lock.h"
 
 struct cairn_up_mail {

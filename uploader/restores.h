@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/lock.h"
 
 #define CAIRN_UP_RESTORES_TOLD 16

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "api/keys.h"
-#include "api/servers.h"
+#include "api/documents/keys.h"
+#include "api/wire/rest.h"
 #include "common/process.h"
 #include "common/text.h"
 #include "store/named.h"

@@ -18,7 +18,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/rest.h"
+#include "api/wire/rest.h"
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"

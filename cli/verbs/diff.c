@@ -3,7 +3,7 @@
  * which elements, and by how much. */
 #include <stdio.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/compare.h"
 #include "cli/interrupt.h"
 #include "cli/manifests.h"

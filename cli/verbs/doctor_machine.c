@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "api/servers.h"
+#include "api/wire/rest.h"
 #include "cli/call.h"
 #include "cli/options.h"
 #include "cli/profile.h"

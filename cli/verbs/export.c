@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/export.h"
 #include "cli/interrupt.h"
 #include "cli/items.h"

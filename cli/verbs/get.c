@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "cli/fetch.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"

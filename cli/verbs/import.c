@@ -3,7 +3,7 @@
  * they lie. */
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/check_seals.h"
 #include "cli/left_out.h"
 #include "cli/output.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/input.h"
 #include "cli/left_out.h"
 #include "cli/output.h"

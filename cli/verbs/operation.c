@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/wire/messages.h"
 #include "cli/patience.h"
 #include "cli/sizes.h"
-#include "api/failure.h"
 #include "common/clock.h"
 #include "common/text.h"
 

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/scope.h"
-#include "api/token.h"
+#include "api/wire/rights.h"
+#include "api/wire/words.h"
 #include "cli/output.h"
 #include "common/text.h"
 #include "common/trace.h"

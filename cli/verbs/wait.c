@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "api/awaited.h"
+#include "api/wire/words.h"
 #include "cli/output.h"
 #include "cli/patience.h"
 #include "cli/verbs/operation.h"

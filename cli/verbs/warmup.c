@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/uploader_link.h"

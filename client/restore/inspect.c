@@ -2,7 +2,7 @@
 /* What an opened version holds, out of its layout: cursors count names, and (listing, fragment). */
 #include <cairn/inspect.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "client/restore/restore.h"
 #include "common/text.h"
 #include "plan/reads.h"

@@ -14,7 +14,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/layout.h"
+#include "api/table/layout.h"
 
 struct cairn_client_rule {
     char *stored, *known; /* owned */

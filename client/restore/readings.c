@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "client/restore/reads.h"
 #include "common/hooks.h"
 

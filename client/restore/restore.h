@@ -14,9 +14,9 @@
  */
 #pragma once
 
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/table.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 #include "client/restore/names.h"
 #include "client/session/session.h"
 

@@ -2,7 +2,7 @@
 /* Elements go by way of an aligned block on the stack, since the window has them at any address. */
 #include "client/restore/target.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/text.h"
 #include "formats/convert.h"
 

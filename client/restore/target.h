@@ -16,8 +16,8 @@
 
 #include <cairn/cairn.h>
 
+#include "api/table/table.h"
 #include "common/strided.h"
-#include "api/table.h"
 
 struct cairn_client_target {
     bool plain; /* the bytes as they are stored, one behind the other */

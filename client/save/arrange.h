@@ -10,7 +10,7 @@
  *          3   pieces of one name agree about dtype, shape and kind, or it fails and names it.
  *          4   an arrangement of an earlier save is taken over whole where this one describes the
  *              same layout (client/save/described.h).
- * Limits:  as formats/safetensors.h and api/table.h. One is kept between the saves of a session:
+ * Limits:  as formats/safetensors.h and api/table/table.h. One is kept between the saves of a session:
  *          its header and table, and about 150 bytes for each piece.
  * Threads: stateless; an arrangement belongs to its caller.
  * Next:    client/save/stage.c.

@@ -5,7 +5,7 @@
  * Why:     a save may be begun while the uploader is away, and an uploader may come back without
  *          its journal: `begin` is then sent again, with the same content.
  * Promise: Q8  the same n is the same begin, however often it is sent.
- * Limits:  labels and meta as api/meta.h.
+ * Limits:  labels and meta as api/wire/messages.h.
  * Threads: the handle's caller; the session's thread for a save that was handed over to it.
  * Next:    client/save/begin.c.
  */

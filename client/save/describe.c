@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/text.h"
 
 enum cairn_code cairn_client_piece_name(const char *name, struct cairn_error *err) {

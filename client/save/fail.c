@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 
 /* ---- reports ---- */
 

@@ -2,7 +2,7 @@
 /* Labels and meta: read, checked as the server will check them, and kept for the seal. */
 #include "client/save/meta.h"
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 
 #define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
 #define VERSION_OF_SEALED_META 4

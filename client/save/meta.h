@@ -4,10 +4,10 @@
  *
  * Why:     a loss or a framework's own description of a checkpoint is known when the ranks have
  *          written, not when they begin.
- * Promise: Q50  what is taken here is taken by the server (api/meta.h).
+ * Promise: Q50  what is taken here is taken by the server (api/wire/messages.h).
  *          1    what a later call gives stands for what the begin or an earlier call gave; what it
  *               does not give stays. It travels with the seal.
- * Limits:  as api/meta.h; rank 0's are kept, the others' are checked and dropped.
+ * Limits:  as api/wire/messages.h; rank 0's are kept, the others' are checked and dropped.
  * Threads: the handle's caller.
  * Next:    client/save/begun.c, client/save/stager.c.
  */

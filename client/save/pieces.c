@@ -9,7 +9,7 @@
 
 #include <cairn/pieces.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "client/save/begun.h"
 #include "client/save/describe.h"
 #include "client/save/fail.h"

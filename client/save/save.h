@@ -21,10 +21,10 @@
 
 #include <pthread.h>
 
-#include "api/shard_names.h"
-#include "api/table.h"
-#include "client/save/texts.h"
+#include "api/documents/names.h"
+#include "api/table/table.h"
 #include "client/save/state.h"
+#include "client/save/texts.h"
 #include "client/session/session.h"
 #include "common/strided.h"
 

@@ -2,7 +2,7 @@
 /* Events of the uploader about saves and their memory. */
 #include "client/save/sink.h"
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "client/save/fail.h"
 #include "client/save/look.h"
 #include "client/save/offer.h"

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "api/names.h"
+#include "api/documents/names.h"
 #include "client/save/describe.h"
 #include "client/session/options.h"
 #include "common/buf.h"

@@ -12,13 +12,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "client/save/copying.h"
 #include "client/save/fail.h"
 #include "client/save/progress.h"
 #include "client/save/share.h"
-#include "client/save/stale.h"
 #include "client/save/stager.h"
+#include "client/save/stale.h"
 #include "client/session/devices.h"
 
 #define TRIES_MAX 3

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "client/save/begun.h"
 #include "client/save/meta.h"
 #include "client/session/alone.h"

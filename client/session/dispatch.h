@@ -4,7 +4,7 @@
  *
  * Why:     the session's thread and the calls of client/session/alone.h read the same frames.
  * Promise: 1   events of another session's uuid are dropped (K11).
- * Limits:  as api/frame.h.
+ * Limits:  as api/wire/frame.h.
  * Threads: the caller holds the session's lock.
  * Next:    client/save/sink.c for events.
  */

@@ -19,7 +19,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 
 #define CAIRN_CLIENT_JOB_BYTES (CAIRN_JOB_BYTES_MAX + 1)
 #define CAIRN_CLIENT_INCARNATION_BYTES (CAIRN_INCARNATION_BYTES_MAX + 1)

@@ -6,7 +6,7 @@
  *          frame; the session above handles whole messages.
  * Promise: 1   a queued frame is sent whole and in order, or the link ends.
  *          2   flush and next never wait; send and wait end at their deadline.
- * Limits:  as api/frame.h.
+ * Limits:  as api/wire/frame.h.
  * Threads: one owner at a time: the thread that opens the session, then its I/O thread. A
  *          struct cairn_client_message belongs to whoever holds it.
  * Next:    client/session/session.h.
@@ -17,7 +17,7 @@
 #include <signal.h>
 #include <sys/queue.h>
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 
 struct cairn_client_message {
     STAILQ_ENTRY(cairn_client_message) place; /* in the session's queue */

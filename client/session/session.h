@@ -28,7 +28,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "client/device/device.h"
 #include "client/session/job.h"
 #include "client/session/link.h"

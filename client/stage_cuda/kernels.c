@@ -2,7 +2,7 @@
 /* Few blocks keep the link busy, and leave a large device to the trainer. */
 #include "client/stage_cuda/kernels.h"
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "client/stage_cuda/image.h"
 #include "common/crc.h"
 

@@ -2,7 +2,7 @@
 /* /v1/quotas, /v1/quota, /v1/projects/P/quota: what versions take up, and how much they may. */
 #include "server/ledger/quotas.h"
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"

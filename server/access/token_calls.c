@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "server/server.h"
 #include "store/presence.h"
 

@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "api/committed.h"
+#include "api/documents/committed.h"
 #include "server/server.h"
 #include "store/range.h"
 

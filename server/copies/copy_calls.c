@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {C}/promote and {C}/demote: copies of a version in further stores. */
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/copies/copies_job.h"

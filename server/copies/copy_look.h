@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "api/committed.h"
+#include "api/documents/committed.h"
 #include "store/store.h"
 
 /* version: with its manifest. CAIRN_CORRUPT names what is missing. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {C}/verify: a look at every copy at once; or, as an operation, all blocks of every copy, and
  * what is damaged written anew. */
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "server/copies/verify.h"
 #include "server/operations/operations_job.h"

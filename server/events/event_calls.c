@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "server/events/feed.h"
 #include "server/http/request.h"

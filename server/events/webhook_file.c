@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/file.h"
 #include "common/text.h"
 

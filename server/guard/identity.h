@@ -13,7 +13,7 @@
  *              catalog that has runs does not start without it (Q49).
  * Limits:  -
  * Threads: start; raise on the sweeping thread; compare on any thread.
- * Next:    api/manifest.h, struct cairn_store_record.
+ * Next:    api/documents/manifest.h, struct cairn_store_record.
  */
 #pragma once
 

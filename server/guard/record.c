@@ -4,8 +4,8 @@
 
 #include <inttypes.h>
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "common/clock.h"
 #include "common/hooks.h"
 #include "common/log.h"

@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/json.h"
 #include "common/trace.h"
 #include "server/access/access.h"

@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "server/db/notify.h"
 
 struct cairn_srv_waiters;

@@ -4,9 +4,9 @@
  * through and any server of the catalog takes; the last of them makes it a table. */
 #include <inttypes.h>
 
-#include "api/digest.h"
-#include "api/messages.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "server/intake/saves.h"
 #include "server/ledger/layouts.h"

@@ -2,7 +2,7 @@
 /* Rows of aliases and of metrics; see aliases.h. */
 #include "server/ledger/aliases.h"
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/ledger/events.h"

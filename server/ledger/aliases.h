@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/policy.h"
+#include "api/wire/policy.h"
 #include "server/ledger/lists.h"
 
 #define CAIRN_SRV_ALIAS_BYTES_MAX 63

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "server/ledger/events.h"

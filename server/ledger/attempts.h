@@ -12,8 +12,8 @@
  */
 #pragma once
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "server/ledger/runs.h"
 
 #define CAIRN_SRV_RESUME_BYTES 65

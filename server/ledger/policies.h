@@ -6,7 +6,7 @@
  *          once, for previews, for those who apply one, and after each commit.
  * Promise: 1    a run's own policy holds, else its project's, else the server's; where there is
  *               none, that is one without a rule, which removes nothing.
- * Limits:  api/policy.h; CAIRN_PLAN_ITEMS_MAX versions.
+ * Limits:  api/wire/policy.h; CAIRN_PLAN_ITEMS_MAX versions.
  * Threads: inside a transaction; structs belong to their caller.
  * Next:    plan/retention.h, server/retention/retain.h.
  */

@@ -16,11 +16,11 @@
  *              grows to.
  * Limits:  a version that is not committed counts for CAIRN_SRV_SEALED_BYTES_MAX at most.
  * Threads: inside a transaction; structs belong to their caller.
- * Next:    api/quota.h, server/intake/begin.c, server/access/quota_calls.c.
+ * Next:    api/wire/words.h, server/intake/begin.c, server/access/quota_calls.c.
  */
 #pragma once
 
-#include "api/quota.h"
+#include "api/wire/words.h"
 #include "server/ledger/policies.h"
 
 /* Sizes are what a rank says; sums of them must stay numbers. */

@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/ledger/versions.h"
 
 /* As a node says it; the texts live as long as the call's body. */

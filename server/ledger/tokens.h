@@ -12,13 +12,13 @@
  * Limits:  CAIRN_SRV_TOKENS_MAX rows, and CAIRN_SRV_TOKENS_OPERATOR beyond them for the operator's;
  *          where these are full, too, the oldest of the operator's is revoked for the new one.
  * Threads: inside a transaction.
- * Next:    server/access/access.h, which is asked; api/token.h.
+ * Next:    server/access/access.h, which is asked; api/wire/rights.h.
  */
 #pragma once
 
-#include "api/keys.h"
-#include "api/scope.h"
-#include "api/token.h"
+#include "api/documents/keys.h"
+#include "api/wire/rights.h"
+#include "api/wire/words.h"
 #include "server/db/sql.h"
 
 #define CAIRN_SRV_TOKENS_MAX 10000

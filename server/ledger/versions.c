@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/ledger/aliases.h"

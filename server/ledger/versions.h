@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "api/lifecycle.h"
+#include "api/wire/words.h"
 #include "common/json.h"
 #include "server/db/values.h"
 #include "server/ledger/runs.h"

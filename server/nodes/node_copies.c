@@ -2,7 +2,7 @@
 /* Copies are few: those of one node, of versions that are not over. */
 #include "server/nodes/node_copies.h"
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/ledger/node_rows.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/versions.h"

@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/json.h"
 #include "server/ledger/node_rows.h"
 #include "server/server.h"

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "plan/partner.h"
 #include "server/ledger/members.h"

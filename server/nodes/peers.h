@@ -5,7 +5,7 @@
  * Why:     uploaders of one attempt pass bytes to each other, and the server is the one place that
  *          all of them report to.
  * Promise: 1   only who has shown the attempt's grant is told, so whoever has the list has the key
- *              that its nodes take (api/peer.h).
+ *              that its nodes take (api/wire/rights.h).
  *          2   who asks hears the same list as all others that ask then, in the order of names.
  *          Q57 with partner_copies, of the policy that holds for the run or else of the settings,
  *              the one that asks is told its partner (plan/partner.h), once every rank has joined,

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/lock.h"
 
 struct cairn_srv_restores {

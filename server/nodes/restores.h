@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/json.h"
 #include "server/server.h"
 

@@ -3,7 +3,7 @@
  * on the server's machine. */
 #include <inttypes.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "server/ledger/versions.h"
 #include "server/operations/operation_command.h"

@@ -4,8 +4,7 @@
 
 #include <stdio.h>
 
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "server/retention/remove_run.h"
 

@@ -15,9 +15,9 @@
  */
 #pragma once
 
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/table.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 #include "server/ledger/versions.h"
 #include "server/server.h"
 

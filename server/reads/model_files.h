@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "api/layout.h"
+#include "api/table/layout.h"
 #include "formats/model_folder.h"
 #include "formats/safetensors.h"
 

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/guard/ticks.h"

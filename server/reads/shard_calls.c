@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/listing.h"
+#include "api/documents/committed.h"
 #include "common/text.h"
 #include "server/guard/freeze.h"
 #include "server/ledger/shard_lists.h"

@@ -4,7 +4,7 @@
  * block cost one read. */
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/convert.h"
 #include "server/http/chunks.h"
 #include "server/reads/source_inside.h"

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/convert.h"
 #include "plan/boxes.h"
 #include "server/http/chunks.h"

@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "server/server.h"
 
 #define CAIRN_SRV_STREAM_LEASE_S 120

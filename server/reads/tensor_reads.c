@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/dtype.h"
-#include "api/listing.h"
+#include "api/documents/committed.h"
+#include "api/table/dtype.h"
 #include "common/crc.h"
 #include "common/text.h"
 #include "formats/convert.h"

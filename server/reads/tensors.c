@@ -2,8 +2,8 @@
 /* GET {C}/tensors: the layout's names, paged. */
 #include <stdio.h>
 
-#include "api/layout.h"
-#include "api/listing.h"
+#include "api/documents/committed.h"
+#include "api/table/layout.h"
 #include "common/text.h"
 #include "server/http/request.h"
 #include "server/reads/cache.h"

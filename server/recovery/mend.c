@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "server/db/notify.h"

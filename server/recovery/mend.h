@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "server/guard/run_stores.h"
 #include "server/server.h"
 

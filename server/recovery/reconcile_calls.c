@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/reconcile: requests it, waits while it goes on, and answers how it stands. */
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"

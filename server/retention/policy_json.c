@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 
 #define PLAN_BYTES_MAX (64 * CAIRN_MIB) /* as much as clients take */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/trash: many versions at once. Each is judged and moved by itself, in transactions of its
  * own (Q27); what cannot go is named. */
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/intake/verdicts.h"
 
 #define REFS_MAX 1000

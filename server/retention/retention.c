@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET, PUT and DELETE of the retention policy of a run, of a project, of the server. */
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "server/retention/policy_json.h"
 #include "server/versions/runs_json.h"

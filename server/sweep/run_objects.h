@@ -16,8 +16,8 @@
  */
 #pragma once
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "store/store.h"
 
 struct cairn_srv_seen {

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "server/copies/copying_now.h"
 #include "server/guard/identity.h"

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/http/request.h"

@@ -4,9 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/messages.h"
-#include "api/meta.h"
-#include "api/policy.h"
+#include "api/wire/messages.h"
+#include "api/wire/policy.h"
 #include "common/log.h"
 #include "server/ledger/aliases.h"
 #include "server/ledger/frozen.h"

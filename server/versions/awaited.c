@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/db/notify.h"
 #include "server/events/feed.h"
 #include "server/guard/tiers.h"

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/awaited.h"
+#include "api/wire/words.h"
 #include "server/http/request.h"
 #include "server/ledger/versions.h"
 

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "plan/split.h"
 #include "server/versions/list_calls.h"

@@ -2,7 +2,7 @@
 /* GET {C}/lineage: what a version was trained from, attempt by attempt and across runs. */
 #include "server/ledger/lineage.h"
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/http/request.h"
 
 struct call {

@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
-#include "api/meta.h"
-#include "api/selector.h"
+#include "api/wire/messages.h"
+#include "api/wire/policy.h"
 #include "server/intake/verdicts.h"
 #include "server/ledger/frozen.h"
 #include "server/retention/remove_run.h"

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/http/request.h"
 #include "server/ledger/not_freed.h"
 #include "server/ledger/versions.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/file.h"
 #include "server/copies/copying_now.h"
 #include "server/guard/tier_identity.h"

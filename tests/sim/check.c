@@ -9,13 +9,13 @@
 
 #include <sqlite3.h>
 
-#include "api/lifecycle.h"
-#include "api/rest.h"
+#include "api/wire/rest.h"
+#include "api/wire/words.h"
 #include "tests/sim/bucket.h"
 #include "tests/sim/stories.h"
 #include "tests/sim/world.h"
-#include "uploader/up.h"
 #include "uploader/metrics.h"
+#include "uploader/up.h"
 
 #define VERSIONS_MAX 256
 

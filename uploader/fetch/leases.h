@@ -13,11 +13,11 @@
  * Limits:  one lease for each version that is loaded; 1,000 that are still to be given back, the
  *          others end by themselves.
  * Threads: one of its own, which alone talks to the server; `leases` by uploader_fetch.
- * Next:    uploader/fetch/version.c; api/read_lease.h.
+ * Next:    uploader/fetch/version.c; api/wire/rest.h.
  */
 #pragma once
 
-#include "api/read_lease.h"
+#include "api/wire/rest.h"
 #include "common/process.h"
 
 struct cairn_up_fetch;

@@ -3,20 +3,20 @@
  * version: what is needed to read one committed version, loaded once and proven.
  *
  * Why:     ranks of a node restore the same version; its documents are read and checked once.
- * Promise: P3   documents are proven as api/committed.h says; anything else is CAIRN_CORRUPT
+ * Promise: P3   documents are proven as api/documents/committed.h says; anything else is CAIRN_CORRUPT
  *               naming run, step and document.
  *          Q29  it is leased from the server until the last user leaves it (leases.h).
  *          2    the nearest store is asked first; where its documents are missing, damaged or not
  *               answered, the next one is.
  *          1    the store alone is believed; the server only says which version is meant, and is
  *               not needed when the attempt already said it.
- * Limits:  those of api/committed.h.
+ * Limits:  those of api/documents/committed.h.
  * Threads: immutable after load; the count of users is locked by uploader_fetch.
- * Next:    uploader/fetch/fetch.h; api/committed.h.
+ * Next:    uploader/fetch/fetch.h; api/documents/committed.h.
  */
 #pragma once
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "plan/divide.h"
 #include "store/range.h"
 #include "uploader/peers/members.h"

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/documents.h"
-#include "api/messages.h"
+#include "api/documents/records.h"
+#include "api/wire/messages.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "uploader/journal/inside.h"

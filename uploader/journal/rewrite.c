@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/crc.h"
 #include "common/file.h"
 #include "common/trace.h"

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "uploader/partner/inside.h"
 

@@ -4,7 +4,7 @@
 
 #include <strings.h>
 
-#include "api/peer.h"
+#include "api/wire/rights.h"
 #include "common/text.h"
 
 enum { SEEN_HOST = 1, SEEN_RANGE = 2, SEEN_LENGTH = 4, SEEN_RIGHT = 8, SEEN_NONCE = 16 };

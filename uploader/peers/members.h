@@ -17,11 +17,11 @@
  * Limits:  CAIRN_UP_MEMBERS_MAX attempts, and as many nodes of each; CAIRN_UP_KEEPERS_MAX saves of
  *          ranks that they keep; more are left out.
  * Threads: any; locked by uploader_peers.
- * Next:    api/peer.h; uploader/server/heartbeat.c tells, uploader/peers/port.c checks.
+ * Next:    api/wire/rights.h; uploader/server/heartbeat.c tells, uploader/peers/port.c checks.
  */
 #pragma once
 
-#include "api/peer.h"
+#include "api/wire/rights.h"
 #include "common/lock.h"
 
 #define CAIRN_UP_MEMBERS_MAX 1024

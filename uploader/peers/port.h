@@ -4,13 +4,13 @@
  *
  * Why:     nodes of one attempt hold each other's bytes nearer than the store does.
  * Promise: 1   nothing is served but to a node that holds an attempt which this node holds, too
- *              (api/peer.h); everybody else hears 401 or 403, and nothing that he sends is kept.
+ *              (api/wire/rights.h); everybody else hears 401 or 403, and nothing that he sends is kept.
  *          2   a head has CAIRN_UP_PORT_MS from its first byte, and every MiB sent or received has
  *              as long; who is slower is cut. A quiet connection lives CAIRN_UP_PORT_QUIET_MS.
  *          3   a route that works for longer says so (102) every CAIRN_UP_PORT_SIGN_MS, so that who
  *              asks can tell this node from a dead one.
  *          4   stop returns when no route runs any more.
- *          5   answers to admitted requests carry a MAC over status and length (api/peer.h).
+ *          5   answers to admitted requests carry a MAC over status and length (api/wire/rights.h).
  * Limits:  peer_connections at once, a thread and a head each; one more is answered 503 and closed.
  *          While more than three quarters are open each ends with its answer.
  *          Bodies lie in memory of the routes. No TLS: who reads the wire reads the bytes.
@@ -20,7 +20,7 @@
  */
 #pragma once
 
-#include "api/peer.h"
+#include "api/wire/rights.h"
 #include "uploader/peers/head.h"
 #include "uploader/peers/members.h"
 

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "store/store.h"
 #include "uploader/recover/recover.h"
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents.h"
-#include "api/messages.h"
-#include "api/table.h"
+#include "api/documents/records.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/log.h"
 #include "common/text.h"

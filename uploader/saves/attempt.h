@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "api/grant.h"
+#include "api/wire/rights.h"
 #include "uploader/up.h"
 
 #define CAIRN_UP_COUNTED_STEPS_MAX 1024

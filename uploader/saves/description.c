@@ -2,7 +2,7 @@
 /* The same save has the same description, to the byte, as long as this process lives. */
 #include "uploader/saves/description.h"
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/json.h"
 #include "common/text.h"
 

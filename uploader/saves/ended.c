@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"

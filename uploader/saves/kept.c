@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/saves/description.h"

@@ -21,7 +21,7 @@
  */
 #pragma once
 
-#include "api/shard_names.h"
+#include "api/documents/names.h"
 #include "common/json.h"
 #include "common/trace.h"
 #include "uploader/saves/attempt.h"

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/messages.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -4,8 +4,8 @@
 
 #include <inttypes.h>
 
-#include "api/digest.h"
-#include "api/messages.h"
+#include "api/documents/digest.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

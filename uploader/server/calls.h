@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "api/rest.h"
+#include "api/wire/rest.h"
 #include "uploader/server/outcome.h"
 
 /* Copied from a save, so that it may go meanwhile. */

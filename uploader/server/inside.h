@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "api/grant.h"
-#include "api/rest.h"
+#include "api/wire/rest.h"
+#include "api/wire/rights.h"
 #include "uploader/server/abandoned.h"
 #include "uploader/server/watch.h"
 

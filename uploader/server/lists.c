@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/rest.h"
+#include "api/wire/rest.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "uploader/mail.h"

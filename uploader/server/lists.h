@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "uploader/saves/save.h"
 
 #define CAIRN_UP_LISTS_HOLD_MS 10000

@@ -4,9 +4,8 @@
 
 #include <inttypes.h>
 
-#include "api/awaited.h"
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/wire/messages.h"
+#include "api/wire/words.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

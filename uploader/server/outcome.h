@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "api/rest.h"
+#include "api/wire/rest.h"
 #include "uploader/saves/save.h"
 
 struct cairn_up_version_status { /* of one version */

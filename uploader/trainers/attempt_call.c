@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/messages.h"
-#include "api/routes.h"
+#include "api/wire/messages.h"
+#include "api/wire/routes.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

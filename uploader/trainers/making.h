@@ -21,7 +21,7 @@
 
 #include <sys/types.h>
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 
 #define CAIRN_UP_SMALL_FRAME_BYTES (64 * CAIRN_KIB)
 #define CAIRN_UP_FRAMES_BYTES_MAX (512 * CAIRN_MIB)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

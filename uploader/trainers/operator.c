@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -3,7 +3,7 @@
  * node has a copy, which is told once over each connection. */
 #include <inttypes.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "uploader/server/trouble.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"

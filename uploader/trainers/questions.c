@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/frame.h"
-#include "api/messages.h"
+#include "api/wire/frame.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/fetch/leases.h"

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 #include "uploader/mail.h"
 #include "uploader/saves/process.h"
 #include "uploader/saves/save.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/tasks.h"
 #include "uploader/trainers/inside.h"

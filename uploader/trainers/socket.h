@@ -20,7 +20,7 @@
  * Threads: one of its own runs everything here, and carries out uploader/mail.h in its order; while
  *          it sleeps, another may say what is little in its place (mail.h, U11). The functions
  *          below are the main thread's.
- * Next:    uploader/trainers/session.h; api/frame.h; docs/socket.md.
+ * Next:    uploader/trainers/session.h; api/wire/frame.h; docs/socket.md.
  */
 #pragma once
 

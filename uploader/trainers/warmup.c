@@ -3,9 +3,8 @@
  * removed again. What a helper cannot do is named with node and rank, here and at the server. */
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/documents/digest.h"
+#include "api/wire/messages.h"
 #include "common/crc.h"
 #include "common/log.h"
 #include "common/text.h"
