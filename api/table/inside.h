@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table inside: where each number of a rank table and of a layout stands, and what a row must be.
+ * inside: where each number of a rank table and of a layout stands, and what a row must be.
  *
  * Why:     the writer and the reader of these bytes are two files; the numbers are stored for ever,
  *          and both refuse the same rows in the same words.
