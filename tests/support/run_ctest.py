@@ -38,8 +38,8 @@ SKIPS = (re.compile(r"^skipped: (.*)"),  # tests/harness.c
          re.compile(r"^(\S+) \(.*\) \.\.\. skipped '(.*)'"),  # unittest
          re.compile(r"^(?:.*: )?skipped: (.*)"))
 # What every entry depends on, and folders that no program is made of.
-OF_ALL = ("CMakeLists.txt", "CMakePresets.json", "tests/tests.cmake", "tests/harness", "tests/reports.", "tests/support/",
-          "setup/", "include/")
+OF_ALL = ("CMakeLists.txt", "CMakePresets.json", "tests/tests.cmake", "tests/entries.cmake", "tests/harness",
+          "tests/reports.", "tests/support/", "setup/", "include/")
 # Labels of what a machine may lack; other entries say it by `lacks=`. Whatever else runs nothing is a fault.
 MAY_LACK = {"arm64", "docker", "gpu", "libmicrohttpd", "moto", "postgresql", "python", "swift", "torch", "ui"}
 PAGES = ("docs/", "README", ".ci/", "LICENSE", "bench/")
