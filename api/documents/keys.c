@@ -30,13 +30,12 @@ enum cairn_code cairn_run_name_parse(const char *text, struct cairn_run_name *re
     if (!slash) return cairn_fail(err, CAIRN_INVALID, "run \"%.80s\": want project/run", text);
     struct cairn_view project = {text, (size_t)(slash - text)};
     struct cairn_view run = cairn_view_of(slash + 1);
-    if (!cairn_name_valid(project) || !cairn_name_valid(run)) {
+    if (!cairn_name_valid(project) || !cairn_name_valid(run))
         return cairn_fail(
             err, CAIRN_INVALID,
             "run \"%.80s\": each name is [A-Za-z0-9][A-Za-z0-9._-]*, at most %d bytes, "
             "without \"..\"",
             text, CAIRN_NAME_BYTES_MAX);
-    }
     memset(ret, 0, sizeof *ret);
     memcpy(ret->project, project.data, project.size);
     memcpy(ret->run, run.data, run.size);

@@ -71,46 +71,38 @@ static enum cairn_code check_shards(struct cairn_manifest *manifest, bool fill,
     for (size_t i = 0; i < manifest->shard_count; i++) {
         struct cairn_manifest_shard *shard = &manifest->shards[i];
         CAIRN_TRY(cairn_shard_name_check(cairn_view_of(shard->name), err));
-        if (i > 0 && strcmp(shard[-1].name, shard->name) >= 0) {
+        if (i > 0 && strcmp(shard[-1].name, shard->name) >= 0)
             return cairn_fail(err, CAIRN_INVALID, "shard \"%s\": twice or out of order",
                               cairn_short(shard->name).text);
-        }
-        if (shard->size_bytes > SIZE_BYTES_MAX || shard->rank >= manifest->world_size) {
+        if (shard->size_bytes > SIZE_BYTES_MAX || shard->rank >= manifest->world_size)
             return cairn_fail(err, CAIRN_INVALID, "shard \"%s\": size or rank out of range",
                               cairn_short(shard->name).text);
-        }
         if (fill) shard->first_block = blocks;
-        if (shard->first_block != blocks || (shard->size_bytes == 0 && shard->crc32c != 0)) {
+        if (shard->first_block != blocks || (shard->size_bytes == 0 && shard->crc32c != 0))
             return cairn_fail(err, CAIRN_INVALID, "shard \"%s\": wrong first_block or crc32c",
                               cairn_short(shard->name).text);
-        }
         blocks += cairn_block_count(shard->size_bytes); /* 2^20 times 2^42: no overflow */
-        if (cairn_add_overflows(bytes, shard->size_bytes, &bytes) || bytes > SIZE_BYTES_MAX) {
+        if (cairn_add_overflows(bytes, shard->size_bytes, &bytes) || bytes > SIZE_BYTES_MAX)
             return cairn_fail(err, CAIRN_INVALID, "the shards' sizes add up to too much");
-        }
     }
     if (fill) {
         manifest->total_bytes = bytes;
         manifest->block_count = blocks;
     }
-    if (manifest->total_bytes != bytes || manifest->block_count != blocks) {
+    if (manifest->total_bytes != bytes || manifest->block_count != blocks)
         return cairn_fail(err, CAIRN_INVALID, "bytes or blocks are not the sum over the shards");
-    }
     return CAIRN_OK;
 }
 
 static enum cairn_code check_fields(const struct cairn_manifest *manifest,
                                     struct cairn_error *err) {
-    if (manifest->world_size == 0 || manifest->origin.n == 0) {
+    if (manifest->world_size == 0 || manifest->origin.n == 0)
         return cairn_fail(err, CAIRN_INVALID, "world_size and n count from 1");
-    }
-    if (manifest->origin.step > CAIRN_STEP_MAX) {
+    if (manifest->origin.step > CAIRN_STEP_MAX)
         return cairn_fail(err, CAIRN_INVALID, "step out of range");
-    }
-    if (manifest->shard_count > SHARDS_MAX) {
+    if (manifest->shard_count > SHARDS_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%s, at most %u",
                           cairn_counted(manifest->shard_count, "shard").text, SHARDS_MAX);
-    }
     return CAIRN_OK;
 }
 
@@ -140,10 +132,9 @@ static enum cairn_code object_parse(const char *what, const char *text, json_t *
     CAIRN_AUTO_JSON json_t *json = NULL;
     enum cairn_code code = cairn_json_parse(cairn_view_of(text && *text ? text : "{}"),
                                             (struct cairn_json_limits){0}, &json, err);
-    if (code == CAIRN_OK && (!json_is_object(json) || depth_of(json) > META_DEPTH_MAX)) {
+    if (code == CAIRN_OK && (!json_is_object(json) || depth_of(json) > META_DEPTH_MAX))
         code = cairn_fail(err, CAIRN_INVALID, "want a JSON object, nested at most %d deep",
                           META_DEPTH_MAX);
-    }
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", what);
     *ret = CAIRN_TAKE(json);
     return CAIRN_OK;
@@ -153,9 +144,8 @@ static enum cairn_code labels_check(const json_t *labels, struct cairn_error *er
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)labels, key, value) {
-        if (!json_is_string(value)) {
+        if (!json_is_string(value))
             return cairn_fail(err, CAIRN_INVALID, "labels: want an object of strings");
-        }
     }
     return CAIRN_OK;
 }
@@ -175,9 +165,8 @@ static enum cairn_code head_pack(const struct cairn_manifest *manifest, json_t *
     CAIRN_TRY(object_parse("labels", manifest->labels_json, &labels, err));
     CAIRN_TRY(labels_check(labels, err));
     const char *tag = manifest->format_tag ? manifest->format_tag : "";
-    if (strlen(tag) > FORMAT_TAG_BYTES_MAX) {
+    if (strlen(tag) > FORMAT_TAG_BYTES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "format: more than %d bytes", FORMAT_TAG_BYTES_MAX);
-    }
     *ret = json_pack("{si sI sI sI sI ss so ss sO so sO sI ss ss ss}", MANIFEST_KIND,
                      DOCUMENT_MAJOR, "attempt", (json_int_t)manifest->origin.attempt, "block_bytes",
                      (json_int_t)CAIRN_BLOCK_BYTES, "blocks", (json_int_t)manifest->block_count,
@@ -249,9 +238,8 @@ static enum cairn_code write_manifest(const struct cairn_manifest *manifest, str
 enum cairn_code cairn_manifest_encode(struct cairn_manifest *manifest, struct cairn_buf *ret,
                                       struct cairn_error *err) {
     CAIRN_TRY(check_fields(manifest, err));
-    if (manifest->shard_count) {
+    if (manifest->shard_count)
         qsort(manifest->shards, manifest->shard_count, sizeof *manifest->shards, compare_shards);
-    }
     enum cairn_code code = check_shards(manifest, true, err);
     if (ret->limit == 0) ret->limit = CAIRN_MANIFEST_BYTES_MAX;
     size_t before = ret->size;
@@ -279,9 +267,8 @@ static enum cairn_code object_copy(const json_t *json, char **ret, struct cairn_
 static enum cairn_code extents_read(const json_t *extents, uint64_t size, struct cairn_error *err) {
     if (size == 0 && json_array_size(extents) == 0) return CAIRN_OK;
     const json_t *extent = json_array_get(extents, 0);
-    if (json_array_size(extents) != 1 || json_array_size(extent) != 2) {
+    if (json_array_size(extents) != 1 || json_array_size(extent) != 2)
         return cairn_newer(err, "one that knows its extents (this one: whole objects)");
-    }
     const json_t *offset = json_array_get(extent, 0), *bytes = json_array_get(extent, 1);
     if (!json_is_integer(offset) || json_integer_value(offset) != 0 || !json_is_integer(bytes) ||
         json_integer_value(bytes) != (json_int_t)size) {
@@ -380,10 +367,9 @@ static enum cairn_code manifest_read(const json_t *json, struct cairn_manifest *
                                      struct cairn_error *err) {
     struct texts texts = {0};
     CAIRN_TRY(fields_read(json, ret, &texts, err));
-    if (strcmp(texts.checksum, "crc32c") != 0 || texts.block_bytes != CAIRN_BLOCK_BYTES) {
+    if (strcmp(texts.checksum, "crc32c") != 0 || texts.block_bytes != CAIRN_BLOCK_BYTES)
         return cairn_newer(err, "one that knows checksum \"%.32s\" over blocks of %llu bytes",
                            texts.checksum, (unsigned long long)texts.block_bytes);
-    }
     CAIRN_TRY(cairn_document_run(texts.project, texts.run, &ret->origin.name, err));
     CAIRN_TRY(cairn_document_nonce(texts.nonce, ret->origin.nonce, err));
     CAIRN_TRY(cairn_document_id(texts.version, &ret->id, err));

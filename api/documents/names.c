@@ -139,9 +139,8 @@ static int order_by_name(const void *a, const void *b, void *views) {
 
 void cairn_names_order(const struct cairn_names *names, uint32_t *ret_order, uint32_t *ret_rank) {
     for (uint32_t i = 0; i < names->count; i++) ret_order[i] = i;
-    if (names->count) {
+    if (names->count)
         qsort_r(ret_order, names->count, sizeof *ret_order, order_by_name, names->views);
-    }
     for (uint32_t i = 0; i < names->count; i++) ret_rank[ret_order[i]] = i;
 }
 

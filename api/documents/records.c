@@ -80,9 +80,8 @@ enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *r
     if (ret->limit == 0) ret->limit = CAIRN_MANIFEST_BYTES_MAX;
     CAIRN_AUTO_JSON json_t *superseded = json_array();
     for (size_t i = 0; i < record->superseded_count; i++) {
-        if (json_array_append_new(superseded, json_string(record->superseded[i].text)) != 0) {
+        if (json_array_append_new(superseded, json_string(record->superseded[i].text)) != 0)
             return cairn_fail(err, CAIRN_NO_MEMORY, "an attempt record cannot be built");
-        }
     }
     const char *resume = record->has_resume ? record->resume_version.text : NULL;
     json_t *json = json_pack("{si ss ss sI ss ss sI ss? sO}", ATTEMPT_KIND, DOCUMENT_MAJOR,
@@ -159,10 +158,9 @@ enum cairn_code cairn_attempt_record_decode(struct cairn_view text,
 
 enum cairn_code cairn_store_record_encode(const struct cairn_store_record *record,
                                           struct cairn_buf *ret, struct cairn_error *err) {
-    if (record->format != DOCUMENT_MAJOR) {
+    if (record->format != DOCUMENT_MAJOR)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "store.json: format %u, only %d can be written",
                           record->format, DOCUMENT_MAJOR);
-    }
     json_t *json = json_pack("{si ss ss sI}", STORE_KIND, (int)record->format, "uuid", record->uuid,
                              "owner", record->owner, "generation", (json_int_t)record->generation);
     if (json && record->copies_of[0])
@@ -270,18 +268,16 @@ enum cairn_code cairn_document_digest(const char *text, uint8_t ret_digest[32],
 
 enum cairn_code cairn_document_id(const char *text, struct cairn_version_id *ret,
                                   struct cairn_error *err) {
-    if (!cairn_version_id_valid(cairn_view_of(text))) {
+    if (!cairn_version_id_valid(cairn_view_of(text)))
         return cairn_fail(err, CAIRN_INVALID, "malformed version id");
-    }
     memcpy(ret->text, text, CAIRN_VERSION_ID_BYTES);
     return CAIRN_OK;
 }
 
 enum cairn_code cairn_document_run(const char *project, const char *run, struct cairn_run_name *ret,
                                    struct cairn_error *err) {
-    if (!cairn_name_valid(cairn_view_of(project)) || !cairn_name_valid(cairn_view_of(run))) {
+    if (!cairn_name_valid(cairn_view_of(project)) || !cairn_name_valid(cairn_view_of(run)))
         return cairn_fail(err, CAIRN_INVALID, "malformed project or run name");
-    }
     memset(ret, 0, sizeof *ret);
     memcpy(ret->project, project, strlen(project) + 1);
     memcpy(ret->run, run, strlen(run) + 1);

@@ -40,9 +40,8 @@ static enum cairn_code no_memory(struct cairn_error *err) {
 
 static enum cairn_code merge_names(struct merge *merge, struct cairn_error *err) {
     for (size_t i = 0; i < merge->count; i++) merge->ref_count += merge->tables[i].tensor_count;
-    if (merge->ref_count > CAIRN_LAYOUT_BYTES_MAX / LAYOUT_REF_ROW_BYTES) {
+    if (merge->ref_count > CAIRN_LAYOUT_BYTES_MAX / LAYOUT_REF_ROW_BYTES)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a layout of more than 1 GiB");
-    }
     merge->ref_names = calloc(merge->ref_count + 1, sizeof *merge->ref_names);
     if (!merge->ref_names) return no_memory(err);
     uint32_t *to = merge->ref_names;
@@ -58,9 +57,8 @@ static enum cairn_code merge_names(struct merge *merge, struct cairn_error *err)
     merge->next = calloc((size_t)merge->names.count + 2, sizeof *merge->next);
     if (!merge->order || !merge->rank || !merge->next) return no_memory(err);
     cairn_names_order(&merge->names, merge->order, merge->rank);
-    for (uint64_t i = 0; i < merge->ref_count; i++) {
+    for (uint64_t i = 0; i < merge->ref_count; i++)
         merge->next[merge->rank[merge->ref_names[i]] + 1]++;
-    }
     for (uint32_t i = 0; i < merge->names.count; i++) merge->next[i + 1] += merge->next[i];
     return CAIRN_OK;
 }
@@ -107,10 +105,9 @@ static enum cairn_code write_layout(struct merge *merge, struct cairn_buf *ret,
     for (size_t i = 0; i < merge->count; i++) {
         size += cairn_round_up(merge->tables[i].bytes.size, 8); /* 2^20 times 2^26: no overflow */
     }
-    if (size > CAIRN_LAYOUT_BYTES_MAX) {
+    if (size > CAIRN_LAYOUT_BYTES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a layout of %llu bytes, at most 1 GiB",
                           (unsigned long long)size);
-    }
     if (ret->limit == 0) ret->limit = CAIRN_LAYOUT_BYTES_MAX;
     CAIRN_TRY(cairn_buf_reserve(ret, size, err));
     uint8_t *base = (uint8_t *)ret->data + ret->size;
@@ -128,14 +125,12 @@ static enum cairn_code write_layout(struct merge *merge, struct cairn_buf *ret,
 
 enum cairn_code cairn_layout_build(const struct cairn_table *tables, size_t count,
                                    struct cairn_buf *ret, struct cairn_error *err) {
-    if (count > LAYOUT_TABLES_MAX) {
+    if (count > LAYOUT_TABLES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a layout of %zu tables", count);
-    }
     for (size_t i = 1; i < count; i++) {
-        if (tables[i - 1].rank >= tables[i].rank) {
+        if (tables[i - 1].rank >= tables[i].rank)
             return cairn_fail(err, CAIRN_INVALID, "rank %u comes twice or after rank %u",
                               tables[i].rank, tables[i - 1].rank);
-        }
     }
     struct merge merge = {.tables = tables, .count = count};
     enum cairn_code code = merge_names(&merge, err);
@@ -268,9 +263,8 @@ bool cairn_layout_directory_at(struct cairn_view bytes, uint32_t index, uint32_t
 static enum cairn_code open_header(struct cairn_view bytes, struct cairn_layout *layout,
                                    uint64_t *ret_tables_at, struct cairn_error *err) {
     const uint8_t *base = bytes.data;
-    if (bytes.size < LAYOUT_HEADER_BYTES || memcmp(base, LAYOUT_MAGIC, 6) != 0) {
+    if (bytes.size < LAYOUT_HEADER_BYTES || memcmp(base, LAYOUT_MAGIC, 6) != 0)
         return BAD(err, "not a layout");
-    }
     if (memcmp(base, LAYOUT_MAGIC, 8) != 0) {
         if (base[7] <= LAYOUT_MAGIC[7] || base[7] >= 0x7f) return BAD(err, "not a layout");
         return cairn_newer(err, "one that knows layouts of version %c (this one: %c)", base[7],
@@ -298,9 +292,8 @@ static enum cairn_code open_table(const struct cairn_layout *layout, uint32_t in
     const uint8_t *base = layout->bytes.data;
     const uint8_t *row = base + LAYOUT_HEADER_BYTES + (size_t)index * LAYOUT_TABLE_ROW_BYTES;
     uint64_t size = cairn_load_u64le(row + 8);
-    if (cairn_load_u64le(row) != *at || size > layout->bytes.size - *at) {
+    if (cairn_load_u64le(row) != *at || size > layout->bytes.size - *at)
         return BAD(err, "outside its place");
-    }
     struct cairn_table *table = &layout->tables[index];
     CAIRN_TRY(cairn_table_open((struct cairn_view){base + *at, (size_t)size}, table, err));
     if (index > 0 && table[-1].rank >= table->rank) return BAD(err, "not in order of ranks");
@@ -324,10 +317,9 @@ static enum cairn_code open_tables(struct cairn_layout *layout, uint64_t at,
         tensors += layout->tables[i].tensor_count;
     }
     if (at != layout->bytes.size) return BAD(err, "bytes behind the last table");
-    if (tensors != header(layout, LAYOUT_AT_REFS)) {
+    if (tensors != header(layout, LAYOUT_AT_REFS))
         return BAD(err, "%u references for %llu tensors", header(layout, LAYOUT_AT_REFS),
                    (unsigned long long)tensors);
-    }
     return CAIRN_OK;
 }
 
@@ -337,9 +329,8 @@ static enum cairn_code open_refs(const struct cairn_layout *layout, uint32_t fir
     uint32_t table, tensor, last = 0;
     for (uint32_t i = 0; i < count; i++) {
         cairn_layout_ref_at(layout, first + i, &table, &tensor);
-        if (table >= layout->table_count || tensor >= layout->tables[table].tensor_count) {
+        if (table >= layout->table_count || tensor >= layout->tables[table].tensor_count)
             return BAD(err, "reference %u: outside the tables", first + i);
-        }
         if (i > 0 && table <= last) return BAD(err, "reference %u: not in order", first + i);
         last = table;
         struct cairn_view name = ref_name(layout, first + i);
@@ -360,9 +351,8 @@ static enum cairn_code open_names(const struct cairn_layout *layout, struct cair
     for (uint32_t i = 0; i < layout->name_count; i++) {
         const uint8_t *row = layout->names + (size_t)i * LAYOUT_NAME_ROW_BYTES;
         uint32_t count = cairn_load_u32le(row + 4);
-        if (cairn_load_u32le(row) != next || count == 0 || count > refs - next) {
+        if (cairn_load_u32le(row) != next || count == 0 || count > refs - next)
             return BAD(err, "name %u: references outside their place", i);
-        }
         struct cairn_view name = {0};
         enum cairn_code code = open_refs(layout, next, count, &name, err);
         if (code != CAIRN_OK) return cairn_within(err, code, "name %u", i);

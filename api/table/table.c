@@ -122,9 +122,8 @@ struct opener {
 static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *table,
                                    struct cairn_error *err) {
     const uint8_t *base = bytes.data;
-    if (bytes.size < TABLE_HEADER_BYTES || memcmp(base, TABLE_MAGIC, 6) != 0) {
+    if (bytes.size < TABLE_HEADER_BYTES || memcmp(base, TABLE_MAGIC, 6) != 0)
         return BAD(err, "not a rank table");
-    }
     if (memcmp(base, TABLE_MAGIC, 8) != 0) {
         if (base[7] <= TABLE_MAGIC[7] || base[7] >= 0x7f) return BAD(err, "not a rank table");
         return cairn_newer(err, "one that knows rank tables of version %c (this one: %c)", base[7],
@@ -143,10 +142,9 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *
     uint64_t strings_at = pool_at + (uint64_t)header(table, TABLE_AT_POOL) * 8;
     uint64_t end = strings_at + (uint64_t)header(table, TABLE_AT_STRINGS) * 4 +
                    header(table, TABLE_AT_STRING_BYTES);
-    if (end != bytes.size) {
+    if (end != bytes.size)
         return BAD(err, "its sections take %llu bytes, it has %zu", (unsigned long long)end,
                    bytes.size);
-    }
     table->shards = base + TABLE_HEADER_BYTES;
     table->tensors = base + tensors_at;
     table->fragments = base + fragments_at;
@@ -198,20 +196,17 @@ static enum cairn_code open_strings(const struct opener *opener, struct cairn_er
     uint32_t size = header(table, TABLE_AT_STRING_BYTES), end = 0;
     for (uint32_t i = 0; i < opener->string_count; i++) {
         uint32_t next = cairn_load_u32le(table->strings + (size_t)i * 4);
-        if (next <= end || next > size || next - end > CAIRN_TENSOR_NAME_BYTES_MAX) {
+        if (next <= end || next > size || next - end > CAIRN_TENSOR_NAME_BYTES_MAX)
             return BAD(err, "string %u is empty, too long or outside", i);
-        }
         end = next;
     }
     if (end != size) return BAD(err, "its strings take %u bytes, %u are there", end, size);
     for (uint32_t i = 0; i < opener->string_count; i++) {
         struct cairn_view text = string_at(table, i);
-        if (!cairn_utf8_valid(text) || memchr(text.data, 0, text.size)) {
+        if (!cairn_utf8_valid(text) || memchr(text.data, 0, text.size))
             return BAD(err, "string %u is not UTF-8 text", i);
-        }
-        if (i > 0 && cairn_view_compare(string_at(table, i - 1), text) >= 0) {
+        if (i > 0 && cairn_view_compare(string_at(table, i - 1), text) >= 0)
             return BAD(err, "strings %u and %u are not in order", i - 1, i);
-        }
     }
     return CAIRN_OK;
 }
@@ -223,20 +218,16 @@ static enum cairn_code open_shards(const struct opener *opener, struct cairn_err
         const uint8_t *row = table->shards + (size_t)i * SHARD_ROW_BYTES;
         uint32_t name = cairn_load_u32le(row + SHARD_AT_NAME);
         uint32_t kind = cairn_load_u32le(row + SHARD_AT_KIND);
-        if (name >= opener->string_count || (i > 0 && name <= last)) {
+        if (name >= opener->string_count || (i > 0 && name <= last))
             return BAD(err, "shard %u: name outside the strings or not in order", i);
-        }
         last = name;
         opener->string_used[name] = 1;
-        if (cairn_shard_name_check(string_at(table, name), err) != CAIRN_OK) {
+        if (cairn_shard_name_check(string_at(table, name), err) != CAIRN_OK)
             return BAD_WITHIN(err, "shard %u", i);
-        }
-        if (kind != SHARD_KIND_TENSORS && kind != SHARD_KIND_RAW) {
+        if (kind != SHARD_KIND_TENSORS && kind != SHARD_KIND_RAW)
             return BAD(err, "shard %u: unknown kind %u", i, kind);
-        }
-        if (cairn_load_u64le(row + SHARD_AT_SIZE) > TABLE_SIZE_MAX) {
+        if (cairn_load_u64le(row + SHARD_AT_SIZE) > TABLE_SIZE_MAX)
             return BAD(err, "shard %u: too large", i);
-        }
     }
     return CAIRN_OK;
 }
@@ -262,19 +253,15 @@ static enum cairn_code open_tensor(struct opener *opener, uint32_t index, uint32
     uint32_t alias = cairn_load_u32le(row + TENSOR_AT_ALIAS);
     uint32_t count = cairn_load_u32le(row + TENSOR_AT_COUNT);
     if (!take_string(opener, name)) return BAD(err, "name outside the strings");
-    if (alias != TABLE_NONE && !take_string(opener, alias)) {
+    if (alias != TABLE_NONE && !take_string(opener, alias))
         return BAD(err, "alias outside the strings");
-    }
-    if (index > 0 && name <= cairn_load_u32le(row - TENSOR_ROW_BYTES + TENSOR_AT_NAME)) {
+    if (index > 0 && name <= cairn_load_u32le(row - TENSOR_ROW_BYTES + TENSOR_AT_NAME))
         return BAD(err, "not in order of names");
-    }
     if (alias == name) return BAD(err, "an alias of itself");
-    if (row[TENSOR_AT_ZERO] != 0 || row[TENSOR_AT_DIMENSIONS] > CAIRN_DIMENSIONS_MAX) {
+    if (row[TENSOR_AT_ZERO] != 0 || row[TENSOR_AT_DIMENSIONS] > CAIRN_DIMENSIONS_MAX)
         return BAD(err, "more than %d dimensions", CAIRN_DIMENSIONS_MAX);
-    }
-    if (!take_numbers(opener, cairn_load_u32le(row + TENSOR_AT_SHAPE), row[TENSOR_AT_DIMENSIONS])) {
+    if (!take_numbers(opener, cairn_load_u32le(row + TENSOR_AT_SHAPE), row[TENSOR_AT_DIMENSIONS]))
         return BAD(err, "shape outside its place in the pool");
-    }
     if (cairn_load_u32le(row + TENSOR_AT_FIRST) != *fragment_next ||
         count > table->fragment_count - *fragment_next) {
         return BAD(err, "fragments outside their place");
@@ -295,22 +282,18 @@ static enum cairn_code open_fragment(struct opener *opener, const struct cairn_t
     uint32_t shard = cairn_load_u32le(row + FRAGMENT_AT_SHARD);
     uint32_t form = cairn_load_u32le(row + FRAGMENT_AT_FORM);
     uint64_t offset = cairn_load_u64le(row + FRAGMENT_AT_OFFSET), bytes, end;
-    if (cairn_load_u32le(row + FRAGMENT_AT_TENSOR) != tensor_index || shard >= table->shard_count) {
+    if (cairn_load_u32le(row + FRAGMENT_AT_TENSOR) != tensor_index || shard >= table->shard_count)
         return BAD(err, "of another tensor or outside the shards");
-    }
-    if (form != CAIRN_FRAGMENT_FLAT && form != CAIRN_FRAGMENT_BOX) {
+    if (form != CAIRN_FRAGMENT_FLAT && form != CAIRN_FRAGMENT_BOX)
         return BAD(err, "unknown form %u", form);
-    }
     unsigned n = form == CAIRN_FRAGMENT_FLAT ? 1 : tensor->dimension_count;
-    if (!take_numbers(opener, cairn_load_u32le(row + FRAGMENT_AT_POOL), n * 2)) {
+    if (!take_numbers(opener, cairn_load_u32le(row + FRAGMENT_AT_POOL), n * 2))
         return BAD(err, "numbers outside their place in the pool");
-    }
     struct cairn_fragment fragment;
     cairn_table_fragment_at(table, index, &fragment);
     CAIRN_TRY(cairn_fragment_check(tensor, &fragment, &bytes, err));
-    if (bytes == 0 || bytes != fragment.size_bytes) {
+    if (bytes == 0 || bytes != fragment.size_bytes)
         return BAD(err, "empty, or of another size than its elements");
-    }
     const uint8_t *shard_row = table->shards + (size_t)shard * SHARD_ROW_BYTES;
     if (cairn_add_overflows(offset, bytes, &end) ||
         end > cairn_load_u64le(shard_row + SHARD_AT_SIZE)) {
@@ -321,9 +304,8 @@ static enum cairn_code open_fragment(struct opener *opener, const struct cairn_t
     const uint8_t *before = row - FRAGMENT_ROW_BYTES;
     uint32_t shard_before = cairn_load_u32le(before + FRAGMENT_AT_SHARD);
     uint64_t offset_before = cairn_load_u64le(before + FRAGMENT_AT_OFFSET);
-    if (shard_before > shard || (shard_before == shard && offset_before >= offset)) {
+    if (shard_before > shard || (shard_before == shard && offset_before >= offset))
         return BAD(err, "not in order of shard and offset");
-    }
     return CAIRN_OK;
 }
 
@@ -332,9 +314,7 @@ static enum cairn_code open_rows(struct opener *opener, struct cairn_error *err)
     const struct cairn_table *table = opener->table;
     uint32_t next = 0;
     for (uint32_t i = 0; i < table->tensor_count; i++) {
-        if (open_tensor(opener, i, &next, err) != CAIRN_OK) {
-            return BAD_WITHIN(err, "tensor %u", i);
-        }
+        if (open_tensor(opener, i, &next, err) != CAIRN_OK) return BAD_WITHIN(err, "tensor %u", i);
     }
     if (next != table->fragment_count) return BAD(err, "fragments of no tensor");
     for (uint32_t i = 0; i < table->tensor_count; i++) {
@@ -342,9 +322,8 @@ static enum cairn_code open_rows(struct opener *opener, struct cairn_error *err)
         cairn_table_tensor_at(table, i, &tensor);
         for (uint32_t k = 0; k < tensor.fragment_count; k++) {
             uint32_t index = tensor.fragment_first + k;
-            if (open_fragment(opener, &tensor, i, index, err) != CAIRN_OK) {
+            if (open_fragment(opener, &tensor, i, index, err) != CAIRN_OK)
                 return BAD_WITHIN(err, "tensor %u: fragment %u", i, index);
-            }
         }
     }
     if (opener->pool_at != opener->pool_count) return BAD(err, "numbers that no row uses");
@@ -353,14 +332,12 @@ static enum cairn_code open_rows(struct opener *opener, struct cairn_error *err)
 
 static enum cairn_code open_unused(const struct opener *opener, struct cairn_error *err) {
     const struct cairn_table *table = opener->table;
-    if (opener->string_count && memchr(opener->string_used, 0, opener->string_count)) {
+    if (opener->string_count && memchr(opener->string_used, 0, opener->string_count))
         return BAD(err, "a string that no row uses");
-    }
     for (uint32_t i = 0; i < table->shard_count; i++) {
         const uint8_t *row = table->shards + (size_t)i * SHARD_ROW_BYTES;
-        if (cairn_load_u32le(row + SHARD_AT_KIND) == SHARD_KIND_RAW && !opener->shard_used[i]) {
+        if (cairn_load_u32le(row + SHARD_AT_KIND) == SHARD_KIND_RAW && !opener->shard_used[i])
             return BAD(err, "shard %u: raw, and no fragment lies in it", i);
-        }
     }
     return CAIRN_OK;
 }
@@ -378,9 +355,8 @@ enum cairn_code cairn_table_open(struct cairn_view bytes, struct cairn_table *re
     /* The counts are bounded by the bytes that are there, so these are at most 16 MiB. */
     CAIRN_AUTO_HEAP uint8_t *string_used = calloc((size_t)opener.string_count + 1, 1);
     CAIRN_AUTO_HEAP uint8_t *shard_used = calloc((size_t)table.shard_count + 1, 1);
-    if (!string_used || !shard_used) {
+    if (!string_used || !shard_used)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to check a rank table");
-    }
     opener.string_used = string_used;
     opener.shard_used = shard_used;
     CAIRN_TRY(open_strings(&opener, err));
@@ -394,31 +370,26 @@ enum cairn_code cairn_table_open(struct cairn_view bytes, struct cairn_table *re
 /* ---- what a single tensor and a single fragment must satisfy ---- */
 
 enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cairn_error *err) {
-    if (tensor->dimension_count > CAIRN_DIMENSIONS_MAX) {
+    if (tensor->dimension_count > CAIRN_DIMENSIONS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "%u dimensions, at most %d", tensor->dimension_count,
                           CAIRN_DIMENSIONS_MAX);
-    }
-    if (tensor->kind < CAIRN_TENSOR_SHARDED || tensor->kind > CAIRN_TENSOR_LOCAL) {
+    if (tensor->kind < CAIRN_TENSOR_SHARDED || tensor->kind > CAIRN_TENSOR_LOCAL)
         return cairn_fail(err, CAIRN_INVALID, "unknown kind %u", (unsigned)tensor->kind);
-    }
     bool alias = tensor->kind == CAIRN_TENSOR_ALIAS;
-    if (alias != (tensor->alias_of.data != NULL)) {
+    if (alias != (tensor->alias_of.data != NULL))
         return cairn_fail(err, CAIRN_INVALID, "an alias, and nothing else, names its target");
-    }
     /* An alias may leave type and shape to its target. */
     if (alias && tensor->dtype == CAIRN_DTYPE_NONE && tensor->dimension_count == 0) return CAIRN_OK;
     uint64_t elements, bytes;
-    if (!cairn_dtype_text(tensor->dtype)) {
+    if (!cairn_dtype_text(tensor->dtype))
         return cairn_fail(err, CAIRN_INVALID, "unknown element type %u", tensor->dtype);
-    }
     if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &elements,
                            &bytes)) {
         return cairn_fail(err, CAIRN_INVALID, "its shape is too large or does not fill bytes");
     }
-    if (tensor->dtype == CAIRN_DTYPE_ITEM && tensor->dimension_count != 1) {
+    if (tensor->dtype == CAIRN_DTYPE_ITEM && tensor->dimension_count != 1)
         return cairn_fail(err, CAIRN_INVALID, "an item of %u dimensions, it has one",
                           tensor->dimension_count);
-    }
     return CAIRN_OK;
 }
 
@@ -442,23 +413,19 @@ enum cairn_code cairn_fragment_check(const struct cairn_tensor *tensor,
                                      const struct cairn_fragment *fragment, uint64_t *ret_bytes,
                                      struct cairn_error *err) {
     uint64_t all, bytes, elements;
-    if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &all, &bytes)) {
+    if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &all, &bytes))
         return cairn_fail(err, CAIRN_INVALID, "its tensor has no size");
-    }
     if (fragment->form == CAIRN_FRAGMENT_FLAT) {
         elements = fragment->count[0];
-        if (!inside(fragment->start[0], elements, all)) {
+        if (!inside(fragment->start[0], elements, all))
             return cairn_fail(err, CAIRN_INVALID, "flat range %llu+%llu outside %llu elements",
                               (unsigned long long)fragment->start[0], (unsigned long long)elements,
                               (unsigned long long)all);
-        }
     } else if (fragment->form == CAIRN_FRAGMENT_BOX) {
-        if (tensor->dimension_count == 0) {
+        if (tensor->dimension_count == 0)
             return cairn_fail(err, CAIRN_INVALID, "a box in a tensor without dimensions");
-        }
-        if (!box_inside(tensor, fragment, &elements)) {
+        if (!box_inside(tensor, fragment, &elements))
             return cairn_fail(err, CAIRN_INVALID, "box outside its tensor");
-        }
     } else {
         return cairn_fail(err, CAIRN_INVALID, "unknown form %u", (unsigned)fragment->form);
     }

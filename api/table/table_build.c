@@ -67,10 +67,9 @@ enum cairn_code cairn_table_add_shard(struct cairn_table_builder *builder,
                                       const struct cairn_table_shard *shard, uint32_t *ret_shard,
                                       struct cairn_error *err) {
     CAIRN_TRY(cairn_shard_name_check(shard->name, err));
-    if (shard->size_bytes > TABLE_SIZE_MAX) {
+    if (shard->size_bytes > TABLE_SIZE_MAX)
         return cairn_fail(err, CAIRN_INVALID, "shard of %llu bytes",
                           (unsigned long long)shard->size_bytes);
-    }
     CAIRN_TRY(ROOM(builder, shard, 1, TABLE_ROWS_MAX, err));
     uint32_t name;
     CAIRN_TRY(cairn_names_add(&builder->names, shard->name, &name, err));
@@ -81,13 +80,11 @@ enum cairn_code cairn_table_add_shard(struct cairn_table_builder *builder,
 }
 
 static enum cairn_code name_check(struct cairn_view name, struct cairn_error *err) {
-    if (name.size == 0 || name.size > CAIRN_TENSOR_NAME_BYTES_MAX) {
+    if (name.size == 0 || name.size > CAIRN_TENSOR_NAME_BYTES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "tensor name of %zu bytes, want 1 to %d", name.size,
                           CAIRN_TENSOR_NAME_BYTES_MAX);
-    }
-    if (!cairn_utf8_valid(name) || memchr(name.data, 0, name.size)) {
+    if (!cairn_utf8_valid(name) || memchr(name.data, 0, name.size))
         return cairn_fail(err, CAIRN_INVALID, "tensor name that is not UTF-8 text");
-    }
     return CAIRN_OK;
 }
 
@@ -97,20 +94,17 @@ static enum cairn_code add_fragment(struct cairn_table_builder *builder,
                                     struct cairn_error *err) {
     uint64_t bytes, end;
     CAIRN_TRY(cairn_fragment_check(tensor, fragment, &bytes, err));
-    if (bytes != fragment->size_bytes) {
+    if (bytes != fragment->size_bytes)
         return cairn_fail(err, CAIRN_INVALID, "%llu bytes given for elements of %llu",
                           (unsigned long long)fragment->size_bytes, (unsigned long long)bytes);
-    }
     if (bytes == 0) return CAIRN_OK; /* holds nothing: left out */
-    if (fragment->shard >= builder->shard_count) {
+    if (fragment->shard >= builder->shard_count)
         return cairn_fail(err, CAIRN_INVALID, "no shard %u", fragment->shard);
-    }
     const struct built_shard *shard = &builder->shards[fragment->shard];
-    if (cairn_add_overflows(fragment->offset_bytes, bytes, &end) || end > shard->size_bytes) {
+    if (cairn_add_overflows(fragment->offset_bytes, bytes, &end) || end > shard->size_bytes)
         return cairn_fail(err, CAIRN_INVALID, "bytes %llu+%llu outside a shard of %llu",
                           (unsigned long long)fragment->offset_bytes, (unsigned long long)bytes,
                           (unsigned long long)shard->size_bytes);
-    }
     unsigned n = fragment->form == CAIRN_FRAGMENT_FLAT ? 1 : tensor->dimension_count;
     CAIRN_TRY(ROOM(builder, fragment, 1, TABLE_FRAGMENTS_MAX, err));
     CAIRN_TRY(ROOM(builder, number, (size_t)n * 2, (size_t)TABLE_FRAGMENTS_MAX * 16, err));
@@ -138,9 +132,8 @@ static enum cairn_code add_tensor(struct cairn_table_builder *builder,
     if (tensor->kind == CAIRN_TENSOR_ALIAS) {
         if (count) return cairn_fail(err, CAIRN_INVALID, "an alias has no fragments");
         CAIRN_TRY(name_check(tensor->alias_of, err));
-        if (cairn_view_compare(tensor->alias_of, tensor->name) == 0) {
+        if (cairn_view_compare(tensor->alias_of, tensor->name) == 0)
             return cairn_fail(err, CAIRN_INVALID, "an alias of itself");
-        }
         CAIRN_TRY(cairn_names_add(&builder->names, tensor->alias_of, &row.alias_of, err));
     }
     CAIRN_TRY(ROOM(builder, tensor, 1, TABLE_ROWS_MAX, err));
@@ -216,9 +209,8 @@ static bool shard_written(const struct built_shard *shard) {
 
 static void mark_used_shards(struct cairn_table_builder *builder) {
     for (size_t i = 0; i < builder->shard_count; i++) builder->shards[i].used = false;
-    for (size_t i = 0; i < builder->fragment_count; i++) {
+    for (size_t i = 0; i < builder->fragment_count; i++)
         builder->shards[builder->fragments[i].shard].used = true;
-    }
 }
 
 /* Strings that only a left-out shard has are left out too; the others get their place. */
@@ -276,9 +268,8 @@ static enum cairn_code order_rows(struct finish *finish, struct cairn_error *err
         uint32_t shard = finish->shard_order[i];
         finish->shard_rank[shard] = i;
         if (i == 0) continue;
-        if (compare_shards(&finish->shard_order[i - 1], &shard, finish) == 0) {
+        if (compare_shards(&finish->shard_order[i - 1], &shard, finish) == 0)
             return listed_twice(finish, "shard", builder->shards[shard].name, err);
-        }
     }
     for (uint32_t i = 0; i < builder->tensor_count; i++) finish->tensor_order[i] = i;
     qsort_r(finish->tensor_order, builder->tensor_count, sizeof(uint32_t), compare_tensors, finish);
@@ -287,9 +278,8 @@ static enum cairn_code order_rows(struct finish *finish, struct cairn_error *err
         finish->tensor_rank[tensor] = i;
         finish->pool_count += builder->tensors[tensor].dimension_count;
         if (i == 0) continue;
-        if (compare_tensors(&finish->tensor_order[i - 1], &tensor, finish) == 0) {
+        if (compare_tensors(&finish->tensor_order[i - 1], &tensor, finish) == 0)
             return listed_twice(finish, "tensor", builder->tensors[tensor].name, err);
-        }
     }
     return CAIRN_OK;
 }
@@ -298,12 +288,10 @@ static int compare_fragments(const void *a, const void *b, void *context) {
     const struct finish *finish = context;
     const struct built_fragment *f = &finish->builder->fragments[*(const uint32_t *)a];
     const struct built_fragment *g = &finish->builder->fragments[*(const uint32_t *)b];
-    if (f->tensor != g->tensor) {
+    if (f->tensor != g->tensor)
         return finish->tensor_rank[f->tensor] < finish->tensor_rank[g->tensor] ? -1 : 1;
-    }
-    if (f->shard != g->shard) {
+    if (f->shard != g->shard)
         return finish->shard_rank[f->shard] < finish->shard_rank[g->shard] ? -1 : 1;
-    }
     if (f->offset_bytes != g->offset_bytes) return f->offset_bytes < g->offset_bytes ? -1 : 1;
     return 0;
 }
@@ -325,13 +313,11 @@ static enum cairn_code order_fragments(struct finish *finish, struct cairn_error
         finish->pool_count += fragment_numbers(&builder->fragments[i], builder);
     }
     for (size_t i = 0; i < builder->tensor_count; i++) next[i + 1] += next[i];
-    for (uint32_t i = 0; i < builder->fragment_count; i++) {
+    for (uint32_t i = 0; i < builder->fragment_count; i++)
         finish->fragment_order[next[finish->tensor_rank[builder->fragments[i].tensor]]++] = i;
-    }
-    for (size_t i = 0, from = 0; i < builder->tensor_count; from = next[i++]) {
+    for (size_t i = 0, from = 0; i < builder->tensor_count; from = next[i++])
         qsort_r(finish->fragment_order + from, next[i] - from, sizeof(uint32_t), compare_fragments,
                 finish);
-    }
     for (size_t i = 1; i < builder->fragment_count; i++) {
         uint32_t *pair = &finish->fragment_order[i - 1];
         if (compare_fragments(&pair[0], &pair[1], finish) != 0) continue;
@@ -436,10 +422,9 @@ static enum cairn_code write_table(const struct finish *finish, struct cairn_buf
                        (uint64_t)builder->fragment_count * FRAGMENT_ROW_BYTES;
     uint64_t strings_at = pool_at + finish->pool_count * 8;
     uint64_t size = strings_at + (uint64_t)finish->string_count * 4 + finish->string_bytes;
-    if (size > CAIRN_TABLE_BYTES_MAX) {
+    if (size > CAIRN_TABLE_BYTES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a rank table of %llu bytes, at most 64 MiB",
                           (unsigned long long)size);
-    }
     if (ret->limit == 0) ret->limit = CAIRN_TABLE_BYTES_MAX;
     CAIRN_TRY(cairn_buf_reserve(ret, size, err));
     uint8_t *base = (uint8_t *)ret->data + ret->size, *pool = base + pool_at;
@@ -460,9 +445,8 @@ enum cairn_code cairn_table_finish(struct cairn_table_builder *builder, struct c
     struct finish finish = {.builder = builder};
     enum cairn_code code = CAIRN_OK;
     mark_used_shards(builder);
-    if (!finish_allocate(&finish)) {
+    if (!finish_allocate(&finish))
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a rank table");
-    }
     if (code == CAIRN_OK) code = order_names(&finish, err);
     if (code == CAIRN_OK) code = order_rows(&finish, err);
     if (code == CAIRN_OK) code = order_fragments(&finish, err);

@@ -45,12 +45,10 @@ static enum cairn_code frame_size(const struct cairn_frame_reader *reader, size_
     }
     uint32_t json = cairn_load_u32le(reader->bytes.data);
     uint32_t blob = cairn_load_u32le(reader->bytes.data + 4);
-    if (json == 0 || json > CAIRN_FRAME_JSON_BYTES_MAX) {
+    if (json == 0 || json > CAIRN_FRAME_JSON_BYTES_MAX)
         return cairn_fail(err, CAIRN_PROTOCOL, "frame with %u bytes of JSON", json);
-    }
-    if (blob > CAIRN_FRAME_BLOB_BYTES_MAX) {
+    if (blob > CAIRN_FRAME_BLOB_BYTES_MAX)
         return cairn_fail(err, CAIRN_PROTOCOL, "frame with a blob of %u bytes", blob);
-    }
     *ret_size = FRAME_HEADER_BYTES + (size_t)json + blob;
     return CAIRN_OK;
 }
@@ -96,9 +94,8 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
             return code;
         }
         if (got == 0) {
-            if (reader->bytes.size) {
+            if (reader->bytes.size)
                 return cairn_fail(err, CAIRN_PROTOCOL, "the peer closed in the middle of a frame");
-            }
             *ret_closed = true;
             return CAIRN_OK;
         }
@@ -162,9 +159,8 @@ enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn
 
 enum cairn_code cairn_frame_encode(const json_t *message, struct cairn_view blob,
                                    struct cairn_buf *ret, struct cairn_error *err) {
-    if (blob.size > CAIRN_FRAME_BLOB_BYTES_MAX) {
+    if (blob.size > CAIRN_FRAME_BLOB_BYTES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "blob of %zu bytes in a frame", blob.size);
-    }
     CAIRN_PROMISE(json_is_string(json_object_get(message, "t")),
                   return cairn_fail(err, CAIRN_INTERNAL, "a message without a name"));
     if (ret->limit == 0) ret->limit = FRAME_BYTES_MAX;
@@ -172,9 +168,8 @@ enum cairn_code cairn_frame_encode(const json_t *message, struct cairn_view blob
     CAIRN_TRY(cairn_buf_append(ret, "\0\0\0\0\0\0\0", FRAME_HEADER_BYTES, err));
     enum cairn_code code = cairn_json_dump(message, ret, err);
     size_t json = ret->size - start - FRAME_HEADER_BYTES;
-    if (code == CAIRN_OK && json > CAIRN_FRAME_JSON_BYTES_MAX) {
+    if (code == CAIRN_OK && json > CAIRN_FRAME_JSON_BYTES_MAX)
         code = cairn_fail(err, CAIRN_TOO_LARGE, "frame with %zu bytes of JSON", json);
-    }
     if (code == CAIRN_OK) code = cairn_buf_append(ret, blob.data, blob.size, err);
     if (code != CAIRN_OK) {
         ret->size = start;

@@ -198,48 +198,25 @@ static const char *text_field(const json_t *problem, const char *name) {
 
 /* Of a reply of this API whose code this release does not know. */
 static enum cairn_code code_of_status(int status) {
-    switch (status) {
-    case 401:
-        return CAIRN_UNAUTHORIZED;
-    case 403:
-        return CAIRN_FORBIDDEN;
-    case 404:
-        return CAIRN_NOT_FOUND;
-    case 409:
-        return CAIRN_CONFLICT;
-    case 412:
-        return CAIRN_PRECONDITION;
-    case 413:
-        return CAIRN_TOO_LARGE;
-    case 416:
-        return CAIRN_RANGE;
-    case 429:
-        return CAIRN_BUSY;
-    case 502:
-    case 503:
-    case 504:
-        return CAIRN_UNAVAILABLE;
-    default:
-        return CAIRN_PROTOCOL;
-    }
+    static const struct {
+        int status;
+        enum cairn_code code;
+    } codes[] = {{401, CAIRN_UNAUTHORIZED}, {403, CAIRN_FORBIDDEN},    {404, CAIRN_NOT_FOUND},
+                 {409, CAIRN_CONFLICT},     {412, CAIRN_PRECONDITION}, {413, CAIRN_TOO_LARGE},
+                 {416, CAIRN_RANGE},        {429, CAIRN_BUSY},         {502, CAIRN_UNAVAILABLE},
+                 {503, CAIRN_UNAVAILABLE},  {504, CAIRN_UNAVAILABLE}};
+    for (size_t i = 0; i < CAIRN_COUNT(codes); i++)
+        if (codes[i].status == status) return codes[i].code;
+    return CAIRN_PROTOCOL;
 }
 
 /* Of a reply of somebody else, who knows nothing of runs: what passes when a proxy is loaded anew
  * or finds its servers again, and what does not. */
 static enum cairn_code code_of_stranger(int status) {
-    switch (status) {
-    case 401:
-        return CAIRN_UNAUTHORIZED;
-    case 403:
-    case 404:
-    case 408:
-    case 410:
-        return CAIRN_UNAVAILABLE;
-    case 429:
-        return CAIRN_BUSY;
-    default:
-        return status >= 500 ? CAIRN_UNAVAILABLE : CAIRN_PROTOCOL;
-    }
+    if (status == 401) return CAIRN_UNAUTHORIZED;
+    if (status == 429) return CAIRN_BUSY;
+    bool passes = status == 403 || status == 404 || status == 408 || status == 410 || status >= 500;
+    return passes ? CAIRN_UNAVAILABLE : CAIRN_PROTOCOL;
 }
 
 bool cairn_rest_spoke(const struct cairn_rest *rest) {

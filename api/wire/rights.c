@@ -116,11 +116,10 @@ enum cairn_code cairn_grant_check(const char *text, const uint8_t key[CAIRN_GRAN
     mac_hex((struct cairn_view){text, body_size}, key, hex);
     bool equal = cairn_equal_secret(hex, text + body_size + 1, MAC_HEX_BYTES);
     cairn_wipe(hex, sizeof hex);
-    if (!equal) {
+    if (!equal)
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "the grant was not signed by this server's key (attempt %llu of %s/%s)",
                           (unsigned long long)grant.attempt, grant.name.project, grant.name.run);
-    }
     *ret = grant;
     return CAIRN_OK;
 }

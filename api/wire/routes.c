@@ -136,10 +136,9 @@ static enum cairn_code path_decode(struct cairn_view path, struct segments *ret,
     size_t used = 0;
     ret->count = 0;
     if (path.size == 0 || *from != '/') return cairn_fail(err, CAIRN_INVALID, "path without '/'");
-    if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX) {
+    if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "path of %zu bytes, at most %d", path.size,
                           CAIRN_ROUTE_PATH_BYTES_MAX);
-    }
     if (path.size == 1) return CAIRN_OK;
     while (from < end && !problem) {
         from++; /* over the '/' */
@@ -285,9 +284,8 @@ void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_AL
 static enum cairn_code name_read(const char *what, const char *segment,
                                  char ret[CAIRN_NAME_BYTES_MAX + 1], struct cairn_error *err) {
     if (!segment) return CAIRN_OK;
-    if (!cairn_name_valid(cairn_view_of(segment))) {
+    if (!cairn_name_valid(cairn_view_of(segment)))
         return cairn_fail(err, CAIRN_INVALID, "%s name: " CAIRN_NAME_WANTED, what);
-    }
     cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 1, segment);
     return CAIRN_OK;
 }
@@ -306,14 +304,12 @@ static enum cairn_code ref_read(const char *segment, char ret[CAIRN_REF_BYTES_MA
         good = good && cairn_version_id_valid(text);
     } else {
         good = good && segment[0] >= 'a' && segment[0] <= 'z';
-        for (const char *c = segment; good && *c; c++) {
+        for (const char *c = segment; good && *c; c++)
             good = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-';
-        }
     }
-    if (!good) {
+    if (!good)
         return cairn_fail(err, CAIRN_INVALID,
                           "checkpoint: want a step number, a version id or a word such as latest");
-    }
     cairn_text_copy(ret, CAIRN_REF_BYTES_MAX + 1, segment);
     return CAIRN_OK;
 }
@@ -321,9 +317,8 @@ static enum cairn_code ref_read(const char *segment, char ret[CAIRN_REF_BYTES_MA
 static enum cairn_code digest_read(const char *segment, char ret[65], struct cairn_error *err) {
     uint8_t digest[32];
     if (!segment) return CAIRN_OK;
-    if (cairn_hex_decode(cairn_view_of(segment), digest, sizeof digest, NULL) != CAIRN_OK) {
+    if (cairn_hex_decode(cairn_view_of(segment), digest, sizeof digest, NULL) != CAIRN_OK)
         return cairn_fail(err, CAIRN_INVALID, "digest: want 64 lower-case hex digits");
-    }
     cairn_text_copy(ret, 65, segment);
     return CAIRN_OK;
 }
@@ -438,10 +433,9 @@ enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_quer
     const char *problem = NULL;
     size_t used = 0;
     ret->count = 0;
-    if (raw_query.size > CAIRN_QUERY_BYTES_MAX) {
+    if (raw_query.size > CAIRN_QUERY_BYTES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "query of %zu bytes, at most %d", raw_query.size,
                           CAIRN_QUERY_BYTES_MAX);
-    }
     if (raw_query.size == 0) return CAIRN_OK;
     const char *from = raw_query.data, *end = from + raw_query.size;
     for (;;) {
