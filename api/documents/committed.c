@@ -347,19 +347,10 @@ static const char *text_of(struct cairn_view view, struct name *ret) {
     return ret->text;
 }
 
-static const char *kind_text(enum cairn_tensor_kind kind) {
-    switch (kind) {
-    case CAIRN_TENSOR_SHARDED:
-        return "sharded";
-    case CAIRN_TENSOR_REPLICATED:
-        return "replicated";
-    case CAIRN_TENSOR_ALIAS:
-        return "alias";
-    case CAIRN_TENSOR_LOCAL:
-        return "local";
-    }
-    return "unknown";
-}
+static const char *const kind_texts[] = {[CAIRN_TENSOR_SHARDED] = "sharded",
+                                         [CAIRN_TENSOR_REPLICATED] = "replicated",
+                                         [CAIRN_TENSOR_ALIAS] = "alias",
+                                         [CAIRN_TENSOR_LOCAL] = "local"};
 
 /* Fragments of all ranks that list the name. */
 static uint64_t count_fragments(const struct cairn_layout *layout, uint32_t first, uint32_t count,
@@ -393,7 +384,7 @@ json_t *cairn_listing_tensor(const struct cairn_layout *layout, uint32_t index) 
     bool alias = tensor.kind == CAIRN_TENSOR_ALIAS;
     return CAIRN_PACK(tensor_row, .name = text_of(name, &own),
                       .dtype = cairn_dtype_text(tensor.dtype), .shape = shape,
-                      .kind = kind_text(tensor.kind),
+                      .kind = kind_texts[tensor.kind],
                       .alias_of = alias ? text_of(tensor.alias_of, &other) : NULL,
                       .bytes = sized ? bytes : 0, .fragments = fragments);
 }

@@ -108,31 +108,12 @@ static enum cairn_code check_fields(const struct cairn_manifest *manifest,
 
 /* ---- encode ---- */
 
-static unsigned depth_of(const json_t *json) {
-    unsigned deepest = 0;
-    const char *key;
-    json_t *value;
-    size_t index;
-    if (json_is_object(json)) {
-        json_object_foreach((json_t *)(uintptr_t)json, key, value) {
-            unsigned depth = depth_of(value); /* parsed: at most 16 deep */
-            if (depth > deepest) deepest = depth;
-        }
-        return deepest + 1;
-    }
-    json_array_foreach(json, index, value) {
-        unsigned depth = depth_of(value);
-        if (depth > deepest) deepest = depth;
-    }
-    return json_is_array(json) ? deepest + 1 : 0;
-}
-
 static enum cairn_code object_parse(const char *what, const char *text, json_t **ret,
                                     struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     enum cairn_code code = cairn_json_parse(cairn_view_of(text && *text ? text : "{}"),
                                             (struct cairn_json_limits){0}, &json, err);
-    if (code == CAIRN_OK && (!json_is_object(json) || depth_of(json) > META_DEPTH_MAX))
+    if (code == CAIRN_OK && (!json_is_object(json) || cairn_json_depth(json) > META_DEPTH_MAX))
         code = cairn_fail(err, CAIRN_INVALID, "want a JSON object, nested at most %d deep",
                           META_DEPTH_MAX);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", what);

@@ -79,6 +79,11 @@ enum cairn_code cairn_table_add_shard(struct cairn_table_builder *builder,
     return CAIRN_OK;
 }
 
+/* How much of a name a message has. */
+static int shown(struct cairn_view name) {
+    return name.size > 100 ? 100 : (int)name.size;
+}
+
 static enum cairn_code name_check(struct cairn_view name, struct cairn_error *err) {
     if (name.size == 0 || name.size > CAIRN_TENSOR_NAME_BYTES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "tensor name of %zu bytes, want 1 to %d", name.size,
@@ -160,46 +165,39 @@ enum cairn_code cairn_table_add_tensor(struct cairn_table_builder *builder,
     if (code == CAIRN_OK) return CAIRN_OK;
     builder->fragment_count = fragment_count; /* nothing of a refused tensor stays */
     builder->number_count = number_count;
-    int shown = tensor->name.size > 100 ? 100 : (int)tensor->name.size;
-    return cairn_within(err, code, "tensor \"%.*s\"", shown, (const char *)tensor->name.data);
+    return cairn_within(err, code, "tensor \"%.*s\"", shown(tensor->name),
+                        (const char *)tensor->name.data);
 }
 
 /* ---- finish ---- */
 
-/* The order in which rows are written, and what a builder's number becomes. */
+/* Rows of one kind: the order in which they are written, and what a builder's number becomes. */
+struct rows {
+    uint32_t *order, *rank;
+    uint32_t count;
+};
 struct finish {
     const struct cairn_table_builder *builder;
-    uint32_t *name_order, *name_rank; /* of strings that are used, after renumbering */
-    uint32_t string_count;
-    uint32_t *shard_order, *shard_rank;
-    uint32_t *tensor_order, *tensor_rank;
+    uint32_t *memory; /* of all orders and ranks */
+    struct rows strings, shards, tensors; /* strings: those that are used, after renumbering */
     uint32_t *fragment_order;
-    uint32_t shard_count;
     uint64_t pool_count, string_bytes;
 };
 
-static void finish_release(struct finish *finish) {
-    free(finish->name_order);
-    free(finish->name_rank);
-    free(finish->shard_order);
-    free(finish->shard_rank);
-    free(finish->tensor_order);
-    free(finish->tensor_rank);
-    free(finish->fragment_order);
-}
-
-static bool finish_allocate(struct finish *finish) {
+static bool allocate(struct finish *finish) {
     const struct cairn_table_builder *builder = finish->builder;
-    size_t one = sizeof(uint32_t);
-    finish->name_order = calloc(builder->names.count + 1, one);
-    finish->name_rank = calloc(builder->names.count + 1, one);
-    finish->shard_order = calloc(builder->shard_count + 1, one);
-    finish->shard_rank = calloc(builder->shard_count + 1, one);
-    finish->tensor_order = calloc(builder->tensor_count + 1, one);
-    finish->tensor_rank = calloc(builder->tensor_count + 1, one);
-    finish->fragment_order = calloc(builder->fragment_count + 1, one);
-    return finish->name_order && finish->name_rank && finish->shard_order && finish->shard_rank &&
-           finish->tensor_order && finish->tensor_rank && finish->fragment_order;
+    size_t strings = builder->names.count, shards = builder->shard_count;
+    size_t tensors = builder->tensor_count;
+    size_t numbers = 2 * (strings + shards + tensors) + builder->fragment_count;
+    uint32_t *at = finish->memory = calloc(numbers + 1, sizeof *at);
+    if (!at) return false;
+    finish->strings = (struct rows){.order = at, .rank = at + strings};
+    at += 2 * strings;
+    finish->shards = (struct rows){.order = at, .rank = at + shards};
+    at += 2 * shards;
+    finish->tensors = (struct rows){.order = at, .rank = at + tensors};
+    finish->fragment_order = at + 2 * tensors;
+    return true;
 }
 
 /* A raw shard that no fragment lies in is no part of the table (promise table.h#2). */
@@ -225,62 +223,70 @@ static enum cairn_code order_names(struct finish *finish, struct cairn_error *er
         used[builder->tensors[i].name] = 1;
         if (builder->tensors[i].alias_of != TABLE_NONE) used[builder->tensors[i].alias_of] = 1;
     }
-    cairn_names_order(&builder->names, finish->name_order, finish->name_rank);
+    struct rows *strings = &finish->strings;
+    cairn_names_order(&builder->names, strings->order, strings->rank);
     for (uint32_t place = 0; place < builder->names.count; place++) {
-        uint32_t name = finish->name_order[place];
+        uint32_t name = strings->order[place];
         if (!used[name]) continue;
-        finish->name_rank[name] = finish->string_count;
-        finish->name_order[finish->string_count++] = name;
+        strings->rank[name] = strings->count;
+        strings->order[strings->count++] = name;
         finish->string_bytes += builder->names.views[name].size;
     }
     return CAIRN_OK;
 }
 
+static int compare_numbers(uint64_t a, uint64_t b) {
+    return a < b ? -1 : a > b;
+}
+
 static int compare_shards(const void *a, const void *b, void *context) {
     const struct finish *finish = context;
-    uint32_t name_a = finish->name_rank[finish->builder->shards[*(const uint32_t *)a].name];
-    uint32_t name_b = finish->name_rank[finish->builder->shards[*(const uint32_t *)b].name];
-    return name_a < name_b ? -1 : name_a > name_b;
+    const struct built_shard *shards = finish->builder->shards;
+    return compare_numbers(finish->strings.rank[shards[*(const uint32_t *)a].name],
+                           finish->strings.rank[shards[*(const uint32_t *)b].name]);
 }
 
 static int compare_tensors(const void *a, const void *b, void *context) {
     const struct finish *finish = context;
-    uint32_t name_a = finish->name_rank[finish->builder->tensors[*(const uint32_t *)a].name];
-    uint32_t name_b = finish->name_rank[finish->builder->tensors[*(const uint32_t *)b].name];
-    return name_a < name_b ? -1 : name_a > name_b;
+    const struct built_tensor *tensors = finish->builder->tensors;
+    return compare_numbers(finish->strings.rank[tensors[*(const uint32_t *)a].name],
+                           finish->strings.rank[tensors[*(const uint32_t *)b].name]);
+}
+
+/* True where rows compare as equal; *ret_twice is the second of them. */
+static bool order_rows(struct finish *finish, struct rows *rows,
+                       int (*compare)(const void *a, const void *b, void *context),
+                       uint32_t *ret_twice) {
+    qsort_r(rows->order, rows->count, sizeof *rows->order, compare, finish);
+    for (uint32_t i = 0; i < rows->count; i++) {
+        *ret_twice = rows->order[i];
+        rows->rank[rows->order[i]] = i;
+        if (i && !compare(&rows->order[i - 1], &rows->order[i], finish)) return true;
+    }
+    return false;
 }
 
 static enum cairn_code listed_twice(const struct finish *finish, const char *what, uint32_t name,
                                     struct cairn_error *err) {
     struct cairn_view view = finish->builder->names.views[name];
-    int shown = view.size > 100 ? 100 : (int)view.size;
-    return cairn_fail(err, CAIRN_INVALID, "%s \"%.*s\" is listed twice", what, shown,
+    return cairn_fail(err, CAIRN_INVALID, "%s \"%.*s\" is listed twice", what, shown(view),
                       (const char *)view.data);
 }
 
-static enum cairn_code order_rows(struct finish *finish, struct cairn_error *err) {
+static enum cairn_code order_all(struct finish *finish, struct cairn_error *err) {
     const struct cairn_table_builder *builder = finish->builder;
-    for (uint32_t i = 0; i < builder->shard_count; i++) {
-        if (shard_written(&builder->shards[i])) finish->shard_order[finish->shard_count++] = i;
+    struct rows *shards = &finish->shards, *tensors = &finish->tensors;
+    uint32_t twice = 0;
+    for (uint32_t i = 0; i < builder->shard_count; i++)
+        if (shard_written(&builder->shards[i])) shards->order[shards->count++] = i;
+    if (order_rows(finish, shards, compare_shards, &twice))
+        return listed_twice(finish, "shard", builder->shards[twice].name, err);
+    for (; tensors->count < builder->tensor_count; tensors->count++) {
+        tensors->order[tensors->count] = tensors->count;
+        finish->pool_count += builder->tensors[tensors->count].dimension_count;
     }
-    qsort_r(finish->shard_order, finish->shard_count, sizeof(uint32_t), compare_shards, finish);
-    for (uint32_t i = 0; i < finish->shard_count; i++) {
-        uint32_t shard = finish->shard_order[i];
-        finish->shard_rank[shard] = i;
-        if (i == 0) continue;
-        if (compare_shards(&finish->shard_order[i - 1], &shard, finish) == 0)
-            return listed_twice(finish, "shard", builder->shards[shard].name, err);
-    }
-    for (uint32_t i = 0; i < builder->tensor_count; i++) finish->tensor_order[i] = i;
-    qsort_r(finish->tensor_order, builder->tensor_count, sizeof(uint32_t), compare_tensors, finish);
-    for (uint32_t i = 0; i < builder->tensor_count; i++) {
-        uint32_t tensor = finish->tensor_order[i];
-        finish->tensor_rank[tensor] = i;
-        finish->pool_count += builder->tensors[tensor].dimension_count;
-        if (i == 0) continue;
-        if (compare_tensors(&finish->tensor_order[i - 1], &tensor, finish) == 0)
-            return listed_twice(finish, "tensor", builder->tensors[tensor].name, err);
-    }
+    if (order_rows(finish, tensors, compare_tensors, &twice))
+        return listed_twice(finish, "tensor", builder->tensors[twice].name, err);
     return CAIRN_OK;
 }
 
@@ -288,12 +294,10 @@ static int compare_fragments(const void *a, const void *b, void *context) {
     const struct finish *finish = context;
     const struct built_fragment *f = &finish->builder->fragments[*(const uint32_t *)a];
     const struct built_fragment *g = &finish->builder->fragments[*(const uint32_t *)b];
-    if (f->tensor != g->tensor)
-        return finish->tensor_rank[f->tensor] < finish->tensor_rank[g->tensor] ? -1 : 1;
-    if (f->shard != g->shard)
-        return finish->shard_rank[f->shard] < finish->shard_rank[g->shard] ? -1 : 1;
-    if (f->offset_bytes != g->offset_bytes) return f->offset_bytes < g->offset_bytes ? -1 : 1;
-    return 0;
+    const uint32_t *tensors = finish->tensors.rank, *shards = finish->shards.rank;
+    if (f->tensor != g->tensor) return compare_numbers(tensors[f->tensor], tensors[g->tensor]);
+    if (f->shard != g->shard) return compare_numbers(shards[f->shard], shards[g->shard]);
+    return compare_numbers(f->offset_bytes, g->offset_bytes);
 }
 
 static unsigned fragment_numbers(const struct built_fragment *fragment,
@@ -309,12 +313,12 @@ static enum cairn_code order_fragments(struct finish *finish, struct cairn_error
     CAIRN_AUTO_HEAP uint32_t *next = calloc(builder->tensor_count + 1, sizeof *next);
     if (!next) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a rank table");
     for (size_t i = 0; i < builder->fragment_count; i++) {
-        next[finish->tensor_rank[builder->fragments[i].tensor] + 1]++;
+        next[finish->tensors.rank[builder->fragments[i].tensor] + 1]++;
         finish->pool_count += fragment_numbers(&builder->fragments[i], builder);
     }
     for (size_t i = 0; i < builder->tensor_count; i++) next[i + 1] += next[i];
     for (uint32_t i = 0; i < builder->fragment_count; i++)
-        finish->fragment_order[next[finish->tensor_rank[builder->fragments[i].tensor]]++] = i;
+        finish->fragment_order[next[finish->tensors.rank[builder->fragments[i].tensor]]++] = i;
     for (size_t i = 0, from = 0; i < builder->tensor_count; from = next[i++])
         qsort_r(finish->fragment_order + from, next[i] - from, sizeof(uint32_t), compare_fragments,
                 finish);
@@ -324,8 +328,7 @@ static enum cairn_code order_fragments(struct finish *finish, struct cairn_error
         uint32_t tensor = builder->fragments[pair[0]].tensor;
         enum cairn_code code = cairn_fail(err, CAIRN_INVALID, "two fragments at one place");
         struct cairn_view name = builder->names.views[builder->tensors[tensor].name];
-        return cairn_within(err, code, "tensor \"%.*s\"", name.size > 100 ? 100 : (int)name.size,
-                            (const char *)name.data);
+        return cairn_within(err, code, "tensor \"%.*s\"", shown(name), (const char *)name.data);
     }
     return CAIRN_OK;
 }
@@ -336,9 +339,9 @@ static uint8_t *write_numbers(uint8_t *to, const uint64_t *numbers, size_t count
 }
 
 static uint8_t *write_shards(const struct finish *finish, uint8_t *to) {
-    for (uint32_t i = 0; i < finish->shard_count; i++, to += SHARD_ROW_BYTES) {
-        const struct built_shard *shard = &finish->builder->shards[finish->shard_order[i]];
-        cairn_store_u32le(to + SHARD_AT_NAME, finish->name_rank[shard->name]);
+    for (uint32_t i = 0; i < finish->shards.count; i++, to += SHARD_ROW_BYTES) {
+        const struct built_shard *shard = &finish->builder->shards[finish->shards.order[i]];
+        cairn_store_u32le(to + SHARD_AT_NAME, finish->strings.rank[shard->name]);
         cairn_store_u32le(to + SHARD_AT_KIND, shard->tensors ? SHARD_KIND_TENSORS : SHARD_KIND_RAW);
         cairn_store_u64le(to + SHARD_AT_SIZE, shard->size_bytes);
     }
@@ -350,16 +353,16 @@ static uint8_t *write_tensors(const struct finish *finish, uint8_t *to, uint8_t 
     const struct cairn_table_builder *builder = finish->builder;
     uint32_t first = 0, at = 0;
     for (size_t i = 0; i < builder->tensor_count; i++, to += TENSOR_ROW_BYTES) {
-        uint32_t number = finish->tensor_order[i], from = first;
+        uint32_t number = finish->tensors.order[i], from = first;
         const struct built_tensor *tensor = &builder->tensors[number];
         while (first < builder->fragment_count &&
                builder->fragments[finish->fragment_order[first]].tensor == number) {
             first++;
         }
-        cairn_store_u32le(to + TENSOR_AT_NAME, finish->name_rank[tensor->name]);
+        cairn_store_u32le(to + TENSOR_AT_NAME, finish->strings.rank[tensor->name]);
         cairn_store_u32le(to + TENSOR_AT_ALIAS, tensor->alias_of == TABLE_NONE
                                                     ? TABLE_NONE
-                                                    : finish->name_rank[tensor->alias_of]);
+                                                    : finish->strings.rank[tensor->alias_of]);
         to[TENSOR_AT_KIND] = tensor->kind;
         to[TENSOR_AT_DTYPE] = tensor->dtype;
         to[TENSOR_AT_DIMENSIONS] = tensor->dimension_count;
@@ -379,8 +382,8 @@ static uint8_t *write_fragments(const struct finish *finish, uint8_t *to, uint8_
     for (size_t i = 0; i < builder->fragment_count; i++, to += FRAGMENT_ROW_BYTES) {
         const struct built_fragment *fragment = &builder->fragments[finish->fragment_order[i]];
         unsigned n = fragment_numbers(fragment, builder);
-        cairn_store_u32le(to + FRAGMENT_AT_TENSOR, finish->tensor_rank[fragment->tensor]);
-        cairn_store_u32le(to + FRAGMENT_AT_SHARD, finish->shard_rank[fragment->shard]);
+        cairn_store_u32le(to + FRAGMENT_AT_TENSOR, finish->tensors.rank[fragment->tensor]);
+        cairn_store_u32le(to + FRAGMENT_AT_SHARD, finish->shards.rank[fragment->shard]);
         cairn_store_u32le(to + FRAGMENT_AT_FORM, fragment->form);
         cairn_store_u32le(to + FRAGMENT_AT_POOL, at);
         cairn_store_u64le(to + FRAGMENT_AT_OFFSET, fragment->offset_bytes);
@@ -392,10 +395,10 @@ static uint8_t *write_fragments(const struct finish *finish, uint8_t *to, uint8_
 }
 
 static void write_strings(const struct finish *finish, uint8_t *to) {
-    uint8_t *bytes = to + (size_t)finish->string_count * 4;
+    uint8_t *bytes = to + (size_t)finish->strings.count * 4;
     uint32_t end = 0;
-    for (uint32_t i = 0; i < finish->string_count; i++, to += 4) {
-        struct cairn_view name = finish->builder->names.views[finish->name_order[i]];
+    for (uint32_t i = 0; i < finish->strings.count; i++, to += 4) {
+        struct cairn_view name = finish->builder->names.views[finish->strings.order[i]];
         if (name.size) memcpy(bytes + end, name.data, name.size);
         end += (uint32_t)name.size;
         cairn_store_u32le(to, end);
@@ -405,11 +408,11 @@ static void write_strings(const struct finish *finish, uint8_t *to) {
 static void write_header(const struct finish *finish, uint8_t *to) {
     memcpy(to, TABLE_MAGIC, 8);
     cairn_store_u32le(to + TABLE_AT_RANK, finish->builder->rank);
-    cairn_store_u32le(to + TABLE_AT_SHARDS, finish->shard_count);
+    cairn_store_u32le(to + TABLE_AT_SHARDS, finish->shards.count);
     cairn_store_u32le(to + TABLE_AT_TENSORS, (uint32_t)finish->builder->tensor_count);
     cairn_store_u32le(to + TABLE_AT_FRAGMENTS, (uint32_t)finish->builder->fragment_count);
     cairn_store_u32le(to + TABLE_AT_POOL, (uint32_t)finish->pool_count);
-    cairn_store_u32le(to + TABLE_AT_STRINGS, finish->string_count);
+    cairn_store_u32le(to + TABLE_AT_STRINGS, finish->strings.count);
     cairn_store_u32le(to + TABLE_AT_STRING_BYTES, (uint32_t)finish->string_bytes);
     cairn_store_u32le(to + TABLE_AT_ZERO, 0);
 }
@@ -417,11 +420,11 @@ static void write_header(const struct finish *finish, uint8_t *to) {
 static enum cairn_code write_table(const struct finish *finish, struct cairn_buf *ret,
                                    struct cairn_error *err) {
     const struct cairn_table_builder *builder = finish->builder;
-    uint64_t pool_at = TABLE_HEADER_BYTES + (uint64_t)finish->shard_count * SHARD_ROW_BYTES +
+    uint64_t pool_at = TABLE_HEADER_BYTES + (uint64_t)finish->shards.count * SHARD_ROW_BYTES +
                        (uint64_t)builder->tensor_count * TENSOR_ROW_BYTES +
                        (uint64_t)builder->fragment_count * FRAGMENT_ROW_BYTES;
     uint64_t strings_at = pool_at + finish->pool_count * 8;
-    uint64_t size = strings_at + (uint64_t)finish->string_count * 4 + finish->string_bytes;
+    uint64_t size = strings_at + (uint64_t)finish->strings.count * 4 + finish->string_bytes;
     if (size > CAIRN_TABLE_BYTES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a rank table of %llu bytes, at most 64 MiB",
                           (unsigned long long)size);
@@ -445,12 +448,12 @@ enum cairn_code cairn_table_finish(struct cairn_table_builder *builder, struct c
     struct finish finish = {.builder = builder};
     enum cairn_code code = CAIRN_OK;
     mark_used_shards(builder);
-    if (!finish_allocate(&finish))
+    if (!allocate(&finish))
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a rank table");
     if (code == CAIRN_OK) code = order_names(&finish, err);
-    if (code == CAIRN_OK) code = order_rows(&finish, err);
+    if (code == CAIRN_OK) code = order_all(&finish, err);
     if (code == CAIRN_OK) code = order_fragments(&finish, err);
     if (code == CAIRN_OK) code = write_table(&finish, ret, err);
-    finish_release(&finish);
+    free(finish.memory);
     return code;
 }

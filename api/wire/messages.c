@@ -198,28 +198,6 @@ void cairn_failure_get(const json_t *object, const char *text_key, struct cairn_
 
 #define SHOWN 64 /* bytes of a name in a message */
 
-/* Documents are at most 16 deep before they come here (json.h#1). */
-static unsigned depth_of(const json_t *json) {
-    unsigned deepest = 0;
-    const char *key = NULL;
-    json_t *value = NULL;
-    size_t index = 0;
-    if (json_is_object(json)) {
-        json_object_foreach((json_t *)(uintptr_t)json, key, value) {
-            unsigned depth = depth_of(value);
-            deepest = depth > deepest ? depth : deepest;
-        }
-    } else if (json_is_array(json)) {
-        json_array_foreach(json, index, value) {
-            unsigned depth = depth_of(value);
-            deepest = depth > deepest ? depth : deepest;
-        }
-    } else {
-        return 0;
-    }
-    return deepest + 1;
-}
-
 /* 0: it has none. */
 static unsigned control_byte(const char *text) {
     for (; *text; text++)
@@ -276,7 +254,7 @@ static enum cairn_code check_values(const json_t *json, const char *what, bool o
     json_object_foreach((json_t *)(uintptr_t)json, key, value) {
         if (of_texts) CAIRN_TRY(check_label(what, key, value, err));
     }
-    if (depth_of(json) > CAIRN_META_DEPTH_MAX)
+    if (cairn_json_depth(json) > CAIRN_META_DEPTH_MAX)
         return cairn_fail(err, CAIRN_INVALID, "%s is nested deeper than %d", what,
                           CAIRN_META_DEPTH_MAX);
     return CAIRN_OK;

@@ -11,12 +11,12 @@
 #define POINTER_BYTES 256
 
 static const struct {
-    const char *name, *meaning;
+    const char *name;
     uint64_t most;
 } keeps[] = {
-#define KEEP_NUMBER(id, key, most, what) {#key, what, most},
-#define KEEP_OTHER(id, key, what) {#key, what, 0},
-#define KEEP_HOLD(id, slug, what) {slug, what, 0},
+#define KEEP_NUMBER(id, key, most, what) {#key, most},
+#define KEEP_OTHER(id, key, what) {#key, 0},
+#define KEEP_HOLD(id, slug, what) {slug, 0},
 #include "api/policy.def"
 #undef KEEP_NUMBER
 #undef KEEP_OTHER
@@ -25,10 +25,6 @@ static const struct {
 
 const char *cairn_keep_name(enum cairn_keep keep) {
     return keeps[keep].name;
-}
-
-const char *cairn_keep_meaning(enum cairn_keep keep) {
-    return keeps[keep].meaning;
 }
 
 bool cairn_policy_empty(const struct cairn_policy *policy) {

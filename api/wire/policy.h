@@ -147,4 +147,3 @@ enum cairn_code cairn_metric_name_check(struct cairn_view name,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* "last", "pinned": as JSON says it. */
 const char *cairn_keep_name(enum cairn_keep keep);
-const char *cairn_keep_meaning(enum cairn_keep keep);
