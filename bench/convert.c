@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "bench/measure.h"
 #include "common/clock.h"
 #include "formats/convert.h"

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "bench/measure.h"
 #include "common/clock.h"
 #include "common/memory.h"

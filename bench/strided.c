@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "bench/measure.h"
 #include "client/save/copy.h"
 #include "common/memory.h"

@@ -9,7 +9,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "cli/shell/output.h"
 #include "common/config.h"
 #include "common/file.h"

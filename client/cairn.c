@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "client/restore/restore.h"
 #include "client/save/arrange.h"
 #include "client/save/save.h"

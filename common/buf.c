@@ -26,16 +26,14 @@ static size_t limit_of(const struct cairn_buf *buf) {
 enum cairn_code cairn_buf_reserve(struct cairn_buf *buf, size_t more, struct cairn_error *err) {
     size_t limit = limit_of(buf);
     size_t needed = 0;
-    if (cairn_add_overflows(buf->size, more, &needed) || needed > limit || needed == SIZE_MAX) {
+    if (cairn_add_overflows(buf->size, more, &needed) || needed > limit || needed == SIZE_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE,
                           "%zu more than %zu bytes would pass the limit of %zu", more, buf->size,
                           limit);
-    }
     if (needed < buf->capacity) return CAIRN_OK;
     size_t capacity = 0;
-    if (cairn_mul_overflows(buf->capacity, (size_t)2, &capacity) || capacity > limit) {
+    if (cairn_mul_overflows(buf->capacity, (size_t)2, &capacity) || capacity > limit)
         capacity = limit < SIZE_MAX ? limit + 1 : SIZE_MAX;
-    }
     if (capacity < CAPACITY_MIN) capacity = CAPACITY_MIN;
     if (capacity < needed + 1) capacity = needed + 1;
     char *data = realloc(buf->data, capacity);

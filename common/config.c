@@ -450,22 +450,9 @@ enum cairn_code cairn_config_print(const struct cairn_config *config, struct cai
     return CAIRN_OK;
 }
 
-static const char *type_word(enum cairn_config_type type) {
-    switch (type) {
-    case CAIRN_CONFIG_TEXT:
-    case CAIRN_CONFIG_FLAG:
-        return "TEXT";
-    case CAIRN_CONFIG_COUNT:
-        return "COUNT";
-    case CAIRN_CONFIG_SIZE:
-        return "SIZE";
-    case CAIRN_CONFIG_TIME:
-        return "TIME";
-    case CAIRN_CONFIG_BOOL:
-        return "";
-    }
-    return "";
-}
+static const char *const type_words[] = {
+    [CAIRN_CONFIG_TEXT] = "TEXT", [CAIRN_CONFIG_FLAG] = "TEXT", [CAIRN_CONFIG_COUNT] = "COUNT",
+    [CAIRN_CONFIG_SIZE] = "SIZE", [CAIRN_CONFIG_TIME] = "TIME", [CAIRN_CONFIG_BOOL] = ""};
 
 /* "5MiB to 5GiB", "at least 1", "". Of a TEXT nothing: its bounds are of its length. */
 static void bounds_text(const struct cairn_config_row *row, char ret[96]) {
@@ -489,7 +476,7 @@ enum cairn_code cairn_config_help(const struct cairn_config *config, struct cair
         char name[CONFIG_NAME_BYTES_MAX + 1], bounds[96];
         name_as(row->name, true, name);
         bounds_text(row, bounds);
-        const char *word = type_word(row->type);
+        const char *word = type_words[row->type];
         CAIRN_TRY(cairn_buf_printf(
             ret, err, "  --%s%s%s%s\n        %s (default %s%s%s)\n",
             row->type == CAIRN_CONFIG_BOOL ? "[no-]" : "", name, *word ? " " : "", word, row->why,

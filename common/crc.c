@@ -289,12 +289,10 @@ FAST static inline uint32_t update_three(uint32_t crc, const uint8_t *data, uint
 }
 
 FAST static uint32_t update_fast(uint32_t crc, const uint8_t *data, size_t size) {
-    for (; size >= 3 * LONG_BYTES; data += 3 * LONG_BYTES, size -= 3 * LONG_BYTES) {
+    for (; size >= 3 * LONG_BYTES; data += 3 * LONG_BYTES, size -= 3 * LONG_BYTES)
         crc = update_three(crc, data, NULL, LONG_BYTES, long_factors);
-    }
-    for (; size >= 3 * SHORT_BYTES; data += 3 * SHORT_BYTES, size -= 3 * SHORT_BYTES) {
+    for (; size >= 3 * SHORT_BYTES; data += 3 * SHORT_BYTES, size -= 3 * SHORT_BYTES)
         crc = update_three(crc, data, NULL, SHORT_BYTES, short_factors);
-    }
     for (; size >= 8; data += 8, size -= 8) crc = (uint32_t)crc_word(crc, load_word(data));
     for (; size; data++, size--) crc = crc_byte(crc, *data);
     return crc;

@@ -231,24 +231,12 @@ enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret
 /* ---- the typed reader ---- */
 
 static const char *type_name(const json_t *value) {
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "an array";
-    case JSON_STRING:
-        return "text";
-    case JSON_INTEGER:
-        return "an integer";
-    case JSON_REAL:
-        return "a number with a fraction or exponent";
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return "a boolean";
-    case JSON_NULL:
-        return "null";
-    }
-    return "something else";
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "an array",
+        [JSON_STRING] = "text",        [JSON_INTEGER] = "an integer",
+        [JSON_TRUE] = "a boolean",     [JSON_FALSE] = "a boolean",
+        [JSON_NULL] = "null",          [JSON_REAL] = "a number with a fraction or exponent"};
+    return names[json_typeof(value)];
 }
 
 struct place {
@@ -356,6 +344,22 @@ enum cairn_code cairn_json_read(const json_t *object, const char *pointer,
         CAIRN_TRY(read_field(place, value, err));
     }
     return open ? CAIRN_OK : refuse_unknown(object, pointer, fields, count, err);
+}
+
+unsigned cairn_json_depth(const json_t *json) {
+    unsigned deepest = 0;
+    const char *key = NULL;
+    json_t *value = NULL;
+    size_t index = 0;
+    json_object_foreach((json_t *)(uintptr_t)json, key, value) {
+        unsigned depth = cairn_json_depth(value);
+        deepest = depth > deepest ? depth : deepest;
+    }
+    json_array_foreach(json, index, value) {
+        unsigned depth = cairn_json_depth(value);
+        deepest = depth > deepest ? depth : deepest;
+    }
+    return json_is_object(json) || json_is_array(json) ? deepest + 1 : 0;
 }
 
 json_t *cairn_json_page(const json_t *array, uint64_t from, uint64_t limit, bool *ret_more) {

@@ -20,7 +20,7 @@
  *          without "-"; null, true, false and whole numbers from 0 on. No anchors, tags, tabs,
  *          documents; CAIRN_YAML_DEPTH_MAX levels.
  * Threads: a document belongs to one thread at a time.
- * Next:    api/manifest.h for the stored documents; server/system.c.
+ * Next:    api/documents/manifest.h for the stored documents; server/system.c.
  */
 #pragma once
 
@@ -54,6 +54,8 @@ enum cairn_code cairn_json_show(const json_t *json, struct cairn_buf *ret,
 enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
+/* How deep objects and arrays lie in one another; json.h#1 bounds it where it was parsed. */
+unsigned cairn_json_depth(const json_t *json);
 /* A new array of copies of at most limit items from this place on; NULL: no memory. *ret_more:
  * there are others behind. array NULL: it has none. */
 json_t *cairn_json_page(const json_t *array, uint64_t from, uint64_t limit, bool *ret_more);

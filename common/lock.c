@@ -41,49 +41,43 @@ static void rank_wait(enum cairn_lock_rank rank) {
     if (held_ranks >> rank != 1) order_broken("waiting with", rank);
 }
 #else
-static void rank_take(enum cairn_lock_rank rank) {
-    (void)rank;
-}
-static void rank_give(enum cairn_lock_rank rank) {
-    (void)rank;
-}
-static void rank_wait(enum cairn_lock_rank rank) {
-    (void)rank;
-}
+#define rank_take(rank) ((void)(rank))
+#define rank_give(rank) ((void)(rank))
+#define rank_wait(rank) ((void)(rank))
 #endif
+
+/* Such a call fails only where a lock or a condition is used wrongly: it is released while held. */
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        int failed = (call);                                                                       \
+        CAIRN_PROMISE(!failed, (void)0);                                                           \
+    } while (0)
 
 void cairn_lock_init(struct cairn_lock *lock, enum cairn_lock_rank rank) {
     CAIRN_PROMISE((unsigned)rank < CAIRN_LOCK_RANKS, rank = 0);
-    int failed = pthread_mutex_init(&lock->mutex, NULL);
-    CAIRN_PROMISE(!failed, (void)0);
+    MUST(pthread_mutex_init(&lock->mutex, NULL));
     lock->rank = rank;
 }
 
 void cairn_lock_release(struct cairn_lock *lock) {
-    int failed = pthread_mutex_destroy(&lock->mutex);
-    CAIRN_PROMISE(!failed, (void)0); /* EBUSY: released while somebody holds it */
+    MUST(pthread_mutex_destroy(&lock->mutex));
 }
 
 void cairn_lock_take(struct cairn_lock *lock) {
     rank_take(lock->rank);
-    int failed = pthread_mutex_lock(&lock->mutex);
-    CAIRN_PROMISE(!failed, (void)0);
+    MUST(pthread_mutex_lock(&lock->mutex));
 }
 
 void cairn_lock_give(struct cairn_lock *lock) {
     rank_give(lock->rank);
-    int failed = pthread_mutex_unlock(&lock->mutex);
-    CAIRN_PROMISE(!failed, (void)0);
+    MUST(pthread_mutex_unlock(&lock->mutex));
 }
 
 void cairn_condition_init(struct cairn_condition *condition) {
     pthread_condattr_t attributes;
-    int failed = pthread_condattr_init(&attributes);
-    CAIRN_PROMISE(!failed, (void)0);
-    failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    CAIRN_PROMISE(!failed, (void)0);
-    failed = pthread_cond_init(&condition->condition, &attributes);
-    CAIRN_PROMISE(!failed, (void)0);
+    MUST(pthread_condattr_init(&attributes));
+    MUST(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC));
+    MUST(pthread_cond_init(&condition->condition, &attributes));
     pthread_condattr_destroy(&attributes);
 }
 
@@ -103,8 +97,7 @@ bool cairn_condition_wait(struct cairn_condition *condition, struct cairn_lock *
                           uint64_t deadline_ms) {
     rank_wait(lock->rank);
     if (deadline_ms == UINT64_MAX) {
-        int failed = pthread_cond_wait(&condition->condition, &lock->mutex);
-        CAIRN_PROMISE(!failed, (void)0);
+        MUST(pthread_cond_wait(&condition->condition, &lock->mutex));
         return true;
     }
     struct timespec deadline = {.tv_sec = (time_t)(deadline_ms / 1000),

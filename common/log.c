@@ -74,9 +74,8 @@ static size_t escape_byte(uint8_t c, bool is_text, char ret_escape[8]) {
         memcpy(ret_escape, name, 2);
         return 2;
     }
-    if (c < 0x20 || c == 0x7f || (c >= 0x80 && !is_text)) {
+    if (c < 0x20 || c == 0x7f || (c >= 0x80 && !is_text))
         return (size_t)snprintf(ret_escape, 8, "\\x%02x", c);
-    }
     ret_escape[0] = (char)c;
     return 1;
 }
@@ -221,9 +220,8 @@ static void write_line(const char *line, size_t size) {
     do {
         written = write(logger.fd, line, size);
     } while (written < 0 && errno == EINTR);
-    if (written < 0 && errno == EPIPE && !sigismember(&before, SIGPIPE)) {
+    if (written < 0 && errno == EPIPE && !sigismember(&before, SIGPIPE))
         sigtimedwait(&pipe_set, NULL, &(struct timespec){0});
-    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

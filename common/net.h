@@ -18,7 +18,7 @@
  *              user's, one's that it names, or one's to whom root has given the folder.
  * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths and claimed names of at most 107 bytes.
  * Threads: stateless.
- * Next:    api/frame.h for what is said over it.
+ * Next:    api/wire/frame.h for what is said over it.
  */
 #pragma once
 

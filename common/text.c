@@ -58,10 +58,9 @@ static bool take_digits(struct cairn_view text, size_t *at, uint64_t *value) {
 enum cairn_code cairn_parse_u64(struct cairn_view text, uint64_t *ret, struct cairn_error *err) {
     size_t at = 0;
     uint64_t value = 0;
-    if (!take_digits(text, &at, &value) || at != text.size) {
+    if (!take_digits(text, &at, &value) || at != text.size)
         return cairn_fail(err, CAIRN_INVALID, "\"%.*s\" is not a whole number from 0 to 2^63-1",
                           shown(text), (const char *)text.data);
-    }
     *ret = value;
     return CAIRN_OK;
 }
@@ -99,11 +98,10 @@ static bool parse_with_unit(struct cairn_view text, const struct unit *units, si
 enum cairn_code cairn_parse_size(struct cairn_view text, uint64_t *ret_bytes,
                                  struct cairn_error *err) {
     bool inexact = false; /* "0.1GiB" is rounded down to a byte; people mean about that much. */
-    if (!parse_with_unit(text, size_units, CAIRN_COUNT(size_units), ret_bytes, &inexact)) {
+    if (!parse_with_unit(text, size_units, CAIRN_COUNT(size_units), ret_bytes, &inexact))
         return cairn_fail(err, CAIRN_INVALID,
                           "\"%.*s\" is not a size like 4096, 64MiB or 1.5GiB (below 2^63)",
                           shown(text), (const char *)text.data);
-    }
     return CAIRN_OK;
 }
 
@@ -321,20 +319,17 @@ int cairn_hex_digit(char digit) {
 enum cairn_code cairn_hex_decode(struct cairn_view text, void *ret_data, size_t size,
                                  struct cairn_error *err) {
     const char *digits = text.data;
-    if (text.size / 2 != size || text.size % 2) {
+    if (text.size / 2 != size || text.size % 2)
         return cairn_fail(err, CAIRN_INVALID, "%zu hexadecimal digits expected, %zu bytes found",
                           2 * size, text.size);
-    }
     for (size_t i = 0; i < text.size; i++) {
-        if (hex_value(digits[i]) == INVALID) {
+        if (hex_value(digits[i]) == INVALID)
             return cairn_fail(err, CAIRN_INVALID, "byte %zu is not a lower-case hexadecimal digit",
                               i);
-        }
     }
     uint8_t *to = ret_data;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         to[i] = (uint8_t)(hex_value(digits[2 * i]) << 4 | hex_value(digits[2 * i + 1]));
-    }
     return CAIRN_OK;
 }
 
@@ -342,9 +337,8 @@ enum cairn_code cairn_base64_encode(struct cairn_view data, struct cairn_buf *re
                                     struct cairn_error *err) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const uint8_t *bytes = data.data;
-    if (data.size > SIZE_MAX / 4 * 3 - 3) {
+    if (data.size > SIZE_MAX / 4 * 3 - 3)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%zu bytes are too many to encode", data.size);
-    }
     CAIRN_TRY(cairn_buf_reserve(ret, (data.size + 2) / 3 * 4, err));
     char *to = ret->data + ret->size;
     for (size_t i = 0; i < data.size; i += 3, to += 4) {
@@ -390,10 +384,9 @@ static size_t base64_decode_four(const char *digits, bool last, uint8_t ret_byte
 enum cairn_code cairn_base64_decode(struct cairn_view text, struct cairn_buf *ret,
                                     struct cairn_error *err) {
     const char *digits = text.data;
-    if (text.size % 4) {
+    if (text.size % 4)
         return cairn_fail(err, CAIRN_INVALID, "base64 of %zu bytes is not a multiple of 4",
                           text.size);
-    }
     CAIRN_TRY(cairn_buf_reserve(ret, text.size / 4 * 3, err));
     size_t size = ret->size;
     for (size_t i = 0; i < text.size; i += 4) {
@@ -421,9 +414,8 @@ enum cairn_code cairn_percent_encode(struct cairn_view text, bool keep_slash, st
     static const char digits[] = "0123456789ABCDEF";
     const char *from = text.data;
     size_t size = 0;
-    for (size_t i = 0; i < text.size; i++) {
+    for (size_t i = 0; i < text.size; i++)
         size += is_unreserved(from[i]) || (keep_slash && from[i] == '/') ? 1 : 3;
-    }
     CAIRN_TRY(cairn_buf_reserve(ret, size, err));
     char *to = ret->data + ret->size;
     for (size_t i = 0; i < text.size; i++) {

@@ -15,7 +15,7 @@
  *              has none to give.
  * Limits:  tracestate is not passed on. One trace a thread.
  * Threads: a trace is of the thread that sets it; ids are stateless.
- * Next:    api/keys.h for version ids; common/log.h; api/rest.h passes a trace on,
+ * Next:    api/documents/keys.h for version ids; common/log.h; api/wire/rest.h passes a trace on,
  *          server/http/accept.c takes it.
  */
 #pragma once

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/rounded.h"
 
 #define BLOCK 512 /* elements that go by way of F32 at once */

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 
 /* Can elements of `from` become elements of `to`? Always where they are the same. */
 bool cairn_convertible(unsigned from, unsigned to);

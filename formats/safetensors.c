@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/text.h"
 #include "formats/convert.h"
 #include "formats/input.h"

@@ -11,7 +11,7 @@
  *              multiple of 4096, entries are ordered by element width descending, then by name,
  *              each begins where the one before ends, the last one ends the file.
  *          2   the same entries give the same bytes, whatever order they came in.
- *          3   what safetensors has no name for is shown as api/dtype.h says, and a tag in the
+ *          3   what safetensors has no name for is shown as api/table/dtype.h says, and a tag in the
  *              header's metadata says what it is; open goes by a tag that fits its tensor, and
  *              passes over any other.
  *          4   open takes exactly the headers that are sound: every entry inside the file, no hole,
@@ -29,7 +29,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "common/json.h"
 
 #define CAIRN_SAFETENSORS_ALIGN 4096

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* boxes: plain arithmetic; the bounds of api/table.h keep every product below 2^60. */
+/* boxes: plain arithmetic; the bounds of api/table/table.h keep every product below 2^60. */
 #include "plan/boxes.h"
 
 #include <inttypes.h>

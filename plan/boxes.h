@@ -13,14 +13,14 @@
  *          3   what Python would cut short or turn round is refused: a place outside of the
  *              dimension, or an end before its start, is CAIRN_RANGE; another text or step is
  *              CAIRN_INVALID.
- * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table.h), so that no product of
+ * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table/table.h), so that no product of
  *          extents and no end overflows.
  * Threads: stateless.
  * Next:    plan/cover.c, plan/reads.c; server/reads/tensors.c; tests/plan/test_slices.c.
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 
 #define CAIRN_PLAN_SPLIT_MAX (2 * CAIRN_DIMENSIONS_MAX - 1)
 #define CAIRN_PLAN_REGION_TEXT_BYTES 128

@@ -13,15 +13,15 @@
  *          2   a failure names the tensor, the first region that is missing or doubled, and the
  *              ranks that hold it.
  *          3   the verdict depends on the layout alone, not on the order of its fragments.
- * Limits:  what api/table.h takes; memory O(fragments of the largest tensor). Time
+ * Limits:  what api/table/table.h takes; memory O(fragments of the largest tensor). Time
  *          O(n log n) in all fragments, whatever they are (plan/exact.h, exact.h#3).
  * Threads: stateless.
  * Next:    docs/format.md, "Layout"; plan/reads.h.
  */
 #pragma once
 
-#include "api/layout.h"
-#include "api/table.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 
 /* CAIRN_BEGIN_DIFFERS: ranks disagree about a name. CAIRN_INVALID: any other hole in the proof.
  * CAIRN_CANCELLED: *stop became true before it was over. The layout was opened, so its rows are

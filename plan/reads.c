@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/buf.h"
 
 /* ---- ranges and blocks ---- */

@@ -32,8 +32,8 @@
  */
 #pragma once
 
-#include "api/layout.h"
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
 #include "common/base.h"
 #include "plan/boxes.h"
 

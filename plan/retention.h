@@ -38,13 +38,13 @@
  *          versions wait, CAIRN_PLAN_SAVES_MAX saves follow, best rules of at most
  *          CAIRN_PLAN_BEST_MAX versions; a run that needs more has no base.
  * Threads: stateless; a base has one owner.
- * Next:    api/policy.h; server/retention/retain.h keeps bases; server/copies/tiering.c;
+ * Next:    api/wire/policy.h; server/retention/retain.h keeps bases; server/copies/tiering.c;
  *          tests/plan/test_retention.c compares it with a plain model,
  *          tests/plan/test_retention_base.c a base with plans over everything.
  */
 #pragma once
 
-#include "api/policy.h"
+#include "api/wire/policy.h"
 
 #define CAIRN_PLAN_ITEMS_MAX 10000000
 

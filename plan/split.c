@@ -9,8 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/names.h"
+#include "api/documents/names.h"
+#include "api/table/dtype.h"
 #include "common/buf.h"
 
 #define BYTES_MAX (UINT64_C(1) << 62)

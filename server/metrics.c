@@ -4,7 +4,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/process.h"
 #include "server/db/catalog.h"
 #include "server/ledger/policies.h"

@@ -4,9 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/digest.h"
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/documents/digest.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/http/request.h"

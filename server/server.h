@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "api/grant.h"
+#include "api/wire/rights.h"
 #include "common/clock.h"
 #include "server/db/catalog.h"
 #include "server/settings.h"

@@ -3,7 +3,7 @@
  * and people. */
 #include <cairn/cairn.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/json.h"
 #include "server/copies/damage.h"
 #include "server/db/engine.h"

@@ -26,14 +26,14 @@
  *          10  what a purge tells to be left was listed after the deletions; a store that only
  *              says it has deleted is not believed. A version that may not be deleted (object lock,
  *              legal hold, no such right) keeps none of the others from going.
- * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
+ * Limits:  parts 1..10,000; sizes as the profile says; keys of api/documents/keys.h.
  * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
  *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.
  * Next:    store/dir/dir.c (folder), store/s3/s3.c, tests/support/fault/fault.c, store/multipart.h.
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/buf.h"
 #include "store/retry.h"
 

@@ -15,7 +15,7 @@
  *          3   what else the prefix holds is told only by a listing, so only when asked for.
  *          4   between start and finish the worker may do other requests: the first page of the
  *              listing is on its way meanwhile, so that a commit does not wait for it alone.
- *          5   an audit reads all documents (api/committed.h), from the store and from nowhere
+ *          5   an audit reads all documents (api/documents/committed.h), from the store and from nowhere
  *              else, and looks at every shard's presence, size and, where a HEAD tells it, CRC32C;
  *              and at what else is below the prefix.
  *          6   each finding has a kind, a key and a sentence; damage is told from what is only
@@ -30,7 +30,7 @@
  */
 #pragma once
 
-#include "api/committed.h"
+#include "api/documents/committed.h"
 #include "store/store.h"
 
 /* The documents of committed versions, read from a store. tell_again: NULL, or hears of each second

@@ -95,11 +95,16 @@ cairn_single(model/walks "labels=full seconds=60 thirds=3" COMMAND ${model} walk
 set(python ${CAIRN_PYTHON3} ${CMAKE_SOURCE_DIR}/tests/python)
 add_executable(print_api tests/api/print_api.c)
 target_link_libraries(print_api PRIVATE part_api)
+add_executable(print_openapi tests/api/print_openapi.c)
+target_link_libraries(print_openapi PRIVATE part_api)
 cairn_single(python/protocol_page "" COMMAND ${python}/check_protocol_page.py)
 cairn_single(python/sigv4_oracle "labels=python" COMMAND ${python}/sigv4_oracle.py --program $<TARGET_FILE:tests_s3>)
 cairn_single(python/s3fault_boto3 "labels=python" COMMAND ${python}/s3fault_boto3.py --program $<TARGET_FILE:s3fault>)
 cairn_single(api/replies "" COMMAND ${python}/check_replies.py $<TARGET_FILE:print_api>)
 cairn_single(docs/release "" COMMAND ${python}/check_release.py ${CMAKE_SOURCE_DIR})
+# What is shipped is what is printed.
+cairn_single(api/openapi_printed "" COMMAND sh -c "\"$1\" \"$2/openapi.prose.yaml\" | cmp - \"$2/openapi.yaml\""
+  sh $<TARGET_FILE:print_openapi> ${CMAKE_SOURCE_DIR}/api)
 cairn_single(api/openapi "" COMMAND ${python}/check_openapi.py $<TARGET_FILE:print_api> ${CMAKE_SOURCE_DIR}/api/openapi.yaml)
 # A client that is generated from the page calls every operation of a real server.
 cairn_single(api/generated_client "seconds=30" COMMAND ${python}/generated_client.py

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "api/keys.h"
-#include "api/servers.h"
+#include "api/documents/keys.h"
+#include "api/wire/rest.h"
 #include "common/process.h"
 #include "common/text.h"
 #include "store/open.h"

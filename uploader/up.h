@@ -29,8 +29,8 @@
 
 #include <cairn/cairn.h>
 
-#include "api/keys.h"
-#include "api/rest.h"
+#include "api/documents/keys.h"
+#include "api/wire/rest.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/lock.h"
@@ -248,7 +248,7 @@ struct cairn_up {
     } locked;
 };
 
-/* A connection to the server; timeout_ms 0: that of api/rest.h. */
+/* A connection to the server; timeout_ms 0: that of api/wire/rest.h. */
 enum cairn_code cairn_up_rest_new(struct cairn_up *up, uint32_t timeout_ms, struct cairn_rest **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_UNAVAILABLE while draining. */

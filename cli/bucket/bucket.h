@@ -15,7 +15,7 @@
  *              answer. An attempt's record that is lost is read from its copy; where both are lost,
  *              that is said on standard error, with what may be wrong about the answer.
  *          P3  every block that is handed out was compared with checksums.bin, which is proven as
- *              api/committed.h says. A difference is CAIRN_CORRUPT naming run, step, shard, byte
+ *              api/documents/committed.h says. A difference is CAIRN_CORRUPT naming run, step, shard, byte
  *              range, expected and found, after the bytes were read once more over another
  *              connection (S17).
  *          P4  after 5 s of waiting for a store a line on standard error says so.
@@ -39,8 +39,8 @@
  */
 #pragma once
 
-#include "api/committed.h"
-#include "api/records.h"
+#include "api/documents/committed.h"
+#include "api/documents/records.h"
 #include "cli/shell/call.h"
 #include "formats/input.h"
 #include "store/range.h"

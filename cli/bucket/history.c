@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/records.h"
+#include "api/documents/digest.h"
+#include "api/documents/records.h"
 #include "cli/shell/output.h"
 #include "common/buf.h"
 #include "common/text.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/keys.h"
-#include "api/read_lease.h"
+#include "api/documents/keys.h"
+#include "api/wire/rest.h"
 #include "cli/bucket/bucket.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"

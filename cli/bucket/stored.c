@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "api/listing.h"
-#include "api/messages.h"
+#include "api/documents/committed.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "store/whole.h"

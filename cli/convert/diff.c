@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/convert/inside.h"
 #include "cli/shell/output.h"
 #include "common/memory.h"

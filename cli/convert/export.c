@@ -36,7 +36,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/memory.h"

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/names.h"
+#include "api/documents/names.h"
+#include "api/table/dtype.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "formats/torch/dcp.h"

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/convert/inside.h"
 #include "cli/shell/output.h"
 #include "cli/tree/tree.h"

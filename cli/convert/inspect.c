@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/convert/inside.h"
 #include "cli/shell/output.h"
 #include "common/buf.h"

@@ -6,7 +6,7 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/shell/output.h"
 #include "common/text.h"
 #include "formats/torch/dcp.h"

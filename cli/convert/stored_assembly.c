@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/layout.h"
+#include "api/table/layout.h"
 #include "common/lock.h"
 #include "common/memory.h"
 #include "formats/assembly/models.h"

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/net.h"

@@ -27,9 +27,9 @@
  */
 #pragma once
 
-#include "api/frame.h"
-#include "api/keys.h"
-#include "api/messages.h"
+#include "api/documents/keys.h"
+#include "api/wire/frame.h"
+#include "api/wire/messages.h"
 #include "cli/shell/progress.h"
 
 /* ---- references: project/run@1200 as people type it ---- */

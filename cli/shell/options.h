@@ -21,8 +21,8 @@
  */
 #pragma once
 
-#include "api/policy.h"
-#include "api/rest.h"
+#include "api/wire/policy.h"
+#include "api/wire/rest.h"
 #include "common/error.h"
 
 #define CAIRN_CLI_ARGUMENTS_MAX 8
@@ -157,7 +157,7 @@ const char *cairn_cli_flag_word(const struct cairn_cli_flag *flag, size_t index)
 /* The candidate nearest to word by edit distance, or NULL when none is near. */
 const char *cairn_cli_nearest(const char *word, const char *const *candidates, size_t count);
 
-/* One, or a list (api/servers.h), in the order of cli/shell/options.h#1. */
+/* One, or a list (api/wire/rest.h), in the order of cli/shell/options.h#1. */
 const char *cairn_cli_server_url(const struct cairn_cli *cli);
 const char *cairn_cli_uploader_socket(const struct cairn_cli *cli);
 /* A client of that server. */

@@ -24,7 +24,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "cli/shell/call.h"
 #include "common/json.h"
 

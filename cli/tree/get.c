@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "cli/bucket/bucket.h"
 #include "cli/shell/output.h"
 #include "cli/tree/tree.h"

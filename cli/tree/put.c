@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "cli/shell/output.h"
 #include "cli/tree/tree.h"
 #include "common/buf.h"

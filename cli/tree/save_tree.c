@@ -13,7 +13,7 @@
 
 #include <cairn/find.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "cli/shell/daemons.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"

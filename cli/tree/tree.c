@@ -14,8 +14,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "api/keys.h"
-#include "api/meta.h"
+#include "api/documents/keys.h"
+#include "api/wire/messages.h"
 #include "cli/shell/output.h"
 #include "common/buf.h"
 #include "common/file.h"

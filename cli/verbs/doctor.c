@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "api/servers.h"
+#include "api/wire/rest.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/file.h"

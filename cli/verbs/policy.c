@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/policy.h"
+#include "api/wire/policy.h"
 #include "cli/shell/output.h"
 #include "common/buf.h"
 #include "common/text.h"

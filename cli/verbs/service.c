@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/scope.h"
-#include "api/token.h"
+#include "api/wire/rights.h"
+#include "api/wire/words.h"
 #include "cli/shell/output.h"
 #include "common/text.h"
 #include "common/trace.h"

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/text.h"

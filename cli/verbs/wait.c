@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "api/awaited.h"
-#include "api/failure.h"
+#include "api/wire/messages.h"
+#include "api/wire/words.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/text.h"

@@ -19,7 +19,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/text.h"

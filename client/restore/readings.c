@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "common/hooks.h"
 
 #define READINGS_MAX 65536

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "client/session/memory.h"
 #include "client/session/options.h"
 #include "common/crc.h"

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/dtype.h"
-#include "api/layout.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "client/session/options.h"
 #include "common/text.h"
 #include "plan/reads.h"

@@ -36,9 +36,9 @@
 
 #include <cairn/cairn.h>
 
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/table.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 #include "client/session/session.h"
 #include "common/strided.h"
 

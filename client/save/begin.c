@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "client/save/arrange.h"
 #include "client/save/save.h"
 #include "client/save/split.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "client/save/arrange.h"
 #include "client/save/save.h"
 #include "client/save/split.h"

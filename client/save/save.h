@@ -15,7 +15,7 @@
  *          Q41  `free` frees a generation only with the owner that the generation has here, and a
  *               slab is offered for the save that owns it and for no other.
  *          Q44  a save that was given up after its seal is cancelled: only a commit wins.
- *          Q50  labels and meta that are taken here are taken by the server (api/meta.h).
+ *          Q50  labels and meta that are taken here are taken by the server (api/wire/messages.h).
  *          P4   sources are read while training stands still in a call, or between
  *               cairn_save_stage_begin and its fence, each byte once.
  *          1    every save ends committed or with one problem, which some call returns; a failed
@@ -49,8 +49,8 @@
 #include <inttypes.h>
 #include <pthread.h>
 
-#include "api/shard_names.h"
-#include "api/table.h"
+#include "api/documents/names.h"
+#include "api/table/table.h"
 #include "client/session/session.h"
 #include "common/base.h"
 #include "common/strided.h"

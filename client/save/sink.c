@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "client/save/split.h"
 #include "client/save/stager.h"
 #include "client/session/process.h"

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "client/save/save.h"
 #include "client/save/split.h"
 #include "client/save/threads.h"

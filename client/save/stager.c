@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "client/save/save.h"
 #include "client/session/wire.h"
 #include "common/text.h"

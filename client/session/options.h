@@ -31,7 +31,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/error.h"
 #include "common/json.h"
 

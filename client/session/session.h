@@ -23,7 +23,7 @@
  *          K10  a forked child is refused by its pid before any lock is touched.
  *          K11  events of another session's uuid are dropped.
  *          K21  no thread of the library takes signals.
- * Limits:  2 slab generations; one restore window; frames as api/frame.h.
+ * Limits:  2 slab generations; one restore window; frames as api/wire/frame.h.
  * Threads: `locked` is guarded by lock (client_session); `link` belongs to the I/O thread once it
  *          runs, and to calls in their turns (wire.h); all else is immutable after cairn_open. A
  *          struct cairn_client_message belongs to whoever holds it.
@@ -37,8 +37,8 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include "api/frame.h"
-#include "api/messages.h"
+#include "api/wire/frame.h"
+#include "api/wire/messages.h"
 #include "client/device/device.h"
 #include "client/session/options.h"
 #include "common/clock.h"

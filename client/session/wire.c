@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "client/session/process.h"
 #include "common/clock.h"
 #include "common/file.h"

@@ -7,7 +7,7 @@
 
 #include <limits.h>
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "client/stage_cuda/inside.h"
 #include "common/crc.h"
 

@@ -8,7 +8,7 @@
  *          2   no digest needs memory of the heap, so none can fail (K07).
  * Limits:  daemons, the cli and libcairn_http only; libcairn.so does not link OpenSSL.
  * Threads: stateless; a struct cairn_sha256 belongs to its caller.
- * Next:    store/keys/sigv4.h, api/grant.h.
+ * Next:    store/keys/sigv4.h, api/wire/rights.h.
  */
 #pragma once
 

@@ -18,7 +18,7 @@
  * Limits:  CAIRN_HTTP_HEADERS_MAX request headers; reply headers 64 KiB together, those of 1xx
  *          replies and trailers counted in. on_header and on_reply may not call the engine.
  * Threads: one engine per thread, one owner; cairn_http_wake may be called by any thread.
- * Next:    store/s3/s3.h, api/rest.h.
+ * Next:    store/s3/s3.h, api/wire/rest.h.
  */
 #pragma once
 

@@ -27,7 +27,7 @@
  */
 #pragma once
 
-#include "api/names.h"
+#include "api/documents/names.h"
 #include "common/buf.h"
 #include "common/json.h"
 #include "formats/assembly/pieces.h"

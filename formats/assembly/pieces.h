@@ -26,7 +26,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "common/base.h"
 #include "common/lock.h"
 #include "formats/input.h"

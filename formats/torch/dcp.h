@@ -25,7 +25,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "common/buf.h"
 #include "formats/zero/zero.h"
 

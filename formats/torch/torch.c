@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "formats/torch/torch_ranks.h"

@@ -22,7 +22,7 @@
  */
 #pragma once
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "formats/assembly/pieces.h"
 #include "formats/torch/pickle.h"
 #include "formats/torch/zip.h"

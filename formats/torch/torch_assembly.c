@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/names.h"
+#include "api/documents/names.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "formats/torch/torch_ranks.h"

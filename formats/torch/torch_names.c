@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "formats/torch/torch.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/keys.h"
-#include "api/messages.h"
+#include "api/documents/keys.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"

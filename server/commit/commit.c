@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/hash/hash.h"

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"

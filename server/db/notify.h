@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "server/db/catalog.h"
 
 #define CAIRN_SRV_NOTIFY_ALL UINT64_C(0)

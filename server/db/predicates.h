@@ -3,14 +3,14 @@
  * predicates: what a version is, in SQL, once each.
  *
  * Why:     "shown" (Q25) and "whole" (Q22) were written in several statements and drifted.
- * Promise: 1    state numbers are those of api/lifecycle.h.
+ * Promise: 1    state numbers are those of api/wire/words.h.
  * Limits:  texts over a row v of versions, or over a row of layouts.
  * Threads: stateless.
  * Next:    server/db/statements.def.
  */
 #pragma once
 
-#include "api/lifecycle.h"
+#include "api/wire/words.h"
 
 #define SQL_TEXT_OF(number) #number
 #define SQL_NUMBER(macro) SQL_TEXT_OF(macro)

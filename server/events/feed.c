@@ -11,7 +11,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/file.h"
 #include "common/hash/hash.h"
 #include "common/hooks.h"

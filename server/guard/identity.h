@@ -28,7 +28,7 @@
  * Limits:  one small read a call of a further store: at start, and before each copy and each
  *          removal; reasons of CAIRN_SRV_CAUSE_BYTES.
  * Threads: start; raise on the sweeping thread; all else on any, with a worker of that store.
- * Next:    api/manifest.h, struct cairn_store_record; server/guard/stores.h;
+ * Next:    api/documents/manifest.h, struct cairn_store_record; server/guard/stores.h;
  *          server/recovery/recovery.h finds frozen runs, reconcile.h ends them.
  */
 #pragma once

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"

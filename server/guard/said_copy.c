@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"

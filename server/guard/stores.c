@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "server/guard/identity.h"

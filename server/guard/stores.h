@@ -32,8 +32,8 @@
  */
 #pragma once
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "common/lock.h"
 #include "server/ledger/copies.h"
 #include "server/server.h"

@@ -20,7 +20,7 @@
 
 #include <sys/types.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/json.h"
 #include "common/trace.h"
 #include "server/access/access.h"

@@ -22,7 +22,7 @@
  */
 #pragma once
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/error.h"
 #include "server/db/notify.h"
 #include "store/store.h"

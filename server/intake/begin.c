@@ -7,9 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/messages.h"
-#include "api/meta.h"
+#include "api/documents/digest.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -10,12 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/manifest.h"
-#include "api/messages.h"
-#include "api/meta.h"
-#include "api/shard_names.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/documents/manifest.h"
+#include "api/documents/names.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/text.h"
 #include "common/trace.h"
 #include "server/db/notify.h"

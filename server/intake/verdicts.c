@@ -6,8 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"

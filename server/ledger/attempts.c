@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
-#include "api/records.h"
+#include "api/documents/records.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/hooks.h"
 #include "common/json.h"

@@ -34,8 +34,8 @@
  */
 #pragma once
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "common/json.h"
 #include "server/db/sql.h"
 #include "server/ledger/leases.h"

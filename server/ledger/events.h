@@ -22,7 +22,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/json.h"
 #include "server/db/sql.h"
 

@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/buf.h"
 #include "server/db/catalog.h"
 

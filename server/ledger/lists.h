@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "server/db/sql.h"
 
 #define CAIRN_SRV_ALL SIZE_MAX

@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "api/grant.h"
+#include "api/wire/rights.h"
 #include "server/ledger/lists.h"
 
 struct cairn_srv_run {

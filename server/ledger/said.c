@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/documents.h"
+#include "api/documents/records.h"
 #include "common/text.h"
 #include "server/ledger/runs.h"
 #include "server/ledger/versions.h"

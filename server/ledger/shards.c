@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
-#include "api/messages.h"
-#include "api/shard_names.h"
-#include "api/table.h"
+#include "api/documents/manifest.h"
+#include "api/documents/names.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "server/db/sql.h"
 #include "server/ledger/events.h"
 #include "server/ledger/layouts.h"

@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/db/sql.h"
 #include "server/ledger/versions.h"
 

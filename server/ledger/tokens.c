@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/db/actor.h"

@@ -21,13 +21,13 @@
  *          where these are full, too, the oldest of the operator's is revoked for the new one.
  *          CAIRN_SRV_IDEMPOTENCY_KEPT_MS, and the newest CAIRN_SRV_IDEMPOTENCY_MAX of a caller.
  * Threads: inside a transaction.
- * Next:    server/access/access.h, which is asked; api/token.h; server/db/actor.h, server/handle.c.
+ * Next:    server/access/access.h, which is asked; api/wire/rights.h; server/db/actor.h, server/handle.c.
  */
 #pragma once
 
-#include "api/keys.h"
-#include "api/scope.h"
-#include "api/token.h"
+#include "api/documents/keys.h"
+#include "api/wire/rights.h"
+#include "api/wire/words.h"
 #include "common/hash/hash.h"
 #include "server/db/sql.h"
 

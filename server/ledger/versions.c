@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
-#include "api/messages.h"
+#include "api/documents/manifest.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/db/notify.h"

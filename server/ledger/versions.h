@@ -26,8 +26,8 @@
  */
 #pragma once
 
-#include "api/lifecycle.h"
-#include "api/policy.h"
+#include "api/wire/policy.h"
+#include "api/wire/words.h"
 #include "common/json.h"
 #include "server/db/values.h"
 #include "server/ledger/lists.h"

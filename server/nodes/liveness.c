@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/guard/identity.h"

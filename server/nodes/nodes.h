@@ -29,7 +29,7 @@
  */
 #pragma once
 
-#include "api/keys.h"
+#include "api/documents/keys.h"
 #include "common/json.h"
 #include "server/ledger/leases.h"
 #include "server/server.h"

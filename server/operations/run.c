@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/hooks.h"
 #include "common/lock.h"

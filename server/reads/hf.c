@@ -19,10 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/listing.h"
-#include "api/messages.h"
-#include "api/meta.h"
+#include "api/documents/committed.h"
+#include "api/table/dtype.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/crc.h"
 #include "common/json.h"

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/layout.h"
-#include "api/messages.h"
+#include "api/table/layout.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/listing.h"
+#include "api/documents/committed.h"
 #include "common/text.h"
 #include "server/guard/identity.h"
 #include "server/http/request.h"

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/layout.h"
-#include "api/listing.h"
+#include "api/documents/committed.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "common/crc.h"
 #include "common/text.h"
 #include "formats/convert.h"

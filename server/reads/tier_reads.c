@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "api/layout.h"
+#include "api/table/layout.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -30,9 +30,9 @@
  */
 #pragma once
 
-#include "api/committed.h"
-#include "api/layout.h"
-#include "api/manifest.h"
+#include "api/documents/committed.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
 #include "server/guard/stores.h"
 #include "server/ledger/versions.h"
 #include "server/server.h"
@@ -93,7 +93,7 @@ enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
                                        struct cairn_srv_tier_range *range,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
-/* A source of documents for api/committed.h; it must outlive its use. */
+/* A source of documents for api/documents/committed.h; it must outlive its use. */
 struct cairn_srv_tier_documents {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/hooks.h"
 #include "common/lock.h"
 #include "common/log.h"

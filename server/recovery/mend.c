@@ -28,8 +28,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "api/messages.h"
-#include "api/records.h"
+#include "api/documents/records.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "server/guard/stores.h"
 
 struct cairn_srv_mend_attempt {

@@ -32,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/failure.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/file.h"

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <poll.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/db/actor.h"

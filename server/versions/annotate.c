@@ -4,9 +4,8 @@
  * what they point at; `latest` and `best` are computed, so nobody sets them. */
 #include <stdio.h>
 
-#include "api/messages.h"
-#include "api/meta.h"
-#include "api/policy.h"
+#include "api/wire/messages.h"
+#include "api/wire/policy.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/http/request.h"

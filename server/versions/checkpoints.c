@@ -9,8 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "api/awaited.h"
-#include "api/messages.h"
+#include "api/wire/messages.h"
+#include "api/wire/words.h"
 #include "common/text.h"
 #include "server/db/notify.h"
 #include "server/events/feed.h"

@@ -13,8 +13,8 @@
  */
 #pragma once
 
-#include "api/routes.h"
-#include "api/selector.h"
+#include "api/wire/policy.h"
+#include "api/wire/routes.h"
 #include "server/ledger/version_lists.h"
 
 struct cairn_srv_version_filter {

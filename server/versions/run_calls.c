@@ -2,9 +2,8 @@
 /* PUT, GET and DELETE {R}, GET /v1/runs, GET {C}/lineage. */
 #include <stdio.h>
 
-#include "api/messages.h"
-#include "api/meta.h"
-#include "api/selector.h"
+#include "api/wire/messages.h"
+#include "api/wire/policy.h"
 #include "server/http/request.h"
 #include "server/intake/intake.h"
 #include "server/ledger/runs.h"

@@ -27,7 +27,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "server/http/request.h"
 #include "server/ledger/runs.h"
 #include "server/ledger/version_lists.h"

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/messages.h"
-#include "api/routes.h"
+#include "api/wire/messages.h"
+#include "api/wire/routes.h"
 #include "common/error.h"
 #include "common/file.h"
 #include "common/json.h"

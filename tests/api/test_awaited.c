@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The words of what can be waited for. */
-#include "api/awaited.h"
+#include "api/wire/words.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/text.h"
 #include "tests/harness.h"
 

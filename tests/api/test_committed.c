@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a reader makes of documents that came wrong once, or each time. */
-#include "api/committed.h"
+#include "api/documents/committed.h"
 
-#include "api/digest.h"
-#include "api/dtype.h"
-#include "api/records.h"
+#include "api/documents/digest.h"
+#include "api/documents/records.h"
+#include "api/table/dtype.h"
 #include "common/hash/hash.h"
 #include "tests/harness.h"
 

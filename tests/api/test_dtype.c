@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Element types: their numbers, sizes, and what safetensors' header shows them as. */
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/frame.h"
+#include "api/wire/frame.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

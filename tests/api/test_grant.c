@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/grant.h"
+#include "api/wire/rights.h"
 
 #include "tests/api/mutate.h"
 #include "tests/harness.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/keys.h"
+#include "api/documents/keys.h"
 
-#include "api/digest.h"
+#include "api/documents/digest.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
 

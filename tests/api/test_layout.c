@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "api/digest.h"
-#include "api/dtype.h"
-#include "api/layout.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/lifecycle.h"
+#include "api/wire/words.h"
 
 #include "tests/harness.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/dtype.h"
-#include "api/layout.h"
-#include "api/listing.h"
+#include "api/documents/committed.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "tests/harness.h"
 
 static const char *text_at(const json_t *item, const char *key) {

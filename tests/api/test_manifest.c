@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/crc.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"

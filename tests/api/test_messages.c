@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/messages.h"
+#include "api/wire/messages.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "tests/harness.h"
 
 static json_t *parsed(const char *text) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Retention policies and label selectors: what is taken, what is refused and in which words. */
-#include "api/policy.h"
+#include "api/wire/policy.h"
 
 #include <stdio.h>
 
@@ -104,7 +104,7 @@ TEST(a_best_rule_of_the_command_names_number_metric_and_order) {
         EXPECT_CODE(cairn_policy_best_parse(cairn_view_of(slips[i]), &best, &err), CAIRN_INVALID);
 }
 
-TEST(a_selector_chooses_what_holds_all_its_terms) { /* selector.h#1 */
+TEST(a_selector_chooses_what_holds_all_its_terms) { /* policy.h#5 */
     static const struct {
         const char *selector;
         bool chosen;
@@ -134,7 +134,7 @@ TEST(a_selector_chooses_what_holds_all_its_terms) { /* selector.h#1 */
         cairn_test_check(cairn_selector_matches(&selector, labels) == cases[i].chosen, __FILE__,
                          __LINE__, "\"%s\" %s", cases[i].selector,
                          cases[i].chosen ? "does not choose" : "chooses");
-        EXPECT_EQ_TEXT(selector.text, cases[i].selector); /* selector.h#3 */
+        EXPECT_EQ_TEXT(selector.text, cases[i].selector); /* policy.h#7 */
     }
     struct cairn_selector none;
     REQUIRE_OK(cairn_selector_parse(CAIRN_VIEW("a"), &none, &err));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/text.h"
 
 #include "tests/api/mutate.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* None of a version's shard names may be a folder of another: a bucket could hold both, a folder
  * could not. */
-#include "api/shard_names.h"
+#include "api/documents/names.h"
 
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/table.h"
+#include "api/table/table.h"
 
 #include <stdio.h>
 
-#include "api/digest.h"
-#include "api/dtype.h"
+#include "api/documents/digest.h"
+#include "api/table/dtype.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/token.h"
+#include "api/wire/rights.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/trace.h"
 #include "tests/harness.h"
 

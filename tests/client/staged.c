@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/layout.h"
-#include "api/table.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
 #include "common/crc.h"
 
 #define NONCE "00112233445566778899aabbccddeeff"

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "tests/support/fake_uploader.h"
 
 #define CAIRN_STAGED_RANKS_MAX 4

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "client/save/threads.h"
 #include "common/crc.h"
 #include "tests/client/rank.h"

@@ -4,7 +4,7 @@
  * as it was compiled for the host, in the fake's streams (fake_cuda.h). */
 #include <stdlib.h>
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "formats/convert.h"
 #include "tests/client/cuda.h"
 #include "tests/client/staged.h"

@@ -2,7 +2,7 @@
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* A save of the layout of the one before is arranged and told by a name; every other one as the
  * first was. */
-#include "api/table.h"
+#include "api/table/table.h"
 #include "common/crc.h"
 #include "tests/client/rank.h"
 

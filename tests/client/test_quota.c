@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* What a trainer hears of a quota: real server, real uploaders, a folder as the store. */
-#include "api/rest.h"
+#include "api/wire/rest.h"
 #include "common/clock.h"
 #include "tests/client/model.h"
 #include "tests/harness.h"

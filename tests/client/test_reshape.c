@@ -8,7 +8,7 @@
  * element. CAIRN_RESHAPE_CASES says how many reads there are; each version's seed is printed when
  * it fails.
  */
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/convert.h"
 #include "tests/client/rank.h"
 #include "tests/client/staged.h"

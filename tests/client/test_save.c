@@ -5,9 +5,9 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "api/failure.h"
-#include "api/manifest.h"
-#include "api/table.h"
+#include "api/documents/manifest.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/crc.h"
 #include "formats/safetensors.h"

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "tests/client/rank.h"
 
 #define ROWS 300

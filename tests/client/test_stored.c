@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/crc.h"
 #include "formats/convert.h"
 #include "tests/client/rank.h"

@@ -2,7 +2,7 @@
 /* target: elements that are converted and scattered, whole or in parts. */
 #include "client/restore/restore.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/convert.h"
 #include "tests/harness.h"
 

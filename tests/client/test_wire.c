@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "client/session/wire.h"
 #include "common/clock.h"
 #include "tests/client/rank.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "tests/docs/page.h"
 #include "tests/harness.h"
 

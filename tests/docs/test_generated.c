@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "api/awaited.h"
+#include "api/wire/words.h"
 #include "common/config.h"
 #include "common/file.h"
 #include "common/metrics.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* docs/socket.md and uploader/README.md say of each message what api/messages.def says. */
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "tests/docs/page.h"
 #include "tests/harness.h"
 

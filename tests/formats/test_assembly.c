@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "tests/harness.h"
 
 #define NAMES 20000

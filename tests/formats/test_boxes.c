@@ -2,7 +2,7 @@
 /* Boxes against counting every element, and tensors that are put together from them. */
 #include <stdlib.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/assembly/assembly.h"
 #include "tests/harness.h"
 

@@ -2,7 +2,7 @@
 /* Conversions of floats against arithmetic: every half and every bfloat16, and rounding to them. */
 #include <math.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "formats/convert.h"
 #include "tests/harness.h"
 

@@ -2,7 +2,7 @@
 /* Which tensor begins a file, what files are called, and their index. */
 #include "formats/safetensors.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "tests/harness.h"
 
 TEST(

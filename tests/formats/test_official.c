@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/file.h"
 #include "formats/safetensors.h"
 #include "tests/harness.h"

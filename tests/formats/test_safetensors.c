@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The header of a tensors shard, written and read; and everything a strict reader must refuse. */
-#include "api/dtype.h"
-#include "api/names.h"
+#include "api/documents/names.h"
+#include "api/table/dtype.h"
 #include "formats/safetensors.h"
 #include "tests/harness.h"
 

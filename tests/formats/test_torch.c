@@ -3,7 +3,7 @@
  * as torch says; and the same files cut and changed everywhere. */
 #include <jansson.h>
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "common/file.h"
 #include "formats/torch/torch.h"
 #include "formats/torch/torch_tree.h"

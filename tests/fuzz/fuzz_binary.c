@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/frame.h"
-#include "api/layout.h"
-#include "api/table.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
+#include "api/wire/frame.h"
 #include "common/log.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/journal/journal.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON and what is stored as JSON, grants, safetensors heads. */
-#include "api/grant.h"
-#include "api/manifest.h"
-#include "api/messages.h"
-#include "api/policy.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
+#include "api/wire/messages.h"
+#include "api/wire/policy.h"
+#include "api/wire/rights.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "formats/safetensors.h"

@@ -4,7 +4,7 @@
  * the right that it shows. A head that is taken is written again in one spelling and must be read
  * as the same; a right that is taken is signed again, and is good for that request alone.
  */
-#include "api/peer.h"
+#include "api/wire/rights.h"
 #include "common/text.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/port/port.h"

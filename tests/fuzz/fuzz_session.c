@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 #include "common/clock.h"
 #include "store/open.h"
 #include "store/store.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names, paths, ranges, settings, dates. */
-#include "api/keys.h"
-#include "api/routes.h"
-#include "api/servers.h"
+#include "api/documents/keys.h"
+#include "api/wire/rest.h"
+#include "api/wire/routes.h"
 #include "common/config.h"
 #include "common/text.h"
 #include "server/reads/send.h"

@@ -2,15 +2,15 @@
 /* Good inputs of binary formats and messages, made by the product itself, so they follow it. */
 #include <unistd.h>
 
-#include "api/digest.h"
-#include "api/dtype.h"
-#include "api/frame.h"
-#include "api/grant.h"
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/messages.h"
-#include "api/records.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
+#include "api/table/table.h"
+#include "api/wire/frame.h"
+#include "api/wire/messages.h"
+#include "api/wire/rights.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/journal/journal.h"
 

@@ -5,7 +5,7 @@
  * were. */
 #include <dlfcn.h>
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "formats/convert.h"
 #include "tests/client/rank.h"
 #include "tests/client/staged.h"

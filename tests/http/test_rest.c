@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* Calls to the server's API: every kind of answer becomes the right code and sentence. */
-#include "api/rest.h"
+#include "api/wire/rest.h"
 
 #include "common/clock.h"
 #include "tests/harness.h"

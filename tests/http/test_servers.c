@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* Lists of servers: which texts are taken, and where a call goes when a server is away. */
-#include "api/servers.h"
+#include "api/wire/rest.h"
 
 #include <poll.h>
 
-#include "api/rest.h"
 #include "common/clock.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
@@ -16,7 +15,7 @@
 
 /* ---- the text ---- */
 
-TEST(a_list_of_servers_is_cut_at_its_commas) { /* servers.h#1 */
+TEST(a_list_of_servers_is_cut_at_its_commas) { /* rest.h#11 */
     CAIRN_AUTO(servers) servers = {0};
     struct cairn_error err = {0};
     REQUIRE_OK(cairn_servers_parse("https://a/x/,https://b:1/x,https://[::1]/x", &servers, &err));
@@ -30,7 +29,7 @@ TEST(a_list_of_servers_is_cut_at_its_commas) { /* servers.h#1 */
     EXPECT_EQ_TEXT(servers.places[0].unix_socket, "/run/a,b.sock");
 }
 
-TEST(a_bad_list_of_servers_is_refused_in_words_that_name_the_entry) { /* servers.h#2 */
+TEST(a_bad_list_of_servers_is_refused_in_words_that_name_the_entry) { /* rest.h#12 */
     static const struct {
         const char *text, *why;
     } cases[] = {

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
-#include "api/layout.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "tests/harness.h"
 
 void cairn_stored_init(struct cairn_stored *stored, uint64_t seed, uint32_t rank_count) {

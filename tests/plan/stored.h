@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "api/layout.h"
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
+#include "api/table/layout.h"
 #include "plan/boxes.h"
 
 #define STORED_OBJECT_BYTES (CAIRN_MIB + 5000) /* of each rank: two blocks */

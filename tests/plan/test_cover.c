@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "api/dtype.h"
-#include "api/layout.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
 #include "tests/harness.h"
 #include "tests/plan/stored.h"
 

@@ -2,7 +2,7 @@
 /* reads: random layouts and wants, with real bytes, against an element-wise model. */
 #include "plan/reads.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "plan/cover.h"
 #include "tests/harness.h"
 #include "tests/plan/stored.h"

@@ -3,7 +3,7 @@
  * answer whatever the order; and each rule by an example. */
 #include "plan/split.h"
 
-#include "api/dtype.h"
+#include "api/table/dtype.h"
 #include "plan/exact.h"
 #include "tests/harness.h"
 

@@ -5,10 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/digest.h"
-#include "api/dtype.h"
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/digest.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
+#include "api/table/dtype.h"
 #include "common/crc.h"
 #include "common/file.h"
 #include "common/hash/hash.h"

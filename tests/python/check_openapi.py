@@ -144,7 +144,7 @@ def check_messages(document, forms):
                 yield from unwritten(document, f"{name} {status}", json_of(resolve(document, answer)), seen)
 
 
-# api/policy.c reads and writes policies; what a problem has beside `refusal` is the call's own.
+# api/wire/policy.c reads and writes policies; what a problem has beside `refusal` is the call's own.
 DOCUMENTS = {"Policy", "Problem"}
 
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/scope.h"
+#include "api/wire/words.h"
 #include "common/file.h"
 #include "tests/support/raw.h"
 

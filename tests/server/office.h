@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "api/token.h"
+#include "api/wire/rights.h"
 #include "tests/server/world.h"
 
 struct office {

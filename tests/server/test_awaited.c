@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "api/awaited.h"
+#include "api/wire/words.h"
 #include "common/clock.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/meta.h"
+#include "api/wire/messages.h"
 #include "tests/server/world.h"
 
 static enum cairn_code begin(struct cairn_hand *hand, json_t *take_body, json_t **ret_reply) {

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "common/file.h"
 #include "server/db/engine_sqlite.h"
 #include "tests/server/world.h"

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "common/clock.h"
 #include "common/hash/hash.h"
 #include "tests/server/world.h"

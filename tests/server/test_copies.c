@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/committed.h"
+#include "api/documents/committed.h"
 #include "common/hooks.h"
 #include "server/copies/copies.h"
 #include "server/ledger/copies.h"

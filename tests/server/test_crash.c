@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "tests/server/world.h"
 
 /* And what the store holds there; server.commit.after_layout is in test_layout.c. */

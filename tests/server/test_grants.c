@@ -4,7 +4,7 @@
  * V33), and what a heartbeat that names such a grant does to its neighbours. */
 #include <stdio.h>
 
-#include "api/grant.h"
+#include "api/wire/rights.h"
 #include "tests/server/world.h"
 
 #define MINUTE_MS UINT64_C(60000)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 #include "common/clock.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"

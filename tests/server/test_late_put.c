@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "common/file.h"
 #include "common/text.h"
 #include "tests/server/world.h"

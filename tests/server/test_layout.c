@@ -6,10 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/digest.h"
-#include "api/dtype.h"
-#include "api/manifest.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/documents/manifest.h"
+#include "api/table/dtype.h"
+#include "api/table/table.h"
 #include "common/text.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"

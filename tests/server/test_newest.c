@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* What counts as newest (Q25): trainers, and who puts steps later that are older. */
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "store/store.h"
 #include "tests/server/world.h"
 

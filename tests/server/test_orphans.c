@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/digest.h"
+#include "api/documents/digest.h"
 #include "server/ledger/versions.h"
 #include "tests/server/world.h"
 

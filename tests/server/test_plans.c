@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "api/digest.h"
-#include "api/dtype.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/table/dtype.h"
+#include "api/table/table.h"
 #include "common/text.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "api/quota.h"
+#include "api/wire/words.h"
 #include "tests/server/office.h"
 
 #define QUOTA "/v1/projects/llm/quota"
@@ -396,7 +396,7 @@ TEST(a_quota_is_set_by_who_rules_all_projects_and_seen_by_who_reads_that_one) /*
     EXPECT(!strstr(some.data, "\"llm\"") && strstr(some.data, "\"other\""));
 }
 
-TEST(what_is_told_of_a_quota_is_read_again_as_the_same_numbers) { /* api/quota.h#1 */
+TEST(what_is_told_of_a_quota_is_read_again_as_the_same_numbers) { /* api/wire/words.h#1 */
     struct cairn_quota_excess read = {0},
                               told = {"bytes", UINT64_C(1) << 62, INT64_MAX, 0};
     char text[400];

@@ -3,9 +3,9 @@
 /* A save from begin to recorded, spoken by hand as an uploader speaks it. */
 #include <pthread.h>
 
-#include "api/digest.h"
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/digest.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
 #include "common/clock.h"
 #include "common/hash/hash.h"
 #include "tests/server/world.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/file.h"
 #include "server/copies/copies.h"
 #include "server/guard/identity.h"

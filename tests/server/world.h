@@ -10,8 +10,8 @@
  */
 #pragma once
 
-#include "api/keys.h"
-#include "api/rest.h"
+#include "api/documents/keys.h"
+#include "api/wire/rest.h"
 #include "store/store.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"

@@ -9,8 +9,8 @@
 
 #include <sqlite3.h>
 
-#include "api/lifecycle.h"
-#include "api/rest.h"
+#include "api/wire/rest.h"
+#include "api/wire/words.h"
 #include "tests/sim/bucket.h"
 #include "tests/sim/stories.h"
 #include "tests/sim/world.h"

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/grant.h"
-#include "api/keys.h"
-#include "api/rest.h"
+#include "api/documents/keys.h"
+#include "api/wire/rest.h"
+#include "api/wire/rights.h"
 #include "common/file.h"
 #include "common/text.h"
 #include "tests/sim/bucket.h"

@@ -7,7 +7,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/digest.h"
+#include "api/documents/digest.h"
 #include "client/session/session.h"
 #include "common/text.h"
 #include "tests/sim/check.h"

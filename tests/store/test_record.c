@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/clock.h"
 #include "tests/harness.h"
 #include "tests/support/fault/fault.h"

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 #include "common/memory.h"
 
 struct cairn_fake_uploader;

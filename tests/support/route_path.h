@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "api/routes.h"
+#include "api/wire/routes.h"
 
 /* A place that does not take any word has a value here, each other one gets the same. */
 static inline void cairn_route_path(const struct cairn_route *route, char ret[512]) {

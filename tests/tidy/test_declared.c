@@ -44,8 +44,8 @@ static bool accepted(const char *header, const char *source) {
 }
 
 TEST(a_function_that_is_declared_elsewhere_is_found) {
-    EXPECT(accepted("api/table.h", "api/table.c"));
-    EXPECT(accepted("api/table.h", "api/table_build.c"));
+    EXPECT(accepted("api/table/table.h", "api/table/table.c"));
+    EXPECT(accepted("api/table/table.h", "api/table/table_build.c"));
     EXPECT(accepted("store/dir/inside.h", "store/dir/write.c"));
     EXPECT(accepted("store/machine_inside.h", "store/machine_proof.c"));
     EXPECT(accepted("store/machine_inside.h", "store/machine.c"));
@@ -54,10 +54,10 @@ TEST(a_function_that_is_declared_elsewhere_is_found) {
     EXPECT(!accepted("server/http/above.h", "server/http/tls.c"));
     EXPECT(!accepted("server/http/http.h", "server/handle.c"));
     EXPECT(!accepted("server/http/htt.h", "server/http/tls.c"));
-    EXPECT(!accepted("api/table.h", "api/tables.c"));
-    EXPECT(!accepted("api/table.h", "api/digest.c"));
-    EXPECT(!accepted("api/table.h", "plan/table.c"));
-    EXPECT(!accepted("api/table_build.h", "api/table.c"));
+    EXPECT(!accepted("api/table/table.h", "api/tables.c"));
+    EXPECT(!accepted("api/table/table.h", "api/documents/digest.c"));
+    EXPECT(!accepted("api/table/table.h", "plan/table.c"));
+    EXPECT(!accepted("api/table_build.h", "api/table/table.c"));
     EXPECT(!accepted("store/dir/inside.h", "store/keys/write.c"));
     EXPECT(!accepted("store/machine_inside.h", "store/retry.c"));
 }

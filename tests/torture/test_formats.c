@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K07: what parses and writes, with each allocation failing once. */
-#include "api/dtype.h"
-#include "api/frame.h"
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/records.h"
+#include "api/documents/manifest.h"
+#include "api/documents/records.h"
+#include "api/table/dtype.h"
+#include "api/table/layout.h"
+#include "api/wire/frame.h"
 #include "common/config.h"
 #include "formats/safetensors.h"
 #include "plan/cover.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 #include "common/log.h"
 #include "tests/harness.h"
 #include "tests/torture/torture.h"

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "tests/uploader/trainer.h"
 
 #define SHARD_BYTES 2500000

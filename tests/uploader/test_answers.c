@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "api/dtype.h"
-#include "api/table.h"
+#include "api/table/dtype.h"
+#include "api/table/table.h"
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
 

@@ -2,7 +2,7 @@
 /* What one job staged and the next one resumes from. */
 #include <stdlib.h>
 
-#include "api/rest.h"
+#include "api/wire/rest.h"
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
 #include "uploader/trainers/attempt_call.h"

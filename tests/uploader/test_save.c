@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/records.h"
+#include "api/documents/records.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "tests/uploader/trainer.h"

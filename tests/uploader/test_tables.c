@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/table.h"
+#include "api/table/table.h"
 #include "tests/uploader/trainer.h"
 #include "uploader/journal/journal.h"
 

@@ -12,8 +12,8 @@
  */
 #pragma once
 
-#include "api/frame.h"
-#include "api/rest.h"
+#include "api/wire/frame.h"
+#include "api/wire/rest.h"
 #include "common/memory.h"
 #include "store/store.h"
 #include "tests/harness.h"

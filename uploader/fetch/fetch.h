@@ -8,7 +8,7 @@
  * Promise: P3   a read ends with all its bytes verified and in place, or with CAIRN_CORRUPT that
  *               names run, step, shard, byte range, expected and found. What came wrong is read
  *               once more over another connection before it counts (store/range.h). Documents are
- *               proven as api/committed.h says.
+ *               proven as api/documents/committed.h says.
  *          Q29  a version is leased from the server until its last user leaves it (inside.h).
  *          1    whole blocks are read into the window itself and only counted when all of them
  *               were compared; parts of blocks go through a bounded pool.
@@ -32,11 +32,11 @@
  *          answer to another node; half of the cells at most are held by answers.
  * Threads: threads of its own, locked by uploader_fetch; done() is called on one of them. A version
  *          is immutable after load; its count of users is locked by uploader_fetch.
- * Next:    uploader/trainers/restore.c; api/committed.h; docs/peers.md.
+ * Next:    uploader/trainers/restore.c; api/documents/committed.h; docs/peers.md.
  */
 #pragma once
 
-#include "api/manifest.h"
+#include "api/documents/manifest.h"
 #include "common/memory.h"
 #include "plan/divide.h"
 #include "store/range.h"

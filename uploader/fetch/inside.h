@@ -34,7 +34,7 @@
  */
 #pragma once
 
-#include "api/read_lease.h"
+#include "api/wire/rest.h"
 #include "common/process.h"
 #include "plan/divide.h"
 #include "uploader/fetch/fetch.h"

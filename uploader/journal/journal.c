@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/documents.h"
-#include "api/messages.h"
+#include "api/documents/records.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/crc.h"

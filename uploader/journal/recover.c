@@ -7,10 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents.h"
-#include "api/failure.h"
-#include "api/messages.h"
-#include "api/table.h"
+#include "api/documents/records.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/hooks.h"
 #include "common/text.h"

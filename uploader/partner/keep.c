@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/messages.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/hash/hash.h"
 #include "common/memory.h"
 #include "common/text.h"

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/hash/hash.h"
 #include "common/hooks.h"
 #include "common/text.h"

@@ -23,7 +23,7 @@
  */
 #pragma once
 
-#include "api/peer.h"
+#include "api/wire/rights.h"
 #include "common/http/http.h"
 #include "common/lock.h"
 #include "common/metrics.h"

@@ -6,13 +6,13 @@
  * Why:     nodes of one attempt hold each other's bytes nearer than the store does; and what
  *          scrapes a node comes over the network, while the trainers' socket is for trainers.
  * Promise: 1   peers: nothing is served but to a node that holds an attempt which this node holds,
- *              too (api/peer.h); all others hear 401 or 403, and nothing that they send is kept.
+ *              too (api/wire/rights.h); all others hear 401 or 403, and nothing that they send is kept.
  *          2   a head has CAIRN_UP_PORT_MS from its first byte, and every MiB sent or received has
  *              as long; who is slower is cut. A quiet connection lives CAIRN_UP_PORT_QUIET_MS.
  *          3   a route that works for longer says so (102) every CAIRN_UP_PORT_SIGN_MS, so that who
  *              asks can tell this node from a dead one.
  *          4   stop returns when no route runs any more.
- *          5   answers to admitted requests carry a MAC over status and length (api/peer.h).
+ *          5   answers to admitted requests carry a MAC over status and length (api/wire/rights.h).
  *          6   a head is HTTP/1.1 with Host, GET or PUT, a path of unreserved characters, one range
  *              "bytes=FIRST-LAST", a Content-Length in digits; each of these headers once. Line
  *              ends are CRLF; a space before a colon, a folded line, a control character and any
@@ -34,7 +34,7 @@
  */
 #pragma once
 
-#include "api/peer.h"
+#include "api/wire/rights.h"
 #include "uploader/port/peers.h"
 
 #define CAIRN_UP_HEAD_BYTES_MAX 8192

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/file.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"

@@ -36,7 +36,7 @@
 
 #include <sys/types.h>
 
-#include "api/grant.h"
+#include "api/wire/rights.h"
 #include "common/base.h"
 #include "common/json.h"
 #include "uploader/up.h"

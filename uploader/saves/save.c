@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/digest.h"
-#include "api/messages.h"
-#include "api/table.h"
+#include "api/documents/digest.h"
+#include "api/table/table.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/hooks.h"
 #include "common/text.h"

@@ -27,7 +27,7 @@
  */
 #pragma once
 
-#include "api/shard_names.h"
+#include "api/documents/names.h"
 #include "common/buf.h"
 #include "common/error.h"
 #include "common/json.h"

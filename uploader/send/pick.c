@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "uploader/journal/format.h"
 #include "uploader/saves/save.h"

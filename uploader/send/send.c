@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
-#include "api/records.h"
+#include "api/documents/records.h"
+#include "api/wire/messages.h"
 #include "common/crc.h"
 #include "common/hooks.h"
 #include "common/text.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/hooks.h"
 #include "common/text.h"

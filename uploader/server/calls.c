@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/awaited.h"
-#include "api/digest.h"
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/documents/digest.h"
+#include "api/wire/messages.h"
+#include "api/wire/words.h"
 #include "common/hooks.h"
 #include "common/text.h"
 #include "common/trace.h"

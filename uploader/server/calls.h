@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "api/rest.h"
+#include "api/wire/rest.h"
 #include "uploader/saves/save.h"
 
 /* Copied from a save, so that it may go meanwhile. */

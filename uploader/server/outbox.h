@@ -33,7 +33,7 @@
  */
 #pragma once
 
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "uploader/saves/save.h"
 #include "uploader/up.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/digest.h"
-#include "api/messages.h"
+#include "api/documents/digest.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/text.h"
 #include "common/trace.h"

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/messages.h"
-#include "api/routes.h"
+#include "api/wire/messages.h"
+#include "api/wire/routes.h"
 #include "common/hooks.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"

@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/digest.h"
-#include "api/failure.h"
-#include "api/frame.h"
-#include "api/messages.h"
+#include "api/documents/digest.h"
+#include "api/wire/frame.h"
+#include "api/wire/messages.h"
 #include "common/crc.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"

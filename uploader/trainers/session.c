@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/failure.h"
-#include "api/messages.h"
+#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 #include "uploader/mail.h"
 #include "uploader/saves/ranks.h"
 #include "uploader/saves/save.h"

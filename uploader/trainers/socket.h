@@ -30,13 +30,13 @@
  *          it sleeps, another may say what is little in its place (mail.h, U11). Looks are a second
  *          apart or more, counted while it runs: a machine that stood still ends nobody. new,
  *          start, stop: the main thread.
- * Next:    uploader/trainers/session.h; api/frame.h; docs/socket.md.
+ * Next:    uploader/trainers/session.h; api/wire/frame.h; docs/socket.md.
  */
 #pragma once
 
 #include <sys/types.h>
 
-#include "api/frame.h"
+#include "api/wire/frame.h"
 #include "uploader/up.h"
 
 #define CAIRN_UP_OUT_BYTES_MAX (64 * CAIRN_MIB)
