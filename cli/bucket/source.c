@@ -170,8 +170,7 @@ static enum cairn_code find_by_server(struct cairn_cli_source *source,
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_version_row version = {0};
     struct cairn_version_place *place = &source->version.place;
-    CAIRN_TRY(cairn_cli_call(source->cli, ref, (struct cairn_cli_call){0}, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+    CAIRN_TRY(cairn_cli_get(source->cli, ref, "", CAIRN_MESSAGE_version_row, &json, &version, err));
     if (!cairn_version_id_valid(cairn_view_of(version.version)))
         return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
     if (!version.manifest_sha256)

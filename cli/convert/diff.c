@@ -345,11 +345,9 @@ static const struct list {
 
 static enum cairn_code load_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  const char *tail, json_t **ret, struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
     bool more = false;
     *ret = json_array();
-    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, LIST_MAX, *ret, &more, err));
+    CAIRN_TRY(cairn_cli_list(cli, ref, tail, LIST_MAX, *ret, &more, err));
     if (!more) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d %s", ref->version, LIST_MAX,
                       tail + 1);

@@ -135,10 +135,18 @@ struct cairn_cli_table {
     size_t column_count, wide_count; /* the last wide_count are those of a wide table alone */
     struct cairn_cli_column name;    /* what --output name prints of an item */
 };
+/* Behind wide_count: the name. */
+#define CAIRN_CLI_ROWS(form, columns, wide_count, ...)                                             \
+    { CAIRN_MESSAGE_##form, (columns), CAIRN_COUNT(columns), (wide_count), __VA_ARGS__ }
 /* items: a JSON array. */
 enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,
                                 const struct cairn_cli_table *table,
                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Those of cairn_cli_list. */
+enum cairn_code cairn_cli_print_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                     const char *tail, uint64_t limit,
+                                     const struct cairn_cli_table *table,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* A row alone; as JSON the object itself. */
 enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
                                     const struct cairn_cli_table *table,

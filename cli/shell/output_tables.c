@@ -268,6 +268,14 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_cli_print_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                     const char *tail, uint64_t limit,
+                                     const struct cairn_cli_table *table, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    CAIRN_TRY(cairn_cli_list(cli, ref, tail, limit, items, NULL, err));
+    return cairn_cli_print(cli, items, table, err);
+}
+
 enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
                                     const struct cairn_cli_table *table, struct cairn_error *err) {
     if (cairn_cli_wants_json(cli)) return cairn_cli_print_reply(cli, json, err);
@@ -299,12 +307,8 @@ static const struct cairn_cli_column tensor_columns[] = {
     CAIRN_CLI_CELL("SHAPE", cell_shape),     CAIRN_CLI_BYTES("SIZE", tensor, bytes),
     CAIRN_CLI_CELL("KIND", cell_kind),
 };
-const struct cairn_cli_table cairn_cli_tensor_table = {
-    .form = CAIRN_MESSAGE_tensor_row,
-    .columns = tensor_columns,
-    .column_count = CAIRN_COUNT(tensor_columns),
-    .name = CAIRN_CLI_FIELD(NULL, tensor, name),
-};
+const struct cairn_cli_table cairn_cli_tensor_table =
+    CAIRN_CLI_ROWS(tensor_row, tensor_columns, 0, CAIRN_CLI_FIELD(NULL, tensor, name));
 
 /* ---- one checkpoint ---- */
 

@@ -240,9 +240,8 @@ static const struct cairn_cli_column probe_columns[] = {
     CAIRN_CLI_CELL("FOUND", cell_found),
     CAIRN_CLI_FIELD("REASON", probe, reason),
 };
-static const struct cairn_cli_table probe_table = {CAIRN_MESSAGE_probe_row, probe_columns,
-                                                   CAIRN_COUNT(probe_columns), 0,
-                                                   CAIRN_CLI_FIELD(NULL, probe, rank)};
+static const struct cairn_cli_table probe_table =
+    CAIRN_CLI_ROWS(probe_row, probe_columns, 0, CAIRN_CLI_FIELD(NULL, probe, rank));
 
 /* ---- node ---- */
 
@@ -339,13 +338,9 @@ static enum cairn_code warm_all(const struct cairn_cli *cli, struct warm *warm,
 /* ---- */
 
 static enum cairn_code list_probes(const struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *rows = json_array();
-    struct cairn_run_name name;
-    char path[2 * CAIRN_NAME_BYTES_MAX + 40];
-    CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &name, err));
-    snprintf(path, sizeof path, "/v1/runs/%s/%s/probes", name.project, name.run);
-    CAIRN_TRY(cairn_cli_list(cli, path, ROWS_MAX, rows, NULL, err));
-    return cairn_cli_print(cli, rows, &probe_table, err);
+    struct cairn_cli_ref run = {0};
+    CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &run.name, err));
+    return cairn_cli_print_list(cli, &run, "/probes", ROWS_MAX, &probe_table, err);
 }
 
 static enum cairn_code run_warmup(struct cairn_cli *cli, struct cairn_error *err) {

@@ -106,11 +106,10 @@ static enum cairn_code verify_listed_version(struct all_versions *all,
 static enum cairn_code list_versions(const struct all_versions *all,
                                      const struct cairn_cli_ref *ref, json_t *items) {
     const struct cairn_cli *cli = all->cli;
-    CAIRN_AUTO(buf) path = {0};
     if (cli->store)
         return cairn_cli_stored_versions(cli, &ref->name, CAIRN_CLI_VERIFY_MAX, items, all->err);
-    CAIRN_TRY(cairn_cli_path(ref, "/checkpoints?state=committed", &path, all->err));
-    return cairn_cli_list(cli, path.data, CAIRN_CLI_VERIFY_MAX, items, NULL, all->err);
+    return cairn_cli_list(cli, ref, "/checkpoints?state=committed", CAIRN_CLI_VERIFY_MAX, items,
+                          NULL, all->err);
 }
 
 static enum cairn_code verify_run(struct all_versions *all, const struct cairn_cli_ref *run) {
@@ -136,7 +135,7 @@ static enum cairn_code verify_site(struct all_versions *all) {
     if (cli->store)
         CAIRN_TRY(cairn_cli_stored_runs(cli, CAIRN_CLI_VERIFY_MAX, items, all->err));
     else
-        CAIRN_TRY(cairn_cli_list(cli, "/v1/runs", CAIRN_CLI_VERIFY_MAX, items, NULL, all->err));
+        CAIRN_TRY(cairn_cli_list(cli, NULL, "/runs", CAIRN_CLI_VERIFY_MAX, items, NULL, all->err));
     for (size_t i = 0; i < json_array_size(items); i++) {
         const json_t *item = json_array_get(items, i);
         const char *project = json_string_value(json_object_get(item, "project"));

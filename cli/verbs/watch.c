@@ -216,10 +216,10 @@ static enum cairn_code look_at_run(struct watched_look *look, const char *projec
 /* A run whose save is open is idle since never. */
 static enum cairn_code look_at_runs(struct watched_look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array();
-    char path[CAIRN_NAME_BYTES_MAX + 32] = "/v1/runs";
+    char path[CAIRN_NAME_BYTES_MAX + 32] = "/runs";
     const char *project = look->scope->project;
-    if (project[0]) snprintf(path, sizeof path, "/v1/runs?project=%s", project);
-    CAIRN_TRY(cairn_cli_list(look->cli, path, RUNS_MAX, runs, NULL, err));
+    if (project[0]) snprintf(path, sizeof path, "/runs?project=%s", project);
+    CAIRN_TRY(cairn_cli_list(look->cli, NULL, path, RUNS_MAX, runs, NULL, err));
     for (size_t i = 0; i < json_array_size(runs); i++) {
         struct cairn_msg_run_row run = {.idle_s = CAIRN_MESSAGE_NONE};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, json_array_get(runs, i), &run, err));
@@ -553,8 +553,7 @@ static enum cairn_code resolve(struct watch *watch, const char *version, struct 
     if (cairn_text_starts(version, "ckpt_")) return CAIRN_OK;
     struct cairn_cli_ref ref = watch->ref;
     (void)cairn_text_copy(ref.version, sizeof ref.version, version);
-    CAIRN_TRY(cairn_cli_call(watch->cli, &ref, (struct cairn_cli_call){0}, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &row, err));
+    CAIRN_TRY(cairn_cli_get(watch->cli, &ref, "", CAIRN_MESSAGE_version_row, &json, &row, err));
     (void)cairn_text_copy(scope->version, sizeof scope->version, row.version);
     return CAIRN_OK;
 }
@@ -630,8 +629,7 @@ static enum cairn_code read_events(struct watch *watch, uint64_t wait_ms, struct
         call.wait_ms = (uint32_t)cairn_max_u64(cairn_min_u64(wait_ms, CAIRN_CLI_LONG_POLL_MS), 1);
     }
     const struct cairn_cli_ref *of = watch->scope.run[0] ? &watch->ref : NULL;
-    CAIRN_TRY(cairn_cli_call(watch->cli, of, call, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_page, json, &page, err));
+    CAIRN_TRY(cairn_cli_ask(watch->cli, of, call, CAIRN_MESSAGE_event_page, &json, &page, err));
     if (watch->since_known) CAIRN_TRY(take_events(watch, page.items, err));
     watch->since = page.since;
     watch->since_known = true;
