@@ -46,8 +46,8 @@ enum cairn_code cairn_cli_ref_run(const char *verb, const char *text, struct cai
 /* One with @, for a verb that takes a checkpoint. */
 enum cairn_code cairn_cli_ref_checkpoint(const char *text, struct cairn_cli_ref *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* "/v1/runs/p/r" tail; ref "" leaves out the checkpoint, and NULL is the API as a whole. tail begins
- * with "/" or "?" or is "". */
+/* "/v1/runs/p/r" tail; ref "" leaves out the checkpoint, and NULL is the API as a whole. tail
+ * begins with "/" or "?" or is "". */
 enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,
                                struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
