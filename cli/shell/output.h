@@ -62,6 +62,9 @@ enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, co
 void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);
 /* The answer to a question that ends in [y/N]. */
 bool cairn_cli_says_yes(void);
+/* Behind what text holds, with `between` where it holds something; what has no room is cut. */
+void cairn_cli_add(char *text, size_t capacity, const char *between, const char *format, ...)
+    CAIRN_PRINTF(4, 5);
 
 /* ---- paint ---- */
 

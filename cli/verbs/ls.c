@@ -79,12 +79,9 @@ static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacit
                            version->trashed ? "trashed" : "",
                            opaque_text(version),
                            reason.text};
-    size_t used = 0;
     ret[0] = '\0';
     for (size_t i = 0; i < CAIRN_COUNT(words); i++)
-        if (*words[i] && used < capacity)
-            used +=
-                (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", words[i]);
+        if (*words[i]) cairn_cli_add(ret, capacity, " ", "%s", words[i]);
 }
 static void cell_labels(const union cairn_cli_row *row, char *ret, size_t capacity) {
     cairn_cli_pairs(row->version.labels, ",", ret, capacity);

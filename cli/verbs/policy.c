@@ -4,7 +4,6 @@
  * checkpoint with its reasons, every removed one with its bytes. */
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -152,15 +151,6 @@ static enum cairn_code check_metrics(const struct cairn_cli *cli, const struct c
 
 /* ---- as people read it ---- */
 
-static void add(char *text, size_t capacity, const char *format, ...) CAIRN_PRINTF(3, 4);
-static void add(char *text, size_t capacity, const char *format, ...) {
-    size_t at = strlen(text);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text + at, capacity - at, format, arguments);
-    va_end(arguments);
-}
-
 /* "last 1/2, best 1/1 by eval_loss (1.931), pinned" */
 static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t capacity,
                                     struct cairn_error *err) {
@@ -169,13 +159,15 @@ static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t cap
     for (size_t index = 0; (json = json_array_get(reasons, index)); index++) {
         struct cairn_msg_retention_reason reason = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_reason, json, &reason, err));
-        add(ret, capacity, "%s%s", index ? ", " : "", reason.rule);
-        if (reason.place) add(ret, capacity, " %" PRIu64 "/%" PRIu64, reason.place, reason.of);
+        cairn_cli_add(ret, capacity, ", ", "%s", reason.rule);
+        if (reason.place)
+            cairn_cli_add(ret, capacity, "", " %" PRIu64 "/%" PRIu64, reason.place, reason.of);
         if (reason.metric && !strcmp(reason.rule, "best"))
-            add(ret, capacity, " by %s (%s)", reason.metric, cairn_real(reason.value).text);
+            cairn_cli_add(ret, capacity, "", " by %s (%s)", reason.metric,
+                          cairn_real(reason.value).text);
         else if (reason.metric)
-            add(ret, capacity, " by %s", reason.metric);
-        if (reason.labels) add(ret, capacity, " %s", reason.labels);
+            cairn_cli_add(ret, capacity, "", " by %s", reason.metric);
+        if (reason.labels) cairn_cli_add(ret, capacity, "", " %s", reason.labels);
     }
     cairn_cli_clean(ret);
     return CAIRN_OK;
