@@ -18,24 +18,6 @@
 #include "common/trace.h"
 #include "store/whole.h"
 
-/* ---- a line on standard error while a store is waited for ---- */
-
-/* A store that does not answer is retried for minutes before the command fails: after 5 s, and then
- * every 30 s, one line names what is waited for and for how long. A thread of its own from start to
- * stop; without memory for one it prints nothing. */
-
-struct wait_notice {
-    const char *kind, *name; /* "store", "s3://bucket/prefix" */
-    uint64_t started_ms;
-    pthread_t thread;
-    bool running;
-    struct cairn_lock lock;
-    struct cairn_condition stopped;
-    struct {
-        bool stop;
-    } locked;
-};
-
 /* ---- the lease of a version that is read through the server ---- */
 
 /* Q29: leased before a byte of the version is asked for, renewed three times in the life of the
@@ -116,41 +98,6 @@ static enum cairn_code begin_lease(const struct cairn_cli *cli,
     return code;
 }
 
-#define FIRST_MS 5000
-#define EVERY_MS 30000
-
-static void *watch(void *argument) {
-    struct wait_notice *notice = argument;
-    uint64_t next_ms = notice->started_ms + FIRST_MS;
-    CAIRN_HOLD(&notice->lock);
-    while (!notice->locked.stop) {
-        if (cairn_condition_wait(&notice->stopped, &notice->lock, next_ms)) continue;
-        fprintf(stderr, "waiting for the %s %s, %llu s so far; --timeout TIME gives up sooner\n",
-                notice->kind, notice->name,
-                (unsigned long long)(cairn_mono_ms() - notice->started_ms) / 1000);
-        next_ms += EVERY_MS;
-    }
-    return NULL;
-}
-
-/* kind and name must last until _stop. */
-static void start_notice(struct wait_notice *notice, const char *kind, const char *name) {
-    *notice = (struct wait_notice){.kind = kind, .name = name, .started_ms = cairn_mono_ms()};
-    cairn_lock_init(&notice->lock, CAIRN_LOCK_client_session);
-    cairn_condition_init(&notice->stopped);
-    notice->running = !pthread_create(&notice->thread, NULL, watch, notice);
-}
-
-static void stop_notice(struct wait_notice *notice) {
-    cairn_lock_take(&notice->lock);
-    notice->locked.stop = true;
-    cairn_condition_signal(&notice->stopped);
-    cairn_lock_give(&notice->lock);
-    if (notice->running) pthread_join(notice->thread, NULL);
-    cairn_condition_release(&notice->stopped);
-    cairn_lock_release(&notice->lock);
-}
-
 /* The server reads and checks this much of a shard before it sends the first byte of it, so damage
  * in a shorter range is named in its answer. */
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
@@ -169,8 +116,7 @@ static enum cairn_code find_by_server(struct cairn_cli_source *source,
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_version_row version = {0};
     struct cairn_version_place *place = &source->version.place;
-    CAIRN_TRY(cairn_cli_call(source->cli, ref, (struct cairn_cli_call){0}, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+    CAIRN_TRY(cairn_cli_get(source->cli, ref, "", CAIRN_MESSAGE_version_row, &json, &version, err));
     if (!cairn_version_id_valid(cairn_view_of(version.version)))
         return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
     if (!version.manifest_sha256)
@@ -252,18 +198,43 @@ enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
     return load_documents(source, CAIRN_DOCUMENT_BIT(LAYOUT), err);
 }
 
+/* ---- a line on standard error while a store is waited for ---- */
+
+/* A store that does not answer is retried for minutes before the command fails: after 5 s, and then
+ * every 30 s, one line names what is waited for and for how long. Without memory for a thread
+ * nothing is printed. */
+
+#define FIRST_MS 5000
+#define EVERY_MS 30000
+
+struct wait_notice {
+    const char *store;
+    uint64_t started_ms;
+    struct cairn_thread thread;
+};
+
+static void tell_of_wait(struct cairn_thread *thread, void *owner) {
+    const struct wait_notice *notice = owner;
+    uint64_t next_ms = notice->started_ms + FIRST_MS;
+    for (; cairn_thread_wait(thread, next_ms); next_ms += EVERY_MS)
+        fprintf(stderr, "waiting for the store %s, %llu s so far; --timeout TIME gives up sooner\n",
+                notice->store, (unsigned long long)(cairn_mono_ms() - notice->started_ms) / 1000);
+}
+
 /* ---- opening ---- */
 
 static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  bool damaged_too, struct cairn_cli_source *ret,
                                  struct cairn_error *err) {
-    struct wait_notice notice;
-    if (cli->store) start_notice(&notice, "store", cli->store);
+    struct wait_notice notice = {.store = cli->store, .started_ms = cairn_mono_ms()};
+    notice.thread =
+        (struct cairn_thread){.name = "cairn-notice", .run = tell_of_wait, .owner = &notice};
+    if (cli->store) (void)!cairn_thread_start(&notice.thread, NULL);
     enum cairn_code code = find(cli, ref, damaged_too, ret, err);
     if (code == CAIRN_OK && !cli->store)
         code = begin_lease(cli, &ret->version.place, &ret->held, err);
     if (code == CAIRN_OK && !damaged_too) code = cairn_cli_source_load(ret, err);
-    if (cli->store) stop_notice(&notice);
+    cairn_thread_stop(&notice.thread);
     if (code == CAIRN_OK) return code;
     cairn_cli_source_release(ret);
     return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run,
@@ -480,19 +451,15 @@ static enum cairn_code stat_shard(struct cairn_cli_reader *reader,
 
 /* Enough that while some write their piece (8 MiB each), others wait for the store. */
 #define WORKERS_DEFAULT 8
-#define WORKERS_MAX 64
 
 struct job {
     struct cairn_cli_fetch *fetch;
-    struct cairn_lock lock;
-    struct {
-        size_t shard;          /* position in fetch->shards */
-        uint64_t offset;       /* next piece of it */
-        bool *bad;             /* one per position: named once */
-        bool stop;             /* an error that is not about one shard's bytes */
-        uint64_t taken, ended; /* pieces: equal when every thread has ended */
-        enum cairn_code code;
-        struct cairn_error error;
+    struct cairn_cli_workers workers;
+    struct {             /* by the lock of the workers */
+        size_t shard;    /* position in fetch->shards */
+        uint64_t offset; /* next piece of it */
+        bool *bad;       /* one per position: named once */
+        bool stop;       /* an error that is not about one shard's bytes */
     } locked;
 };
 struct task {
@@ -504,7 +471,7 @@ struct task {
 
 static bool next_piece(struct job *job, struct task *ret) {
     const struct cairn_cli_fetch *fetch = job->fetch;
-    CAIRN_HOLD(&job->lock);
+    CAIRN_HOLD(&job->workers.lock);
     for (; !job->locked.stop && job->locked.shard < fetch->shard_count;
          job->locked.shard++, job->locked.offset = 0) {
         size_t position = job->locked.shard;
@@ -518,20 +485,20 @@ static bool next_piece(struct job *job, struct task *ret) {
         *ret = (struct task){position, shard, offset, (size_t)size};
         job->locked.offset += size ? size : 1;
         if (fetch->stat_only) job->locked.offset = UINT64_MAX;
-        job->locked.taken++;
+        cairn_cli_workers_take_locked(&job->workers);
         return true;
     }
     return false;
 }
 
+/* The first failure is told; one that is not about a shard's bytes, before those that are. */
 static void note_failure(struct job *job, const struct task *piece, enum cairn_code code,
                          const struct cairn_error *why) {
-    CAIRN_HOLD(&job->lock);
-    if (job->locked.code == CAIRN_OK || job->locked.code == CAIRN_CORRUPT) {
-        if (job->locked.code == CAIRN_OK || code != CAIRN_CORRUPT) {
-            job->locked.code = code;
-            job->locked.error = *why;
-        }
+    CAIRN_HOLD(&job->workers.lock);
+    enum cairn_code told = job->workers.locked.code;
+    if (told == CAIRN_OK || (told == CAIRN_CORRUPT && code != CAIRN_CORRUPT)) {
+        job->workers.locked.code = code;
+        job->workers.locked.error = *why;
     }
     if (code != CAIRN_CORRUPT || !piece) job->locked.stop = true;
     if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
@@ -554,33 +521,24 @@ static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *rea
         cairn_cli_meter_add(&fetch->meter, piece->size, last);
         return CAIRN_OK;
     }
-    if (fetch->stat_only) {
-        uint64_t found = 0;
-        CAIRN_TRY(stat_shard(reader, piece->shard, &found, err));
-        if (found != piece->shard->size_bytes)
-            return cairn_fail(
-                err, CAIRN_CORRUPT,
-                "run %s/%s step %llu shard %s: the object has %llu bytes, expected %llu",
-                fetch->source->version.place.name.project, fetch->source->version.place.name.run,
-                (unsigned long long)fetch->source->version.place.step, piece->shard->name,
-                (unsigned long long)found, (unsigned long long)piece->shard->size_bytes);
-    } else if (piece->size) {
+    uint64_t found = 0;
+    if (piece->size && !fetch->stat_only)
         CAIRN_TRY(cairn_cli_read(reader, piece->shard, piece->offset, memory, piece->size, err));
-    } else {
-        uint64_t found = 0;
+    else
         CAIRN_TRY(stat_shard(reader, piece->shard, &found, err));
-    }
+    if (fetch->stat_only && found != piece->shard->size_bytes)
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "run %s/%s step %llu shard %s: the object has %llu bytes, expected %llu",
+                          fetch->source->version.place.name.project,
+                          fetch->source->version.place.name.run,
+                          (unsigned long long)fetch->source->version.place.step, piece->shard->name,
+                          (unsigned long long)found, (unsigned long long)piece->shard->size_bytes);
     if (fetch->sink)
         CAIRN_TRY(fetch->sink(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
                               piece->size, err));
     cairn_cli_meter_add(&fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
                         last);
     return CAIRN_OK;
-}
-
-static void count_end(struct job *job) {
-    CAIRN_HOLD(&job->lock);
-    job->locked.ended++;
 }
 
 static void *work(void *argument) {
@@ -596,7 +554,7 @@ static void *work(void *argument) {
     while (code == CAIRN_OK && next_piece(job, &piece)) {
         enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
         if (result != CAIRN_OK) note_failure(job, &piece, result, &err);
-        count_end(job);
+        cairn_cli_workers_done(&job->workers);
     }
     cairn_pages_unmap(memory, CAIRN_CLI_PIECE_BYTES);
     return NULL;
@@ -624,17 +582,10 @@ void cairn_cli_fetch_release(struct cairn_cli_fetch *fetch) {
     fetch->shards = NULL;
 }
 
-static uint32_t workers_of(const struct cairn_cli_fetch *fetch) {
-    uint64_t workers = fetch->source->cli->workers;
-    if (fetch->one_worker) return 1;
-    return workers ? (uint32_t)cairn_min_u64(workers, WORKERS_MAX) : WORKERS_DEFAULT;
-}
-
 enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
     const struct cairn_version_place *place = &fetch->source->version.place;
+    uint64_t workers = fetch->source->cli->workers ? fetch->source->cli->workers : WORKERS_DEFAULT;
     struct job job = {.fetch = fetch};
-    pthread_t threads[WORKERS_MAX];
-    uint32_t workers = workers_of(fetch), started = 0;
     char title[320];
     CAIRN_AUTO_HEAP bool *bad = calloc(fetch->shard_count + 1, sizeof *bad);
     if (!bad) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
@@ -644,16 +595,12 @@ enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_
              place->name.run, (unsigned long long)place->step);
     cairn_cli_meter_init(&fetch->meter, fetch->source->cli, title, fetch->total_bytes,
                          fetch->shard_count);
-    cairn_lock_init(&job.lock, CAIRN_LOCK_client_session);
-    while (started < workers && !pthread_create(&threads[started], NULL, work, &job)) started++;
-    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    cairn_lock_release(&job.lock);
-    CAIRN_ASSERT(job.locked.ended == job.locked.taken);
-    CAIRN_ASSERT(!started || job.locked.stop || job.locked.shard == fetch->shard_count);
+    enum cairn_code code =
+        cairn_cli_workers_run(&job.workers, fetch->one_worker ? 1 : workers, work, &job, err);
+    CAIRN_ASSERT(job.workers.locked.done == job.workers.locked.taken);
+    CAIRN_ASSERT(job.locked.stop || job.locked.shard == fetch->shard_count ||
+                 code == CAIRN_NO_MEMORY);
     CAIRN_ASSERT(fetch->bad_shards <= fetch->shard_count);
-    if (!started) job.locked.code = CAIRN_NO_MEMORY;
-    cairn_cli_meter_end(&fetch->meter, job.locked.code == CAIRN_OK);
-    if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
-    if (job.locked.code != CAIRN_OK && err) *err = job.locked.error;
-    return job.locked.code;
+    cairn_cli_meter_end(&fetch->meter, code == CAIRN_OK);
+    return code;
 }

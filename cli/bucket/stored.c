@@ -12,10 +12,6 @@
 
 #define RUNS_MAX 100000
 
-static enum cairn_code no_memory(struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-}
-
 /* ---- one version ---- */
 
 static json_t *hex_or_null(bool there, const uint8_t digest[32]) {
@@ -105,8 +101,7 @@ static enum cairn_code add_version(struct cairn_store_worker *worker,
     enum cairn_code code = cairn_committed_load(
         &version, &source, CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST), &why);
     if (code && !is_told(code)) return cairn_cli_pass_on(&why, code, err);
-    return json_array_append_new(items, version_json(item, &version, &why)) ? no_memory(err)
-                                                                            : CAIRN_OK;
+    return cairn_cli_list_add(items, version_json(item, &version, &why), err);
 }
 
 enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
@@ -154,14 +149,13 @@ static enum cairn_code fill_lists(const struct cairn_committed *version,
         const struct cairn_manifest_shard *shard = &manifest->shards[i];
         const char *content = cairn_listing_content(manifest->has_layout ? &version->layout : NULL,
                                                     shard->rank, shard->name);
-        if (json_array_append_new(stored->shards,
-                                  cairn_listing_shard(shard->name, shard->rank, shard->size_bytes,
-                                                      &shard->crc32c, "committed", content)))
-            return no_memory(err);
+        json_t *row = cairn_listing_shard(shard->name, shard->rank, shard->size_bytes,
+                                          &shard->crc32c, "committed", content);
+        CAIRN_TRY(cairn_cli_list_add(stored->shards, row, err));
     }
     for (uint32_t i = 0; i < version->layout.name_count; i++)
-        if (json_array_append_new(stored->tensors, cairn_listing_tensor(&version->layout, i)))
-            return no_memory(err);
+        CAIRN_TRY(
+            cairn_cli_list_add(stored->tensors, cairn_listing_tensor(&version->layout, i), err));
     return CAIRN_OK;
 }
 
@@ -188,7 +182,8 @@ static enum cairn_code read_version(struct cairn_cli_source *source, struct cair
     struct cairn_document_source from = cairn_store_documents(worker, NULL);
     CAIRN_TRY(cairn_committed_load(&source->version, &from, CAIRN_DOCUMENT_BIT(LAYOUT), err));
     ret->version = version_json(&item, &source->version, &(struct cairn_error){0});
-    return ret->version ? fill_lists(&source->version, ret, err) : no_memory(err);
+    if (!ret->version) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return fill_lists(&source->version, ret, err);
 }
 
 enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
@@ -259,7 +254,7 @@ static enum cairn_code add_run(struct cairn_store_worker *worker, const struct c
                   name->project, "run", name->run, "attempt", (json_int_t)attempt, "committed",
                   (json_int_t)count, "bytes", (json_int_t)bytes, "latest", latest, "labels", "note",
                   "created_at", "nodes_silent_ms", "last_commit_at", "idle_s");
-    return json_array_append_new(items, item) ? no_memory(err) : CAIRN_OK;
+    return cairn_cli_list_add(items, item, err);
 }
 
 static enum cairn_code list_runs(struct cairn_store *store, struct names *names, uint64_t limit,

@@ -343,11 +343,9 @@ static const struct list {
 
 static enum cairn_code load_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  const char *tail, json_t **ret, struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
     bool more = false;
     *ret = json_array();
-    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, LIST_MAX, *ret, &more, err));
+    CAIRN_TRY(cairn_cli_list(cli, ref, tail, LIST_MAX, *ret, &more, err));
     if (!more) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d %s", ref->version, LIST_MAX,
                       tail + 1);
@@ -450,21 +448,20 @@ static void print_row(const struct list *list, const json_t *row) {
     char line[2200], x[160], y[160];
     const json_t *field = NULL, *a = json_object_get(row, "a"), *b = json_object_get(row, "b");
     const char *verdict = json_string_value(json_object_get(row, "verdict"));
-    size_t used = (size_t)snprintf(line, sizeof line, "%s %s: ", list->one, name_of(row));
+    snprintf(line, sizeof line, "%s %s: ", list->one, name_of(row));
     if (json_is_null(a) || json_is_null(b)) {
         const json_t *size = json_object_get(json_is_null(a) ? b : a, "bytes");
         char text[24] = "";
         if (size) cairn_cli_size((uint64_t)json_integer_value(size), text);
-        snprintf(line + used, sizeof line - used, "%s%s%s%s", verdict, size ? " (" : "", text,
-                 size ? ")" : "");
+        cairn_cli_add(line, sizeof line, "", "%s%s%s%s", verdict, size ? " (" : "", text,
+                      size ? ")" : "");
     }
     for (size_t index = 0; (field = json_array_get(json_object_get(row, "fields"), index));
          index++) {
         const char *name = json_string_value(field);
         value_text(json_object_get(a, name), x, sizeof x);
         value_text(json_object_get(b, name), y, sizeof y);
-        used = strlen(line);
-        snprintf(line + used, sizeof line - used, "%s%s %s and %s", index ? ", " : "", name, x, y);
+        cairn_cli_add(line, sizeof line, index ? ", " : "", "%s %s and %s", name, x, y);
     }
     cairn_cli_clean(line);
     puts(line);
@@ -551,10 +548,9 @@ static const char *const verdicts[] = {
 };
 
 static void type_text(const struct cairn_assembly_tensor *tensor, char *ret, size_t capacity) {
-    size_t used = (size_t)snprintf(ret, capacity, "%s", cairn_dtype_text(tensor->dtype));
-    for (unsigned d = 0; d < tensor->dimension_count && used < capacity; d++)
-        used += (size_t)snprintf(ret + used, capacity - used, "%s%llu", d ? "x" : " ",
-                                 (unsigned long long)tensor->shape[d]);
+    snprintf(ret, capacity, "%s", cairn_dtype_text(tensor->dtype));
+    for (unsigned d = 0; d < tensor->dimension_count; d++)
+        cairn_cli_add(ret, capacity, d ? "x" : " ", "%llu", (unsigned long long)tensor->shape[d]);
 }
 
 static void print_pair(const struct pair *pair) {

@@ -76,18 +76,13 @@ static const struct rule *rule_of(const struct cairn_cli_weights *weights, const
 
 /* ---- a stored version, whose layout names tensors alone ---- */
 
-struct stored {
-    const struct cairn_cli_weights *weights;
-    const char **names; /* of its shards, in their order */
-};
-
 static enum cairn_code open_shard(void *context, const char *name, const struct cairn_input **ret,
                                   struct cairn_error *err) {
-    const struct stored *stored = context;
-    const struct cairn_manifest *manifest = &stored->weights->source.version.manifest;
+    const struct cairn_cli_weights *weights = context;
+    const struct cairn_manifest *manifest = &weights->source.version.manifest;
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         if (strcmp(manifest->shards[i].name, name) != 0) continue;
-        *ret = cairn_cli_shard_inputs_at(stored->weights->inputs, i);
+        *ret = cairn_cli_shard_inputs_at(weights->inputs, i);
         return CAIRN_OK;
     }
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", cairn_short(name).text);
@@ -129,9 +124,8 @@ static enum cairn_code add_folder(struct cairn_cli_weights *weights, bool dcp, b
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
     CAIRN_AUTO_HEAP const char **names = calloc(manifest->shard_count + 1, sizeof *names);
     if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
-    struct stored stored = {weights, names};
     for (uint32_t i = 0; i < manifest->shard_count; i++) names[i] = manifest->shards[i].name;
-    const struct cairn_zero_folder folder = {.context = &stored,
+    const struct cairn_zero_folder folder = {.context = weights,
                                              .names = names,
                                              .count = manifest->shard_count,
                                              .open = open_shard,

@@ -22,10 +22,7 @@ enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_c
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    if (ref)
-        CAIRN_TRY(cairn_cli_path(ref, call.tail ? call.tail : "", &path, err));
-    else
-        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1%s", call.tail));
+    CAIRN_TRY(cairn_cli_path(ref, call.tail ? call.tail : "", &path, err));
     if (call.wait_ms) return cairn_rest_wait(rest, path.data, call.wait_ms, ret, err);
     CAIRN_TRY(cairn_rest_set_if_match(rest, call.if_match, err));
     return cairn_rest_call(rest, call.method ? call.method : "GET", path.data, call.body,
@@ -55,19 +52,35 @@ enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json
     return code ? cairn_within(err, CAIRN_PROTOCOL, "the server's answer") : CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, uint64_t limit,
-                               json_t *items, bool *ret_more, struct cairn_error *err) {
+enum cairn_code cairn_cli_ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                              struct cairn_cli_call call, enum cairn_message form, json_t **ret,
+                              void *ret_row, struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_call(cli, ref, call, ret, err));
+    return cairn_cli_reply_read(form, *ret, ret_row, err);
+}
+
+enum cairn_code cairn_cli_get(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                              const char *tail, enum cairn_message form, json_t **ret,
+                              void *ret_row, struct cairn_error *err) {
+    struct cairn_cli_call call = {.tail = tail};
+    return cairn_cli_ask(cli, ref, call, form, ret, ret_row, err);
+}
+
+enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                               const char *tail, uint64_t limit, json_t *items, bool *ret_more,
+                               struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO(buf) url = {0}, cursor = {0}, next = {0};
+    CAIRN_AUTO(buf) path = {0}, url = {0}, cursor = {0}, next = {0};
     bool more = true;
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
+    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
     while (more && json_array_size(items) < limit) {
         CAIRN_AUTO_JSON json_t *reply = NULL;
         struct cairn_msg_page page = {0};
         uint64_t some = cairn_min_u64(PAGE_ITEMS, limit - json_array_size(items));
         cairn_buf_clear(&url);
-        CAIRN_TRY(cairn_buf_printf(&url, err, "%s%climit=%llu", path, strchr(path, '?') ? '&' : '?',
-                                   (unsigned long long)some));
+        CAIRN_TRY(cairn_buf_printf(&url, err, "%s%climit=%llu", path.data,
+                                   strchr(path.data, '?') ? '&' : '?', (unsigned long long)some));
         if (cursor.size) CAIRN_TRY(cairn_buf_printf(&url, err, "&cursor=%s", cursor.data));
         CAIRN_TRY(cairn_rest_call(rest, "GET", url.data, NULL, 0, &reply, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_page, reply, &page, err));
@@ -85,6 +98,11 @@ enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, ui
     }
     if (ret_more) *ret_more = more;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_list_add(json_t *items, json_t *take_item, struct cairn_error *err) {
+    if (!json_array_append_new(items, take_item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }
 
 /* ---- a server of another release ---- */
@@ -173,6 +191,7 @@ enum cairn_code cairn_cli_ref_checkpoint(const char *text, struct cairn_cli_ref 
 enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,
                                struct cairn_buf *ret, struct cairn_error *err) {
     cairn_buf_clear(ret);
+    if (!ref) return cairn_buf_printf(ret, err, "/v1%s", tail);
     CAIRN_TRY(cairn_buf_printf(ret, err, "/v1/runs/%s/%s", ref->name.project, ref->name.run));
     if (ref->version[0]) CAIRN_TRY(cairn_buf_printf(ret, err, "/checkpoints/%s", ref->version));
     return cairn_buf_append_text(ret, tail, err);

@@ -46,7 +46,8 @@ enum cairn_code cairn_cli_ref_run(const char *verb, const char *text, struct cai
 /* One with @, for a verb that takes a checkpoint. */
 enum cairn_code cairn_cli_ref_checkpoint(const char *text, struct cairn_cli_ref *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* "/v1/runs/p/r" tail; ref "" leaves out the checkpoint. tail begins with "/" or "?" or is "". */
+/* "/v1/runs/p/r" tail; ref "" leaves out the checkpoint, and NULL is the API as a whole. tail
+ * begins with "/" or "?" or is "". */
 enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,
                                struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -62,16 +63,27 @@ struct cairn_cli_call {
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, and its answer read as a form: ret_row is the form's struct, zeroed or with its
+ * defaults, and its texts are borrowed from *ret. */
+enum cairn_code cairn_cli_ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                              struct cairn_cli_call call, enum cairn_message form, json_t **ret,
+                              void *ret_row, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_cli_get(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                              const char *tail, enum cairn_message form, json_t **ret,
+                              void *ret_row, struct cairn_error *err) CAIRN_MUST_USE;
 /* A version by its id, step or name; of a step of which no save can be read any more or yet, and
  * one has failed, that one (its state tells). */
 enum cairn_code cairn_cli_version_or_failed(const struct cairn_cli *cli,
                                             const struct cairn_cli_ref *ref, json_t **ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* The items of the list at path, page by page, at most limit. *ret_more: there are others; it may
- * be NULL. */
-enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, uint64_t limit,
-                               json_t *items, bool *ret_more,
+/* The items of the list there, page by page, at most limit. *ret_more: there are others; it may be
+ * NULL. */
+enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                               const char *tail, uint64_t limit, json_t *items, bool *ret_more,
                                struct cairn_error *err) CAIRN_MUST_USE;
+/* take_item NULL: there was no memory for it. */
+enum cairn_code cairn_cli_list_add(json_t *items, json_t *take_item,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* ret: the form's struct, zeroed or with its defaults; texts are borrowed from json. */
 enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json, void *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -24,7 +24,7 @@
 #include "common/file.h"
 #include "common/text.h"
 
-#define ARGUMENTS_MAX 24
+#define SETTINGS_MAX 12
 #define STOP_TIMEOUT_MS 30000
 #define POLL_MS 10
 
@@ -82,12 +82,11 @@ static enum cairn_code wait_ready(struct cairn_cli_daemon *daemon, uint32_t time
     return CAIRN_OK;
 }
 
-/* program stands beside this binary; arguments end with NULL; ready_file tells that it is ready. */
 static enum cairn_code spawn_daemon(struct cairn_cli_daemon *daemon, const char *folder,
-                                    const char *program, const char *const *arguments,
+                                    const char *program, const char *const (*settings)[2],
                                     const char *ready_file, struct cairn_error *err) {
     char path[PATH_MAX];
-    char *argv[ARGUMENTS_MAX + 2];
+    char parent[16], *argv[2 * SETTINGS_MAX + 4];
     size_t count = 0;
     snprintf(path, sizeof path, "%s/%s", folder, program);
     *daemon = (struct cairn_cli_daemon){0};
@@ -95,10 +94,14 @@ static enum cairn_code spawn_daemon(struct cairn_cli_daemon *daemon, const char 
     cairn_text_copy(daemon->ready_file, sizeof daemon->ready_file, ready_file);
     if (unlink(ready_file) && errno != ENOENT) return cairn_fail_errno(err, "%s", ready_file);
     argv[count++] = path;
-    for (; *arguments; arguments++) {
-        CAIRN_ASSERT(count <= ARGUMENTS_MAX);
-        argv[count++] = (char *)(uintptr_t)*arguments;
+    for (; settings[0][0]; settings++) {
+        CAIRN_ASSERT(count < 2 * SETTINGS_MAX);
+        argv[count++] = (char *)(uintptr_t)settings[0][0];
+        argv[count++] = (char *)(uintptr_t)settings[0][1];
     }
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    argv[count++] = (char *)(uintptr_t) "--parent";
+    argv[count++] = parent;
     argv[count] = NULL;
     return spawn(path, argv, &daemon->pid, err);
 }
@@ -112,10 +115,10 @@ static enum cairn_code await_daemon(struct cairn_cli_daemon *daemon, uint32_t ti
 }
 
 enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
-                                       const char *program, const char *const *arguments,
+                                       const char *program, const char *const (*settings)[2],
                                        const char *ready_file, uint32_t timeout_ms,
                                        struct cairn_error *err) {
-    CAIRN_TRY(spawn_daemon(daemon, folder, program, arguments, ready_file, err));
+    CAIRN_TRY(spawn_daemon(daemon, folder, program, settings, ready_file, err));
     return await_daemon(daemon, timeout_ms, err);
 }
 
@@ -269,7 +272,7 @@ static enum cairn_code write_node(const char *folder, const char *node, struct c
 
 static enum cairn_code make(const struct cairn_cli *cli, const char *store, const char *temporary,
                             struct cairn_cli_own_uploader *uploader, struct cairn_error *err) {
-    char ready[128], node[NODE_BYTES], parent[16];
+    char ready[128], node[NODE_BYTES];
     if (is_over) return cairn_fail(err, CAIRN_INTERRUPTED, "it was interrupted");
     CAIRN_TRY(make_folder(uploader, temporary, err));
     snprintf(uploader->socket, sizeof uploader->socket, "%s/uploader.sock", uploader->folder);
@@ -277,31 +280,21 @@ static enum cairn_code make(const struct cairn_cli *cli, const char *store, cons
     snprintf(node, sizeof node, "put-%d-%s", (int)getpid(),
              uploader->folder + strlen(uploader->folder) - strlen("XXXXXX"));
     CAIRN_TRY(write_node(uploader->folder, node, err));
-    snprintf(parent, sizeof parent, "%d", (int)getpid());
     struct cairn_cli_server server;
     cairn_cli_server_of(cli, &server);
-    const char *arguments[] = {"--node",
-                               node,
-                               "--server",
-                               server.url,
-                               "--token-file",
-                               server.token_file ? server.token_file : "",
-                               "--ca-file",
-                               server.ca_file ? server.ca_file : "",
-                               "--store",
-                               store,
-                               "--socket",
-                               uploader->socket,
-                               "--state-dir",
-                               uploader->folder,
-                               "--ready-file",
-                               ready,
-                               "--parent",
-                               parent,
-                               "--log-level",
-                               "warn",
-                               NULL};
-    return spawn_daemon(&uploader->daemon, cli->program_folder, "cairn-uploader", arguments, ready,
+    const char *const settings[][2] = {
+        {"--node", node},
+        {"--server", server.url},
+        {"--token-file", server.token_file ? server.token_file : ""},
+        {"--ca-file", server.ca_file ? server.ca_file : ""},
+        {"--store", store},
+        {"--socket", uploader->socket},
+        {"--state-dir", uploader->folder},
+        {"--ready-file", ready},
+        {"--log-level", "warn"},
+        {NULL, NULL},
+    };
+    return spawn_daemon(&uploader->daemon, cli->program_folder, "cairn-uploader", settings, ready,
                         err);
 }
 

@@ -12,7 +12,7 @@
  *          4   _own_uploader_start removes the folders below the same TMPDIR that killed commands
  *              of this user left: those in which neither a command nor an uploader holds its lock.
  *              A folder of a living one or of another user is never touched.
- * Limits:  24 arguments a daemon; one own uploader in a process. A TMPDIR whose path is too long
+ * Limits:  12 settings a daemon; one own uploader in a process. A TMPDIR whose path is too long
  *          for a socket's (107 bytes) is passed over for /tmp.
  * Threads: main thread; _stop also on that of signals (cli/shell/progress.h).
  * Next:    cli/verbs/up.c, cli/tree/save_tree.c.
@@ -29,9 +29,10 @@ struct cairn_cli_daemon {
     char name[32];
     char ready_file[512];
 };
-/* program stands beside this binary; arguments end with NULL; ready_file tells that it is ready. */
+/* program stands beside this binary; settings are pairs, as {"--store", url}, and end with {NULL};
+ * ready_file tells that it is ready. */
 enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
-                                       const char *program, const char *const *arguments,
+                                       const char *program, const char *const (*settings)[2],
                                        const char *ready_file, uint32_t timeout_ms,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* 0 while it runs; else its wait status was taken and pid is 0. */

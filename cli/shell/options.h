@@ -111,7 +111,7 @@ struct cairn_cli_flag {
 
 struct cairn_cli_verb {
     const char *name;
-    const char *chapter; /* of the help, that begins with this verb; NULL: it goes on */
+    const char *chapter;  /* of the help, that begins with this verb; NULL: it goes on */
     const char *synopsis; /* "cairn ls [flags] [project/run]" */
     const char *purpose;  /* one line */
     const char *examples; /* three, one per line */

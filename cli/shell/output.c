@@ -82,6 +82,16 @@ void cairn_cli_note(const char *format, ...) {
     fprintf(stderr, "%s\n", text);
 }
 
+void cairn_cli_add(char *text, size_t capacity, const char *between, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list arguments;
+    if (used) used += (size_t)snprintf(text + used, capacity - used, "%s", between);
+    if (used >= capacity) return;
+    va_start(arguments, format);
+    vsnprintf(text + used, capacity - used, format, arguments);
+    va_end(arguments);
+}
+
 bool cairn_cli_says_yes(void) {
     char answer[8] = "";
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');

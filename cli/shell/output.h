@@ -62,6 +62,9 @@ enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, co
 void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);
 /* The answer to a question that ends in [y/N]. */
 bool cairn_cli_says_yes(void);
+/* Behind what text holds, with `between` where it holds something; what has no room is cut. */
+void cairn_cli_add(char *text, size_t capacity, const char *between, const char *format, ...)
+    CAIRN_PRINTF(4, 5);
 
 /* ---- paint ---- */
 
@@ -135,10 +138,18 @@ struct cairn_cli_table {
     size_t column_count, wide_count; /* the last wide_count are those of a wide table alone */
     struct cairn_cli_column name;    /* what --output name prints of an item */
 };
+/* Behind wide_count: the name. */
+#define CAIRN_CLI_ROWS(form, columns, wide_count, ...)                                             \
+    { CAIRN_MESSAGE_##form, (columns), CAIRN_COUNT(columns), (wide_count), __VA_ARGS__ }
 /* items: a JSON array. */
 enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,
                                 const struct cairn_cli_table *table,
                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Those of cairn_cli_list. */
+enum cairn_code cairn_cli_print_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                     const char *tail, uint64_t limit,
+                                     const struct cairn_cli_table *table,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* A row alone; as JSON the object itself. */
 enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
                                     const struct cairn_cli_table *table,

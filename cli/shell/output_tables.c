@@ -267,6 +267,14 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_cli_print_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                     const char *tail, uint64_t limit,
+                                     const struct cairn_cli_table *table, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    CAIRN_TRY(cairn_cli_list(cli, ref, tail, limit, items, NULL, err));
+    return cairn_cli_print(cli, items, table, err);
+}
+
 enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
                                     const struct cairn_cli_table *table, struct cairn_error *err) {
     if (cairn_cli_wants_json(cli)) return cairn_cli_print_reply(cli, json, err);
@@ -278,16 +286,12 @@ enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
 /* ---- tensors ---- */
 
 static void cell_shape(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    size_t used = 0;
     json_t *dimension;
     ret[0] = '\0';
-    for (size_t index = 0; (dimension = json_array_get(row->tensor.shape, index)); index++) {
-        if (used < capacity)
-            used += (size_t)snprintf(ret + used, capacity - used, "%s%lld", index ? "x" : "",
-                                     (long long)json_integer_value(dimension));
-    }
+    for (size_t index = 0; (dimension = json_array_get(row->tensor.shape, index)); index++)
+        cairn_cli_add(ret, capacity, "x", "%lld", (long long)json_integer_value(dimension));
     /* An alias may name no element type; then its shape is that of what it stands for. */
-    if (!used && row->tensor.dtype) snprintf(ret, capacity, "scalar");
+    if (!ret[0] && row->tensor.dtype) snprintf(ret, capacity, "scalar");
 }
 static void cell_kind(const union cairn_cli_row *row, char *ret, size_t capacity) {
     const char *kind = row->tensor.kind ? row->tensor.kind : "", *alias = row->tensor.alias_of;
@@ -298,12 +302,8 @@ static const struct cairn_cli_column tensor_columns[] = {
     CAIRN_CLI_CELL("SHAPE", cell_shape),     CAIRN_CLI_BYTES("SIZE", tensor, bytes),
     CAIRN_CLI_CELL("KIND", cell_kind),
 };
-const struct cairn_cli_table cairn_cli_tensor_table = {
-    .form = CAIRN_MESSAGE_tensor_row,
-    .columns = tensor_columns,
-    .column_count = CAIRN_COUNT(tensor_columns),
-    .name = CAIRN_CLI_FIELD(NULL, tensor, name),
-};
+const struct cairn_cli_table cairn_cli_tensor_table =
+    CAIRN_CLI_ROWS(tensor_row, tensor_columns, 0, CAIRN_CLI_FIELD(NULL, tensor, name));
 
 /* ---- one checkpoint ---- */
 
@@ -325,20 +325,14 @@ static void value_text(const json_t *value, char *ret, size_t capacity) {
         snprintf(ret, capacity, "%s", cairn_real(json_number_value(value)).text);
 }
 
-static void add(const char *between, const char *text, char *ret, size_t capacity) {
-    size_t used = strlen(ret);
-    snprintf(ret + used, capacity - used, "%s%s", used ? between : "", text);
-}
-
 void cairn_cli_pairs(const json_t *pairs, const char *between, char *ret, size_t capacity) {
     const char *name = NULL;
     json_t *value = NULL;
     *ret = '\0';
     json_object_foreach((json_t *)(uintptr_t)pairs, name, value) {
-        char text[400], told[300];
+        char told[300];
         value_text(value, told, sizeof told);
-        snprintf(text, sizeof text, "%s=%s", cairn_short(name).text, told);
-        add(between, text, ret, capacity);
+        cairn_cli_add(ret, capacity, between, "%s=%s", cairn_short(name).text, told);
     }
 }
 
@@ -346,7 +340,8 @@ void cairn_cli_words(const json_t *words, const char *between, char *ret, size_t
     const json_t *word = NULL;
     *ret = '\0';
     for (size_t i = 0; (word = json_array_get(words, i)); i++)
-        add(between, json_is_string(word) ? json_string_value(word) : "", ret, capacity);
+        cairn_cli_add(ret, capacity, between, "%s",
+                      json_is_string(word) ? json_string_value(word) : "");
 }
 
 static const char *text_of(const json_t *origin, const char *name) {
@@ -396,7 +391,7 @@ static bool say_copy(const struct cairn_msg_copy_row *copy, char ret[128]) {
 }
 
 void cairn_cli_damage_words(const json_t *copies, char *ret, size_t capacity) {
-    size_t sound = 0, used = 0;
+    size_t sound = 0;
     const json_t *item = NULL;
     ret[0] = '\0';
     for (size_t i = 0; (item = json_array_get(copies, i)); i++) {
@@ -404,9 +399,7 @@ void cairn_cli_damage_words(const json_t *copies, char *ret, size_t capacity) {
         if (cairn_msg_copy_row_read(item, "", &copy, NULL) || strcmp(copy.state, "whole") != 0)
             continue;
         sound += !copy.damage;
-        if (!copy.damage || used >= capacity) continue;
-        used += (size_t)snprintf(ret + used, capacity - used, "%sdamaged-in:%s", used ? " " : "",
-                                 copy.store);
+        if (copy.damage) cairn_cli_add(ret, capacity, " ", "damaged-in:%s", copy.store);
     }
     if (ret[0] && !sound) snprintf(ret, capacity, "damaged");
 }
@@ -414,7 +407,6 @@ void cairn_cli_damage_words(const json_t *copies, char *ret, size_t capacity) {
 /* "main, archive (making)"; of one that lies in main alone, and is well there, nothing. */
 static void print_copies(const struct cairn_msg_version_row *version) {
     char text[4000] = "";
-    size_t used = 0;
     const json_t *item = NULL;
     bool elsewhere = json_array_size(version->copies) > 1;
     for (size_t i = 0; (item = json_array_get(version->copies, i)); i++) {
@@ -422,8 +414,7 @@ static void print_copies(const struct cairn_msg_version_row *version) {
         char said[128];
         if (cairn_msg_copy_row_read(item, "", &copy, NULL)) continue;
         elsewhere |= say_copy(&copy, said) || strcmp(copy.store, "main") != 0;
-        snprintf(text + used, sizeof text - used, "%s%s%s", used ? ", " : "", copy.store, said);
-        used = strlen(text);
+        cairn_cli_add(text, sizeof text, ", ", "%s%s", copy.store, said);
     }
     if (elsewhere) print_field("lies in", text);
 }
@@ -443,17 +434,15 @@ static void print_pace(const struct cairn_msg_version_row *version) {
                  {version->committed_at, "committed"}};
     char line[300] = "", text[24];
     int64_t begun_ms = 0, at_ms = 0;
-    size_t used = 0;
     if (version->stall_ms != CAIRN_MESSAGE_NONE) {
         moment_text(version->stall_ms, text);
-        used = (size_t)snprintf(line, sizeof line, "training stood still for %s", text);
+        snprintf(line, sizeof line, "training stood still for %s", text);
     }
     if (!version->created_at || cairn_s3_time_iso(version->created_at, &begun_ms, NULL)) return;
-    for (size_t i = 0; used && i < CAIRN_COUNT(marks); i++) {
+    for (size_t i = 0; line[0] && i < CAIRN_COUNT(marks); i++) {
         if (!marks[i].at || cairn_s3_time_iso(marks[i].at, &at_ms, NULL)) continue;
         moment_text(at_ms > begun_ms ? (uint64_t)(at_ms - begun_ms) : 0, text);
-        used +=
-            (size_t)snprintf(line + used, sizeof line - used, ", %s after %s", marks[i].what, text);
+        cairn_cli_add(line, sizeof line, ", ", "%s after %s", marks[i].what, text);
     }
     print_field("pace", line);
 }

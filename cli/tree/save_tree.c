@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -203,29 +202,21 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
     return code;
 }
 
-/* Each part that there is, with a comma between two. */
-CAIRN_PRINTF(3, 4)
-static void add_part(char *text, size_t capacity, const char *format, ...) {
-    size_t used = strlen(text);
-    va_list args;
-    if (used) used += (size_t)snprintf(text + used, capacity - used, ", ");
-    va_start(args, format);
-    if (used < capacity) (void)vsnprintf(text + used, capacity - used, format, args);
-    va_end(args);
-}
-
 /* Times are never kept and are told of in docs/command.md alone: every file has one. */
 static void tell_unkept(const struct cairn_cli_tree *tree) {
     const struct cairn_cli_unkept *unkept = &tree->unkept;
     char text[400] = "";
     if (unkept->attributes)
-        add_part(text, sizeof text, "extended attributes (%zu)", unkept->attributes);
-    if (unkept->access_lists) add_part(text, sizeof text, "ACLs (%zu)", unkept->access_lists);
-    if (unkept->owners) add_part(text, sizeof text, "other owners than you (%zu)", unkept->owners);
-    if (unkept->bits) add_part(text, sizeof text, "setuid, setgid, sticky (%zu)", unkept->bits);
+        cairn_cli_add(text, sizeof text, ", ", "extended attributes (%zu)", unkept->attributes);
+    if (unkept->access_lists)
+        cairn_cli_add(text, sizeof text, ", ", "ACLs (%zu)", unkept->access_lists);
+    if (unkept->owners)
+        cairn_cli_add(text, sizeof text, ", ", "other owners than you (%zu)", unkept->owners);
+    if (unkept->bits)
+        cairn_cli_add(text, sizeof text, ", ", "setuid, setgid, sticky (%zu)", unkept->bits);
     if (unkept->links)
-        add_part(text, sizeof text, "hard links (%zu; each name is a file of its own)",
-                 unkept->links);
+        cairn_cli_add(text, sizeof text, ", ", "hard links (%zu; each name is a file of its own)",
+                      unkept->links);
     if (text[0])
         cairn_cli_note("note: not kept, with how many files and folders have it: %s", text);
     if (tree->excluded)

@@ -166,8 +166,7 @@ static enum cairn_code list_aliases(const struct cairn_cli *cli, struct cairn_er
     struct cairn_cli_ref run;
     json_t *item = NULL;
     CAIRN_TRY(cairn_cli_ref_run("alias", cli->arguments[1], &run, err));
-    CAIRN_TRY(cairn_cli_call(cli, &run, (struct cairn_cli_call){.tail = "/aliases"}, &page, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_page, page, &row, err));
+    CAIRN_TRY(cairn_cli_get(cli, &run, "/aliases", CAIRN_MESSAGE_page, &page, &row, err));
     if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(row.items, true, err);
     for (size_t i = 0; (item = json_array_get(row.items, i)); i++)
         CAIRN_TRY(print_alias(cli, item, "is", err));
@@ -258,8 +257,7 @@ static enum cairn_code list_leases(const struct cairn_cli *cli, const struct cai
     CAIRN_AUTO_JSON json_t *page = NULL;
     struct cairn_msg_page row = {0};
     json_t *item = NULL;
-    CAIRN_TRY(cairn_cli_call(cli, ref, (struct cairn_cli_call){.tail = "/leases"}, &page, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_page, page, &row, err));
+    CAIRN_TRY(cairn_cli_get(cli, ref, "/leases", CAIRN_MESSAGE_page, &page, &row, err));
     if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(row.items, true, err);
     for (size_t i = 0; (item = json_array_get(row.items, i)); i++)
         CAIRN_TRY(print_lease(cli, item, false, err));

@@ -62,8 +62,7 @@ static enum cairn_code list_profiles(const struct cairn_cli *cli,
     if (cli->output == CAIRN_CLI_TABLE) printf("  %-16s  SERVER  TOKEN FILE\n", "PROFILE");
     for (size_t i = 0; i < profiles->count; i++) {
         const struct cairn_cli_profile *profile = &profiles->items[i];
-        if (json_array_append_new(items, as_json(profiles, profile)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+        CAIRN_TRY(cairn_cli_list_add(items, as_json(profiles, profile), err));
         if (cli->output == CAIRN_CLI_JSONL)
             CAIRN_TRY(cairn_cli_print_json(json_array_get(items, i), false, err));
         else if (cli->output == CAIRN_CLI_NAME)
@@ -600,8 +599,7 @@ static enum cairn_code ask_page(const struct cairn_cli *cli, const struct cairn_
                                 struct cairn_error *err) {
     uint64_t ms = cli->timeout_ms ? cairn_min_u64(cli->timeout_ms, UINT32_MAX) : ASK_MS_DEFAULT;
     struct cairn_cli_call call = {.tail = tail, .timeout_ms = (uint32_t)ms};
-    CAIRN_TRY(cairn_cli_call(cli, run, call, ret, err));
-    return cairn_cli_reply_read(CAIRN_MESSAGE_page, *ret, ret_page, err);
+    return cairn_cli_ask(cli, run, call, CAIRN_MESSAGE_page, ret, ret_page, err);
 }
 
 static enum cairn_code print_runs(const struct cairn_cli *cli, struct cairn_error *err) {

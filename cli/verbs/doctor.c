@@ -37,21 +37,18 @@ static size_t count_findings(const struct cairn_cli_doctor *doctor, enum cairn_c
 }
 
 static enum cairn_code print_json(const struct cairn_cli_doctor *doctor, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *answer = json_object();
-    json_t *list = json_array();
-    bool good = answer && list;
-    for (size_t i = 0; good && i < doctor->count; i++) {
+    CAIRN_AUTO_JSON json_t *list = json_array();
+    for (size_t i = 0; i < doctor->count; i++) {
         const struct cairn_cli_finding *finding = &doctor->findings[i];
-        good = !json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:s}", "level", level_names[finding->level], "check",
-                            finding->check, "text", finding->text, "hint", finding->hint));
+        json_t *row =
+            json_pack("{s:s, s:s, s:s, s:s}", "level", level_names[finding->level], "check",
+                      finding->check, "text", finding->text, "hint", finding->hint);
+        CAIRN_TRY(cairn_cli_list_add(list, row, err));
     }
-    good = good && !json_object_set_new(answer, "store", json_string(doctor->url));
     bool ok = !count_findings(doctor, CAIRN_CLI_FAIL);
-    good = good && !json_object_set_new(answer, "ok", json_boolean(ok));
-    good = good && !json_object_set(answer, "findings", list);
-    json_decref(list);
-    if (!good) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the findings");
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:b, s:O}", "store", doctor->url, "ok", ok, "findings", list);
+    if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the findings");
     return cairn_cli_print_json(answer, true, err);
 }
 

@@ -20,6 +20,24 @@
 #include "store/s3/s3.h"
 #include "store/store.h"
 
+#define KEY_BYTES 96
+
+struct trial {
+    struct cairn_cli_doctor *doctor;
+    struct cairn_store *store;
+    struct cairn_store_worker *worker;
+    const struct cairn_store_s3_options *options; /* that the store was opened with */
+    char key[KEY_BYTES], token[CAIRN_UUID_TEXT_BYTES];
+    struct cairn_error err;
+};
+
+/* Below .cairn/doctor/, with what follows a name that is new. */
+static void name_key(char ret[KEY_BYTES], const char *what) {
+    char id[CAIRN_UUID_TEXT_BYTES];
+    cairn_uuid_random(id);
+    snprintf(ret, KEY_BYTES, ".cairn/doctor/%s%s", id, what);
+}
+
 /* ---- what the bucket says of itself: clock, life cycle, versioning, object lock ---- */
 
 #define CLOCK_WARN_MS 60000
@@ -96,10 +114,8 @@ static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *
 static enum cairn_code try_to_free(struct cairn_store *store, struct cairn_store_purge *ret,
                                    struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
-    char id[CAIRN_UUID_TEXT_BYTES];
-    char key[64];
-    cairn_uuid_random(id);
-    snprintf(key, sizeof key, ".cairn/doctor/%s", id);
+    char key[KEY_BYTES];
+    name_key(key, "");
     *ret = (struct cairn_store_purge){.prefix = key, .is_key = true};
     CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
     CAIRN_TRY(cairn_store_put_small(worker, key, CAIRN_VIEW("x"), false, err));
@@ -185,13 +201,8 @@ static void check_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *st
 #define SEND_MS 15000
 #define PUT_BYTES_MAX (64 * CAIRN_KIB) /* what is larger goes as a part, as in a save */
 
-struct way_to_store {
-    const struct cairn_store_s3_options *options; /* that the store was opened with */
-    struct cairn_store_worker *worker;
-    uint64_t bytes; /* of the body that is sent */
-};
 struct body {
-    char key[96];
+    char key[KEY_BYTES];
     struct cairn_view bytes;
 };
 
@@ -232,25 +243,24 @@ struct other {
     const char *acl, *request_payer, *sse;
 };
 
-static bool passes_with(const struct cairn_cli_doctor *doctor, const struct way_to_store *way,
-                        const struct body *body, const struct other *other) {
+static bool passes_with(const struct trial *trial, const struct body *body,
+                        const struct other *other) {
     CAIRN_AUTO_PTR(store) store = NULL;
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
     struct cairn_error unused = {0};
-    struct cairn_store_s3_options changed = *way->options;
+    struct cairn_store_s3_options changed = *trial->options;
     if (other->checksum) changed.checksum = other->checksum;
     changed.sign_payload |= other->sign_payload;
     if (other->acl) changed.acl = other->acl;
     if (other->request_payer) changed.request_payer = other->request_payer;
     if (other->sse) changed.sse = other->sse;
-    struct cairn_store_options options = {.url = doctor->url, .s3 = &changed};
+    struct cairn_store_options options = {.url = trial->doctor->url, .s3 = &changed};
     return cairn_store_open(&options, &store, &unused) == CAIRN_OK &&
            cairn_store_worker_new(store, &worker, &unused) == CAIRN_OK &&
-           send_with(doctor, worker, body, &unused) == CAIRN_OK;
+           send_with(trial->doctor, worker, body, &unused) == CAIRN_OK;
 }
 
-static const struct other *find_other(const struct cairn_cli_doctor *doctor,
-                                      const struct way_to_store *way, const struct body *body) {
+static const struct other *find_other(const struct trial *trial, const struct body *body) {
     static const struct other others[] = {
         {.with = "with sign_payload = true",
          .hint = "set sign_payload = true: the way or a policy wants each body signed",
@@ -276,17 +286,16 @@ static const struct other *find_other(const struct cairn_cli_doctor *doctor,
          .checksum = CAIRN_S3_CHECKSUM_NONE},
     };
     for (size_t i = 0; i < CAIRN_COUNT(others); i++)
-        if (passes_with(doctor, way, body, &others[i])) return &others[i];
+        if (passes_with(trial, body, &others[i])) return &others[i];
     return NULL;
 }
 
 /* The largest half, quarter ... that passes; 0: none. */
-static uint64_t size_that_passes(const struct cairn_cli_doctor *doctor,
-                                 const struct way_to_store *way, const struct body *body) {
+static uint64_t size_that_passes(const struct trial *trial, const struct body *body) {
     struct body smaller = *body;
     struct cairn_error unused = {0};
     for (smaller.bytes.size /= 2; smaller.bytes.size >= CAIRN_KIB; smaller.bytes.size /= 2)
-        if (send_with(doctor, way->worker, &smaller, &unused) == CAIRN_OK)
+        if (send_with(trial->doctor, trial->worker, &smaller, &unused) == CAIRN_OK)
             return smaller.bytes.size;
     return 0;
 }
@@ -298,10 +307,9 @@ static bool is_of_size(const struct cairn_error *err, const struct body *body) {
 }
 
 /* A body whose hash is in the signature arrives as it was sent, or is refused. */
-static bool arrives_whole(const struct cairn_cli_doctor *doctor, const struct way_to_store *way,
-                          const struct body *body) {
+static bool arrives_whole(const struct trial *trial, const struct body *body) {
     static const struct other hashed = {.checksum = CAIRN_S3_CHECKSUM_NONE, .sign_payload = true};
-    return passes_with(doctor, way, body, &hashed);
+    return passes_with(trial, body, &hashed);
 }
 
 static void say_changed(struct cairn_cli_doctor *doctor, const struct body *body, bool whole,
@@ -319,31 +327,31 @@ static void say_changed(struct cairn_cli_doctor *doctor, const struct body *body
         why->message);
 }
 
-static void say_refused(struct cairn_cli_doctor *doctor, const struct way_to_store *way,
-                        const struct body *body, const struct cairn_error *why) {
+static void say_refused(const struct trial *trial, const struct body *body,
+                        const struct cairn_error *why) {
     char size[24], smaller[24];
-    uint64_t passes = is_of_size(why, body) ? size_that_passes(doctor, way, body) : 0;
+    uint64_t passes = is_of_size(why, body) ? size_that_passes(trial, body) : 0;
     cairn_cli_size(body->bytes.size, size);
     cairn_cli_size(passes, smaller);
     if (passes) {
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FAIL, "part of a save",
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FAIL, "part of a save",
                              "let what stands before the store take larger bodies (nginx: "
                              "client_max_body_size 0); parts have 8 MiB and more",
                              "%s are refused, %s pass: %.250s", size, smaller, why->message);
         return;
     }
     if (why->code == CAIRN_CORRUPT) { /* the store has summed other bytes than were sent */
-        say_changed(doctor, body, arrives_whole(doctor, way, body), why);
+        say_changed(trial->doctor, body, arrives_whole(trial, body), why);
         return;
     }
-    const struct other *other = find_other(doctor, way, body);
+    const struct other *other = find_other(trial, body);
     bool sumless = other && other->checksum == CAIRN_S3_CHECKSUM_NONE;
-    if (sumless && !arrives_whole(doctor, way, body)) { /* taken, but not as it was sent */
-        say_changed(doctor, body, false, why);
+    if (sumless && !arrives_whole(trial, body)) { /* taken, but not as it was sent */
+        say_changed(trial->doctor, body, false, why);
         return;
     }
     cairn_cli_doctor_say(
-        doctor, CAIRN_CLI_FAIL, "part of a save",
+        trial->doctor, CAIRN_CLI_FAIL, "part of a save",
         other ? other->hint
         : why->code == CAIRN_FORBIDDEN && why->http_status == 403
             ? "allow s3:PutObject, and kms:GenerateDataKey where the bucket encrypts; none of "
@@ -355,19 +363,18 @@ static void say_refused(struct cairn_cli_doctor *doctor, const struct way_to_sto
 }
 
 /* Does a body of such a size reach the store as it was sent? Else a finding names what does not. */
-static void try_way(struct cairn_cli_doctor *doctor, const struct way_to_store *way) {
-    CAIRN_AUTO_HEAP char *bytes = calloc(1, (size_t)way->bytes);
-    struct body body = {.bytes = {bytes, (size_t)way->bytes}};
+static void try_way(const struct trial *trial, uint64_t count) {
+    CAIRN_AUTO_HEAP char *bytes = calloc(1, (size_t)count);
+    struct body body = {.bytes = {bytes, (size_t)count}};
     struct cairn_error why = {0};
-    char id[CAIRN_UUID_TEXT_BYTES], size[24];
+    char size[24];
     if (!bytes) return;
-    cairn_uuid_random(id);
-    snprintf(body.key, sizeof body.key, ".cairn/doctor/%s", id);
-    cairn_cli_size(way->bytes, size);
-    if (send_with(doctor, way->worker, &body, &why) == CAIRN_OK)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "part of a save", "", "%s pass", size);
+    name_key(body.key, "");
+    cairn_cli_size(count, size);
+    if (send_with(trial->doctor, trial->worker, &body, &why) == CAIRN_OK)
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "part of a save", "", "%s pass", size);
     else
-        say_refused(doctor, way, &body, &why);
+        say_refused(trial, &body, &why);
 }
 
 /* ---- the store, by using it ---- */
@@ -376,15 +383,6 @@ static void try_way(struct cairn_cli_doctor *doctor, const struct way_to_store *
 #define PLAIN_MS 3000
 #define SMALL_BODY_BYTES 512
 #define SMALL_PART_BYTES CAIRN_MIB /* below what S3 asks of every part but the last */
-
-struct trial {
-    struct cairn_cli_doctor *doctor;
-    struct cairn_store *store;
-    struct cairn_store_worker *worker;
-    const struct cairn_store_s3_options *options;
-    char key[96], token[CAIRN_UUID_TEXT_BYTES];
-    struct cairn_error err;
-};
 
 static struct cairn_store_request request_of(const struct trial *trial, enum cairn_store_op op) {
     return (struct cairn_store_request){
@@ -637,10 +635,10 @@ static enum cairn_code upload(struct trial *trial, char upload_id[CAIRN_UPLOAD_I
     return CAIRN_OK;
 }
 
-static void check_upload(struct trial *trial) {
-    char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX] = "", name[sizeof trial->key];
-    memcpy(name, trial->key, sizeof name);
-    snprintf(trial->key, sizeof trial->key, "%.80s-parts", name);
+static void check_upload(const struct trial *whole) {
+    struct trial own = *whole, *trial = &own;
+    char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX] = "";
+    name_key(own.key, "-parts");
     report(trial, upload(trial, upload_id), CAIRN_CLI_FAIL, "multipart",
            "allow s3:PutObject and s3:AbortMultipartUpload", "an upload of two parts");
     if (*upload_id) {
@@ -651,7 +649,6 @@ static void check_upload(struct trial *trial) {
     }
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
     (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
-    memcpy(trial->key, name, sizeof name);
 }
 
 /* ---- rights ---- */
@@ -752,22 +749,14 @@ static enum cairn_code write_documents(struct trial *trial) {
     return CAIRN_OK;
 }
 
-static void check_documents(struct trial *trial) {
-    char name[sizeof trial->key];
-    memcpy(name, trial->key, sizeof name);
-    snprintf(trial->key, sizeof trial->key, "%.80s-record", name);
+static void check_documents(const struct trial *whole) {
+    struct trial own = *whole, *trial = &own;
+    name_key(own.key, "-record");
     report(trial, write_documents(trial), CAIRN_CLI_FAIL, "records",
            "allow s3:GetObject and s3:PutObject",
            "written once, written over and read, as the server does with its own");
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
-    struct cairn_error unused = {0};
-    (void)!cairn_store_perform(trial->worker, &remove, &unused);
-    memcpy(trial->key, name, sizeof name);
-}
-
-static void check_way(struct trial *trial, uint64_t bytes) {
-    struct way_to_store way = {.options = trial->options, .worker = trial->worker, .bytes = bytes};
-    try_way(trial->doctor, &way);
+    (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
 }
 
 /* A store of a later release is not tried out: its own release knows what it wants. One that is no
@@ -788,13 +777,13 @@ static void check_s3(struct trial *trial) {
     if (!probe(trial)) {
         /* Of a signature, a digest or something that has no name: what on the way is it? */
         if (trial->err.http_status >= 400 && trial->err.http_status < 500)
-            check_way(trial, SMALL_BODY_BYTES);
+            try_way(trial, SMALL_BODY_BYTES);
         return;
     }
     if (!check_number(trial)) return;
     report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
     check_documents(trial);
-    check_way(trial, CAIRN_MULTIPART_LEAST_BYTES);
+    try_way(trial, CAIRN_MULTIPART_LEAST_BYTES);
     check_upload(trial);
     check_presigned(trial);
     check_bucket(trial->doctor, trial->store);
@@ -839,10 +828,8 @@ static void check_writers(struct trial *trial) {
 void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
     struct cairn_store_s3_environment said;
     struct trial trial = {.doctor = doctor};
-    char id[CAIRN_UUID_TEXT_BYTES];
-    cairn_uuid_random(id);
+    name_key(trial.key, "");
     cairn_uuid_random(trial.token);
-    snprintf(trial.key, sizeof trial.key, ".cairn/doctor/%s", id);
     enum cairn_code code = cairn_store_s3_environment_load(&said, &trial.err);
     if (!report(&trial, code, CAIRN_CLI_FAIL, "settings", "see CAIRN_ variables in docs/s3.md",
                 "the CAIRN_ variables make sense"))

@@ -77,12 +77,9 @@ static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacit
                            version->trashed ? "trashed" : "",
                            opaque_text(version),
                            reason.text};
-    size_t used = 0;
     ret[0] = '\0';
     for (size_t i = 0; i < CAIRN_COUNT(words); i++)
-        if (*words[i] && used < capacity)
-            used +=
-                (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", words[i]);
+        if (*words[i]) cairn_cli_add(ret, capacity, " ", "%s", words[i]);
 }
 static void cell_labels(const union cairn_cli_row *row, char *ret, size_t capacity) {
     cairn_cli_pairs(row->version.labels, ",", ret, capacity);
@@ -99,9 +96,8 @@ static void version_name(const union cairn_cli_row *row, char *ret, size_t capac
     snprintf(ret, capacity, "%s/%s@%s", row->version.project, row->version.run,
              row->version.version);
 }
-static const struct cairn_cli_table version_table = {CAIRN_MESSAGE_version_row, version_columns,
-                                                     CAIRN_COUNT(version_columns), 3,
-                                                     CAIRN_CLI_CELL(NULL, version_name)};
+static const struct cairn_cli_table version_table =
+    CAIRN_CLI_ROWS(version_row, version_columns, 3, CAIRN_CLI_CELL(NULL, version_name));
 
 static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s/%s", row->run.project, row->run.run);
@@ -117,9 +113,8 @@ static const struct cairn_cli_column run_columns[] = {
     CAIRN_CLI_BYTES("SIZE", run, bytes),      CAIRN_CLI_RIGHT_CELL("LATEST", cell_latest),
     CAIRN_CLI_FIELD("ATTEMPT", run, attempt),
 };
-static const struct cairn_cli_table run_table = {CAIRN_MESSAGE_run_row, run_columns,
-                                                 CAIRN_COUNT(run_columns), 0,
-                                                 CAIRN_CLI_CELL(NULL, cell_run)};
+static const struct cairn_cli_table run_table =
+    CAIRN_CLI_ROWS(run_row, run_columns, 0, CAIRN_CLI_CELL(NULL, cell_run));
 
 /* ---- which of them ---- */
 
@@ -173,21 +168,21 @@ static enum cairn_code check_store(const struct cairn_cli *cli, struct cairn_err
 
 static enum cairn_code list_runs(const struct cairn_cli *cli, uint64_t limit, json_t *items,
                                  struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
+    CAIRN_AUTO(buf) tail = {0};
     if (cli->store) return cairn_cli_stored_runs(cli, limit, items, err);
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs"));
-    CAIRN_TRY(add_filter("l", cli->selector, &path, err));
-    return cairn_cli_list(cli, path.data, limit, items, NULL, err);
+    CAIRN_TRY(cairn_buf_append_text(&tail, "/runs", err));
+    CAIRN_TRY(add_filter("l", cli->selector, &tail, err));
+    return cairn_cli_list(cli, NULL, tail.data, limit, items, NULL, err);
 }
 
 static enum cairn_code list_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                      uint64_t limit, json_t *items, bool *ret_more,
                                      struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
+    CAIRN_AUTO(buf) tail = {0};
     if (cli->store) return cairn_cli_stored_versions(cli, &ref->name, limit, items, err);
-    CAIRN_TRY(cairn_cli_path(ref, "/checkpoints", &path, err));
-    CAIRN_TRY(add_filters(cli, &path, err));
-    return cairn_cli_list(cli, path.data, limit, items, ret_more, err);
+    CAIRN_TRY(cairn_buf_append_text(&tail, "/checkpoints", err));
+    CAIRN_TRY(add_filters(cli, &tail, err));
+    return cairn_cli_list(cli, ref, tail.data, limit, items, ret_more, err);
 }
 
 static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
@@ -199,10 +194,8 @@ static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cair
         cairn_cli_stored_release(&stored);
         return code;
     }
-    CAIRN_AUTO(buf) path = {0};
     CAIRN_AUTO_JSON json_t *shards = json_array();
-    CAIRN_TRY(cairn_cli_path(ref, "/shards?content=opaque", &path, err));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, 1, shards, NULL, err));
+    CAIRN_TRY(cairn_cli_list(cli, ref, "/shards?content=opaque", 1, shards, NULL, err));
     *ret = json_array_size(shards) > 0;
     return CAIRN_OK;
 }
@@ -388,7 +381,7 @@ static int by_bytes(const void *a, const void *b) {
 static enum cairn_code runs_by_bytes(const struct cairn_cli *cli, json_t *runs,
                                      json_t ***ret_sorted, size_t *ret_count,
                                      struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_list(cli, "/v1/runs", ITEMS_MAX, runs, NULL, err));
+    CAIRN_TRY(cairn_cli_list(cli, NULL, "/runs", ITEMS_MAX, runs, NULL, err));
     size_t count = json_array_size(runs);
     json_t **sorted = calloc(count + 1, sizeof(*sorted));
     if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
@@ -422,11 +415,9 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
     for (size_t i = 0; i < count; i++) {
         struct cairn_msg_run_row run = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
-        if (json_array_append_new(rows,
-                                  json_pack("{s:s, s:s, s:I, s:I}", "project", run.project, "run",
-                                            run.run, "count", (json_int_t)run.committed, "bytes",
-                                            (json_int_t)run.bytes)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+        json_t *row = json_pack("{s:s, s:s, s:I, s:I}", "project", run.project, "run", run.run,
+                                "count", (json_int_t)run.committed, "bytes", (json_int_t)run.bytes);
+        CAIRN_TRY(cairn_cli_list_add(rows, row, err));
     }
     CAIRN_TRY(print_usage(cli, "RUN", rows, err));
     tell_not_freed(cli);
@@ -442,13 +433,11 @@ static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_
     if (run->idle_s == CAIRN_MESSAGE_NONE || run->idle_s < cli->idle_ms / 1000) return CAIRN_OK;
     snprintf(command, sizeof command, "cairn rm --run %s/%s", run->project, run->run);
     *bytes += run->bytes;
-    if (!json_array_append_new(
-            rows, json_pack("{s:s, s:s, s:I, s:I, s:s?, s:I, s:s}", "project", run->project, "run",
+    json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:s?, s:I, s:s}", "project", run->project, "run",
                             run->run, "count", (json_int_t)run->committed, "bytes",
                             (json_int_t)run->bytes, "last_commit_at", run->last_commit_at, "idle_s",
-                            (json_int_t)run->idle_s, "remove", command)))
-        return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+                            (json_int_t)run->idle_s, "remove", command);
+    return cairn_cli_list_add(rows, row, err);
 }
 
 static void print_idle(const json_t *row) {
@@ -497,6 +486,14 @@ static size_t kind_of(const struct cairn_msg_version_row *version) {
     return kind;
 }
 
+static enum cairn_code add_kind(const char *kind, uint64_t count, uint64_t bytes, json_t *rows,
+                                struct cairn_error *err) {
+    if (!count) return CAIRN_OK;
+    json_t *row = json_pack("{s:s, s:I, s:I}", "state", kind, "count", (json_int_t)count, "bytes",
+                            (json_int_t)bytes);
+    return cairn_cli_list_add(rows, row, err);
+}
+
 /* Of deleted versions of the run; who may not list those of all runs sees none. */
 static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                      json_t *rows, struct cairn_error *err) {
@@ -504,7 +501,7 @@ static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct c
     struct cairn_error unused = {0};
     uint64_t count = 0, bytes = 0;
     json_t *json = NULL;
-    if (cairn_cli_list(cli, "/v1/not-freed", ITEMS_MAX, all, NULL, &unused)) return CAIRN_OK;
+    if (cairn_cli_list(cli, NULL, "/not-freed", ITEMS_MAX, all, NULL, &unused)) return CAIRN_OK;
     for (size_t i = 0; (json = json_array_get(all, i)); i++) {
         struct cairn_msg_not_freed_row kept = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_not_freed_row, json, &kept, err));
@@ -514,22 +511,16 @@ static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct c
         count++;
         bytes += kept.bytes;
     }
-    if (!count ||
-        !json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "state", "not freed", "count",
-                                               (json_int_t)count, "bytes", (json_int_t)bytes)))
-        return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return add_kind("not freed", count, bytes, rows, err);
 }
 
 static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *versions = json_array(), *rows = json_array();
-    CAIRN_AUTO(buf) path = {0};
     struct cairn_cli_ref run;
     uint64_t counts[CAIRN_COUNT(kinds)] = {0}, bytes[CAIRN_COUNT(kinds)] = {0};
     json_t *json = NULL;
     CAIRN_TRY(cairn_cli_ref_run("du", cli->arguments[0], &run, err));
-    CAIRN_TRY(cairn_cli_path(&run, "/checkpoints", &path, err));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, ITEMS_MAX, versions, NULL, err));
+    CAIRN_TRY(cairn_cli_list(cli, &run, "/checkpoints", ITEMS_MAX, versions, NULL, err));
     for (size_t index = 0; (json = json_array_get(versions, index)); index++) {
         struct cairn_msg_version_row version = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
@@ -537,10 +528,7 @@ static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *e
         bytes[kind_of(&version)] += version.bytes;
     }
     for (size_t i = 0; i < CAIRN_COUNT(kinds); i++)
-        if (counts[i] && json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "state", kinds[i],
-                                                               "count", (json_int_t)counts[i],
-                                                               "bytes", (json_int_t)bytes[i])))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+        CAIRN_TRY(add_kind(kinds[i], counts[i], bytes[i], rows, err));
     CAIRN_TRY(add_not_freed(cli, &run, rows, err));
     return print_usage(cli, "STATE", rows, err);
 }
@@ -590,8 +578,7 @@ static enum cairn_code show_lineage(const struct cairn_cli *cli, const struct ca
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_lineage chain = {0};
     json_t *item = NULL;
-    CAIRN_TRY(cairn_cli_call(cli, ref, (struct cairn_cli_call){.tail = "/lineage"}, &reply, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_lineage, reply, &chain, err));
+    CAIRN_TRY(cairn_cli_get(cli, ref, "/lineage", CAIRN_MESSAGE_lineage, &reply, &chain, err));
     if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(chain.items, true, err);
     for (size_t i = 0; (item = json_array_get(chain.items, i)); i++) {
         struct cairn_msg_lineage_row row = {0};

@@ -4,7 +4,6 @@
  * checkpoint with its reasons, every removed one with its bytes. */
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,48 +14,25 @@
 #include "common/text.h"
 
 /* Rows of a verb's table of flags. */
-#define CAIRN_CLI_KEEP(name, id, help)                                                             \
-    { "keep-" name, 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(keep_numbers[CAIRN_KEEP_##id]), 0, "N", help }
-#define CAIRN_CLI_KEEP_FLAGS                                                                       \
-    CAIRN_CLI_KEEP("last", LAST, "Keep the newest N."),                                            \
-        CAIRN_CLI_KEEP("first", FIRST, "Keep the oldest N."),                                      \
-        CAIRN_CLI_KEEP("every-steps", EVERY_STEPS, "Keep every step that N divides."),             \
-        CAIRN_CLI_KEEP("hourly", HOURLY, "Keep one of each of the last N hours that hold one."),   \
-        CAIRN_CLI_KEEP("daily", DAILY, "The same of days (UTC)."),                                 \
-        CAIRN_CLI_KEEP("weekly", WEEKLY, "The same of weeks, from Monday on."),                    \
-        CAIRN_CLI_KEEP("monthly", MONTHLY, "The same of months."),                                 \
-        {"keep-within",                                                                            \
-         0,                                                                                        \
-         CAIRN_CLI_TEXT,                                                                           \
-         CAIRN_CLI_AT(keep_within),                                                                \
-         0,                                                                                        \
-         "TIME",                                                                                   \
-         "Keep what was committed at most this long before the newest, e.g. 6h."},                 \
-        {"keep-best",                                                                              \
-         0,                                                                                        \
-         CAIRN_CLI_TEXTS,                                                                          \
-         CAIRN_CLI_AT(keep_best),                                                                  \
-         0,                                                                                        \
-         "RULES",                                                                                  \
-         "Keep the best by a metric: 1:eval_loss:min, more with commas or given again."},          \
-        {"unmeasured-grace",                                                                       \
-         0,                                                                                        \
-         CAIRN_CLI_TEXT,                                                                           \
-         CAIRN_CLI_AT(unmeasured_grace),                                                           \
-         0,                                                                                        \
-         "TIME",                                                                                   \
-         "How long --keep-best keeps what lacks the metric, from its commit; default 24h."},       \
-        {"force",                                                                                  \
-         0,                                                                                        \
-         CAIRN_CLI_SWITCH,                                                                         \
-         CAIRN_CLI_AT(force),                                                                      \
-         0,                                                                                        \
-         NULL,                                                                                     \
-         "Take a metric that no checkpoint has."},                                                 \
-    {                                                                                              \
-        "keep-labels", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(keep_labels), 0, "LABELS",                 \
-            "Keep what all of these choose, e.g. team=nlp,tier!=tmp; given again: or these."       \
-    }
+#define KEEP(name, kind, field, value, help)                                                       \
+    { name, 0, CAIRN_CLI_##kind, CAIRN_CLI_AT(field), 0, value, help }
+#define KEEP_N(name, id, help) KEEP("keep-" name, COUNT, keep_numbers[CAIRN_KEEP_##id], "N", help)
+#define KEEP_FLAGS                                                                                 \
+    KEEP_N("last", LAST, "Keep the newest N."), KEEP_N("first", FIRST, "Keep the oldest N."),      \
+        KEEP_N("every-steps", EVERY_STEPS, "Keep every step that N divides."),                     \
+        KEEP_N("hourly", HOURLY, "Keep one of each of the last N hours that hold one."),           \
+        KEEP_N("daily", DAILY, "The same of days (UTC)."),                                         \
+        KEEP_N("weekly", WEEKLY, "The same of weeks, from Monday on."),                            \
+        KEEP_N("monthly", MONTHLY, "The same of months."),                                         \
+        KEEP("keep-within", TEXT, keep_within, "TIME",                                             \
+             "Keep what was committed at most this long before the newest, e.g. 6h."),             \
+        KEEP("keep-best", TEXTS, keep_best, "RULES",                                               \
+             "Keep the best by a metric: 1:eval_loss:min, more with commas or given again."),      \
+        KEEP("unmeasured-grace", TEXT, unmeasured_grace, "TIME",                                   \
+             "How long --keep-best keeps what lacks the metric, from its commit; default 24h."),   \
+        KEEP("force", SWITCH, force, NULL, "Take a metric that no checkpoint has."),               \
+        KEEP("keep-labels", TEXTS, keep_labels, "LABELS",                                          \
+             "Keep what all of these choose, e.g. team=nlp,tier!=tmp; given again: or these.")
 
 /* ---- flags to a policy, a plan to lines ---- */
 
@@ -136,11 +112,9 @@ static bool has_metric(const json_t *plan, const char *metric) {
 static enum cairn_code metrics_of(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                   struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array(), *known = json_object();
-    CAIRN_AUTO(buf) path = {0};
     json_t *item = NULL, *value = NULL;
     const char *name = NULL;
-    CAIRN_TRY(cairn_cli_path(run, "/checkpoints", &path, err));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, CHECKPOINTS_MAX, items, NULL, err));
+    CAIRN_TRY(cairn_cli_list(cli, run, "/checkpoints", CHECKPOINTS_MAX, items, NULL, err));
     for (size_t i = 0; (item = json_array_get(items, i)); i++) {
         json_object_foreach(json_object_get(item, "metrics"), name, value) {
             if (json_object_get(known, name)) continue;
@@ -176,15 +150,6 @@ static enum cairn_code check_metrics(const struct cairn_cli *cli, const struct c
 
 /* ---- as people read it ---- */
 
-static void add(char *text, size_t capacity, const char *format, ...) CAIRN_PRINTF(3, 4);
-static void add(char *text, size_t capacity, const char *format, ...) {
-    size_t at = strlen(text);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text + at, capacity - at, format, arguments);
-    va_end(arguments);
-}
-
 /* "last 1/2, best 1/1 by eval_loss (1.931), pinned" */
 static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t capacity,
                                     struct cairn_error *err) {
@@ -193,13 +158,15 @@ static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t cap
     for (size_t index = 0; (json = json_array_get(reasons, index)); index++) {
         struct cairn_msg_retention_reason reason = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_reason, json, &reason, err));
-        add(ret, capacity, "%s%s", index ? ", " : "", reason.rule);
-        if (reason.place) add(ret, capacity, " %" PRIu64 "/%" PRIu64, reason.place, reason.of);
+        cairn_cli_add(ret, capacity, ", ", "%s", reason.rule);
+        if (reason.place)
+            cairn_cli_add(ret, capacity, "", " %" PRIu64 "/%" PRIu64, reason.place, reason.of);
         if (reason.metric && !strcmp(reason.rule, "best"))
-            add(ret, capacity, " by %s (%s)", reason.metric, cairn_real(reason.value).text);
+            cairn_cli_add(ret, capacity, "", " by %s (%s)", reason.metric,
+                          cairn_real(reason.value).text);
         else if (reason.metric)
-            add(ret, capacity, " by %s", reason.metric);
-        if (reason.labels) add(ret, capacity, " %s", reason.labels);
+            cairn_cli_add(ret, capacity, "", " by %s", reason.metric);
+        if (reason.labels) cairn_cli_add(ret, capacity, "", " %s", reason.labels);
     }
     cairn_cli_clean(ret);
     return CAIRN_OK;
@@ -244,7 +211,7 @@ static enum cairn_code print_plan(const struct cairn_cli_ref *run, const json_t 
 #define RUNS_LOOKED_AT_MAX 200 /* that are looked at before a policy of many is set */
 
 static const struct cairn_cli_flag policy_flags[] = {
-    CAIRN_CLI_KEEP_FLAGS,
+    KEEP_FLAGS,
     {"keep-all", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(keep_all), 0, NULL,
      "Of set: no rule, so nothing goes, whatever the project says."},
     {"yes", 'y', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(yes), 0, NULL, "Of set: do not ask."},
@@ -299,8 +266,7 @@ static enum cairn_code newest_step(const struct cairn_cli *cli, const struct cai
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_run_row row = {0};
     struct cairn_msg_run_latest latest = {0};
-    CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){0}, &reply, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, reply, &row, err));
+    CAIRN_TRY(cairn_cli_get(cli, run, "", CAIRN_MESSAGE_run_row, &reply, &row, err));
     if (row.latest)
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_latest, row.latest, &latest, err));
     *ret = latest.step;
@@ -346,8 +312,7 @@ static enum cairn_code is_meant(const struct cairn_cli *cli, const struct cairn_
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_retention row = {0};
     bool of_project = cli->arguments[1] != NULL;
-    CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){.tail = "/retention"}, &reply, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention, reply, &row, err));
+    CAIRN_TRY(cairn_cli_get(cli, run, "/retention", CAIRN_MESSAGE_retention, &reply, &row, err));
     const char *from = row.from ? row.from : "server";
     *ret = strcmp(from, "run") != 0 && (of_project || strcmp(from, "project") != 0);
     return CAIRN_OK;
@@ -398,9 +363,9 @@ static enum cairn_code show_runs(const struct cairn_cli *cli, json_t *policy, ui
     const char *project = cli->arguments[1];
     if (project && !cairn_name_valid(cairn_view_of(project)))
         return policy_path(project, &path, err);
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs%s%s", project ? "?project=" : "",
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/runs%s%s", project ? "?project=" : "",
                                project ? project : ""));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, RUNS_LOOKED_AT_MAX, items, &more, err));
+    CAIRN_TRY(cairn_cli_list(cli, NULL, path.data, RUNS_LOOKED_AT_MAX, items, &more, err));
     for (size_t i = 0; (item = json_array_get(items, i)); i++)
         CAIRN_TRY(look_at_run(cli, item, policy, &runs, err));
     if (runs.wrong.code && !runs.fits) {
@@ -503,7 +468,7 @@ const struct cairn_cli_verb cairn_cli_verb_policy = {
 #define RUNS_FORGOTTEN_MAX 10000 /* of projects that are named whole */
 
 static const struct cairn_cli_flag forget_flags[] = {
-    CAIRN_CLI_KEEP_FLAGS,
+    KEEP_FLAGS,
     {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
      "Show what would go; change nothing."},
     {"allow-empty", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(allow_empty), 0, NULL,
@@ -561,8 +526,8 @@ static enum cairn_code add_project(struct forgetting *all, const char *project,
     if (!cairn_name_valid(cairn_view_of(project)))
         return cairn_fail(err, CAIRN_INVALID, "\"%.64s\" is neither project/run nor a project",
                           project);
-    snprintf(path, sizeof path, "/v1/runs?project=%s", project);
-    CAIRN_TRY(cairn_cli_list(all->cli, path, RUNS_FORGOTTEN_MAX, items, &more, err));
+    snprintf(path, sizeof path, "/runs?project=%s", project);
+    CAIRN_TRY(cairn_cli_list(all->cli, NULL, path, RUNS_FORGOTTEN_MAX, items, &more, err));
     if (more || !json_array_size(items))
         return cairn_fail(err, more ? CAIRN_TOO_LARGE : CAIRN_NOT_FOUND,
                           more ? "%s has more than 10000 runs: name some" : "%s has no run",

@@ -61,8 +61,7 @@ static enum cairn_code look_at_run(const struct cairn_cli *cli, const struct cai
                                    json_t **ret, struct cairn_msg_run_removal *ret_plan,
                                    struct cairn_error *err) {
     struct cairn_cli_call call = {.method = "DELETE", .tail = "?dry_run=true"};
-    CAIRN_TRY(cairn_cli_call(cli, run, call, ret, err));
-    return cairn_cli_reply_read(CAIRN_MESSAGE_run_removal, *ret, ret_plan, err);
+    return cairn_cli_ask(cli, run, call, CAIRN_MESSAGE_run_removal, ret, ret_plan, err);
 }
 
 static enum cairn_code print_plan(const struct cairn_cli *cli, const json_t *json,
@@ -146,8 +145,7 @@ static enum cairn_code remove_run(const struct cairn_cli *cli, struct cairn_erro
     CAIRN_TRY(confirm_run(cli, &run, &plan, err));
     snprintf(tail, sizeof tail, "?confirm=%s", run.name.run);
     struct cairn_cli_call call = {.method = "DELETE", .tail = tail};
-    CAIRN_TRY(cairn_cli_call(cli, &run, call, &begun, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &row, err));
+    CAIRN_TRY(cairn_cli_ask(cli, &run, call, CAIRN_MESSAGE_operation_row, &begun, &row, err));
     if (cli->detach) return print_begun(cli, begun, row.id, err);
     CAIRN_TRY(cairn_cli_operation_follow(cli, "rm", row.id, &ended, err));
     return print_removed(cli, ended, err);
@@ -160,8 +158,7 @@ static enum cairn_code remove_one(struct cairn_cli *cli, struct cairn_error *err
     struct cairn_msg_version_row version = {0};
     struct cairn_cli_ref ref;
     CAIRN_TRY(cairn_cli_ref_checkpoint(cli->arguments[0], &ref, err));
-    CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &found, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, found, &version, err));
+    CAIRN_TRY(cairn_cli_get(cli, &ref, "", CAIRN_MESSAGE_version_row, &found, &version, err));
     CAIRN_TRY(confirm_rm(cli, &ref, &version, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, version.version);
     CAIRN_TRY(

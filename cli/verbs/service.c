@@ -149,7 +149,7 @@ static enum cairn_code print_token(const struct cairn_cli *cli, const json_t *it
 static enum cairn_code list_tokens(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     json_t *item = NULL;
-    CAIRN_TRY(cairn_cli_list(cli, "/v1/tokens", TOKENS_MAX, items, NULL, err));
+    CAIRN_TRY(cairn_cli_list(cli, NULL, "/tokens", TOKENS_MAX, items, NULL, err));
     if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(items, true, err);
     for (size_t i = 0; (item = json_array_get(items, i)); i++)
         CAIRN_TRY(print_token(cli, item, err));
@@ -189,8 +189,7 @@ static enum cairn_code whoami(const struct cairn_cli *cli, struct cairn_error *e
     struct cairn_msg_whoami who = {0};
     char scopes[CAIRN_SCOPES_TEXT_BYTES] = "no scope";
     unsigned bits = 0;
-    CAIRN_TRY(cairn_cli_call(cli, NULL, (struct cairn_cli_call){.tail = "/whoami"}, &reply, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_whoami, reply, &who, err));
+    CAIRN_TRY(cairn_cli_get(cli, NULL, "/whoami", CAIRN_MESSAGE_whoami, &reply, &who, err));
     if (cairn_cli_wants_json(cli)) return cairn_cli_print_reply(cli, reply, err);
     if (!cairn_scopes_read(who.scopes, &bits, NULL)) cairn_scopes_text(bits, scopes);
     bool named = who.actor && who.actor[0];
@@ -250,9 +249,8 @@ static const struct cairn_cli_column quota_columns[] = {
     CAIRN_CLI_BYTES_OR("OF", quota, limit_bytes, "-"),
     CAIRN_CLI_FIELD("FROM", quota, from),
 };
-static const struct cairn_cli_table quota_table = {CAIRN_MESSAGE_quota_row, quota_columns,
-                                                   CAIRN_COUNT(quota_columns), 0,
-                                                   CAIRN_CLI_FIELD_OR(NULL, quota, project, "*")};
+static const struct cairn_cli_table quota_table =
+    CAIRN_CLI_ROWS(quota_row, quota_columns, 0, CAIRN_CLI_FIELD_OR(NULL, quota, project, "*"));
 
 /* ---- what is asked ---- */
 
@@ -284,15 +282,10 @@ static enum cairn_code set_quota(const struct cairn_cli *cli, struct cairn_error
     return ask_quota(cli, "PUT", body, err);
 }
 
-static enum cairn_code list_quotas(const struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *items = json_array();
-    CAIRN_TRY(cairn_cli_list(cli, "/v1/quotas", PROJECTS_MAX, items, NULL, err));
-    return cairn_cli_print(cli, items, &quota_table, err);
-}
-
 static enum cairn_code run_quota(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0];
-    if (!strcmp(what, "ls") && cli->argument_count == 1) return list_quotas(cli, err);
+    if (!strcmp(what, "ls") && cli->argument_count == 1)
+        return cairn_cli_print_list(cli, NULL, "/quotas", PROJECTS_MAX, &quota_table, err);
     if (!strcmp(what, "get")) return ask_quota(cli, NULL, NULL, err);
     if (!strcmp(what, "set")) return set_quota(cli, err);
     if (!strcmp(what, "unset")) return ask_quota(cli, "DELETE", NULL, err);
@@ -353,15 +346,8 @@ static const struct cairn_cli_column node_columns[] = {
     CAIRN_CLI_CELL("VERSION", cell_version), CAIRN_CLI_RIGHT_CELL("IN MEMORY", cell_kept),
     CAIRN_CLI_CELL("DOMAIN", cell_domain),
 };
-static const struct cairn_cli_table node_table = {CAIRN_MESSAGE_node_row, node_columns,
-                                                  CAIRN_COUNT(node_columns), 3,
-                                                  CAIRN_CLI_FIELD(NULL, node, node)};
-
-static enum cairn_code list_nodes(const struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *nodes = json_array();
-    CAIRN_TRY(cairn_cli_list(cli, "/v1/nodes", NODES_MAX, nodes, NULL, err));
-    return cairn_cli_print(cli, nodes, &node_table, err);
-}
+static const struct cairn_cli_table node_table =
+    CAIRN_CLI_ROWS(node_row, node_columns, 3, CAIRN_CLI_FIELD(NULL, node, node));
 
 static enum cairn_code forget_node(const struct cairn_cli *cli, const char *node,
                                    struct cairn_error *err) {
@@ -378,7 +364,8 @@ static enum cairn_code forget_node(const struct cairn_cli *cli, const char *node
 
 static enum cairn_code run_nodes(struct cairn_cli *cli, struct cairn_error *err) {
     const char *what = cli->argument_count ? cli->arguments[0] : "ls";
-    if (!strcmp(what, "ls") && cli->argument_count <= 1) return list_nodes(cli, err);
+    if (!strcmp(what, "ls") && cli->argument_count <= 1)
+        return cairn_cli_print_list(cli, NULL, "/nodes", NODES_MAX, &node_table, err);
     if (!strcmp(what, "rm") && cli->argument_count == 2)
         return forget_node(cli, cli->arguments[1], err);
     return cairn_fail(err, CAIRN_INVALID, "want ls, or rm NODE, not \"%.40s\"; usage: %s", what,
@@ -410,9 +397,8 @@ static const struct cairn_cli_column webhook_columns[] = {
     CAIRN_CLI_FIELD("RECEIVER", webhook, host),
     CAIRN_CLI_FIELD("LAST FAILURE", webhook, cause),
 };
-static const struct cairn_cli_table webhook_table = {CAIRN_MESSAGE_webhook_row, webhook_columns,
-                                                     CAIRN_COUNT(webhook_columns), 0,
-                                                     CAIRN_CLI_FIELD(NULL, webhook, name)};
+static const struct cairn_cli_table webhook_table =
+    CAIRN_CLI_ROWS(webhook_row, webhook_columns, 0, CAIRN_CLI_FIELD(NULL, webhook, name));
 
 static void cell_event(const union cairn_cli_row *row, char *ret, size_t capacity) {
     const char *event = json_string_value(json_object_get(row->letter.event, "event"));
@@ -423,26 +409,17 @@ static const struct cairn_cli_column letter_columns[] = {
     CAIRN_CLI_FIELD("TRIES", letter, tries), CAIRN_CLI_FIELD("LAST TRY", letter, tried_at),
     CAIRN_CLI_FIELD("WHY", letter, cause),
 };
-static const struct cairn_cli_table letter_table = {CAIRN_MESSAGE_letter_row, letter_columns,
-                                                    CAIRN_COUNT(letter_columns), 0,
-                                                    CAIRN_CLI_FIELD(NULL, letter, id)};
+static const struct cairn_cli_table letter_table =
+    CAIRN_CLI_ROWS(letter_row, letter_columns, 0, CAIRN_CLI_FIELD(NULL, letter, id));
 
 /* ---- what is asked ---- */
-
-static enum cairn_code list_as(const struct cairn_cli *cli, const char *path,
-                               const struct cairn_cli_table *as, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *items = json_array();
-    CAIRN_TRY(cairn_cli_list(cli, path, WEBHOOKS_MAX, items, NULL, err));
-    return cairn_cli_print(cli, items, as, err);
-}
 
 static enum cairn_code redeliver(const struct cairn_cli *cli, const char *tail,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_redelivered done = {0};
     const struct cairn_cli_call call = {.method = "POST", .tail = tail};
-    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_redelivered, json, &done, err));
+    CAIRN_TRY(cairn_cli_ask(cli, NULL, call, CAIRN_MESSAGE_redelivered, &json, &done, err));
     if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(json, true, err);
     printf("%s: %s tried once more\n", done.name,
            cairn_cli_counted(done.dead_letters, "dead letter is", "dead letters are").text);
@@ -455,10 +432,11 @@ static enum cairn_code run_webhooks(struct cairn_cli *cli, struct cairn_error *e
     bool named = cli->argument_count == 2;
     if (named && !cairn_name_valid(cairn_view_of(name)))
         return cairn_fail(err, CAIRN_INVALID, "\"%.80s\": name a webhook", name);
-    if (!strcmp(what, "ls") && !named) return list_as(cli, "/v1/webhooks", &webhook_table, err);
+    if (!strcmp(what, "ls") && !named)
+        return cairn_cli_print_list(cli, NULL, "/webhooks", WEBHOOKS_MAX, &webhook_table, err);
     if (!strcmp(what, "letters") && named) {
-        snprintf(path, sizeof path, "/v1/webhooks/%s/dead-letters", name);
-        return list_as(cli, path, &letter_table, err);
+        snprintf(path, sizeof path, "/webhooks/%s/dead-letters", name);
+        return cairn_cli_print_list(cli, NULL, path, WEBHOOKS_MAX, &letter_table, err);
     }
     if (!strcmp(what, "redeliver") && named) {
         snprintf(path, sizeof path, "/webhooks/%s/redeliver", name);

@@ -53,8 +53,7 @@ static enum cairn_code print_liveness(const struct cairn_cli *cli, const struct 
     struct cairn_msg_liveness facts = {.interval_s = NAN};
     char age[24], interval[24];
     json_t *item = NULL;
-    CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){.tail = "/liveness"}, &reply, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, reply, &facts, err));
+    CAIRN_TRY(cairn_cli_get(cli, run, "/liveness", CAIRN_MESSAGE_liveness, &reply, &facts, err));
     cairn_duration_text((uint64_t)(facts.last_commit_age_s * 1000), age);
     if (facts.last_commit_at)
         printf("\nrun %s/%s: last commit %s ago", run->name.project, run->name.run, age);
@@ -79,8 +78,7 @@ static enum cairn_code newest_of(const struct cairn_cli *cli, struct cairn_cli_r
     struct cairn_msg_liveness facts = {0};
     struct cairn_msg_liveness_open save = {.begun_at = ""};
     const char *version = "latest";
-    CAIRN_TRY(cairn_cli_call(cli, ref, (struct cairn_cli_call){.tail = "/liveness"}, &reply, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, reply, &facts, err));
+    CAIRN_TRY(cairn_cli_get(cli, ref, "/liveness", CAIRN_MESSAGE_liveness, &reply, &facts, err));
     if (json_array_size(facts.open)) {
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, json_array_get(facts.open, 0),
                                        &save, err));
@@ -199,9 +197,8 @@ static const struct cairn_cli_column shard_columns[] = {
     CAIRN_CLI_BYTES("SIZE", shard, bytes),      CAIRN_CLI_FIELD("CRC32C", shard, crc32c),
     CAIRN_CLI_FIELD("CONTENT", shard, content),
 };
-static const struct cairn_cli_table shard_table = {CAIRN_MESSAGE_shard_row, shard_columns,
-                                                   CAIRN_COUNT(shard_columns), 0,
-                                                   CAIRN_CLI_FIELD(NULL, shard, name)};
+static const struct cairn_cli_table shard_table =
+    CAIRN_CLI_ROWS(shard_row, shard_columns, 0, CAIRN_CLI_FIELD(NULL, shard, name));
 
 static void cell_event(const union cairn_cli_row *row, char *ret, size_t capacity) {
     const char *behind = strchr(row->event.event, '.'); /* checkpoint.committed: it is known */
@@ -222,9 +219,8 @@ static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity)
 static const struct cairn_cli_column event_columns[] = {
     CAIRN_CLI_FIELD("WHEN", event, at), CAIRN_CLI_CELL("WHAT", cell_event),
     CAIRN_CLI_CELL("BY", cell_by), CAIRN_CLI_CELL("WHY", cell_why)};
-static const struct cairn_cli_table event_table = {CAIRN_MESSAGE_event_row, event_columns,
-                                                   CAIRN_COUNT(event_columns), 0,
-                                                   CAIRN_CLI_CELL(NULL, cell_event)};
+static const struct cairn_cli_table event_table =
+    CAIRN_CLI_ROWS(event_row, event_columns, 0, CAIRN_CLI_CELL(NULL, cell_event));
 
 /* What has happened to it, oldest first. */
 static enum cairn_code print_happened(const struct cairn_cli *cli,
@@ -232,9 +228,8 @@ static enum cairn_code print_happened(const struct cairn_cli *cli,
                                       struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_event_page page = {0};
-    struct cairn_cli_call call = {.tail = "/events?limit=20"};
-    CAIRN_TRY(cairn_cli_call(cli, version, call, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_page, json, &page, err));
+    CAIRN_TRY(cairn_cli_get(cli, version, "/events?limit=20", CAIRN_MESSAGE_event_page, &json,
+                            &page, err));
     if (!json_array_size(page.items)) return CAIRN_OK; /* they are kept for a time only */
     printf("\n");
     return cairn_cli_print(cli, page.items, &event_table, err);
@@ -261,18 +256,15 @@ static void print_opaque(const json_t *shards) {
 static enum cairn_code list_part(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  const char *what, json_t **ret, bool *ret_more,
                                  struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_cli_path(ref, what, &path, err));
     *ret = json_array();
-    return cairn_cli_list(cli, path.data, LIST_MAX, *ret, ret_more, err);
+    return cairn_cli_list(cli, ref, what, LIST_MAX, *ret, ret_more, err);
 }
 
 /* An ornament: where it cannot be had it is left out. */
 static void print_sparks(const struct cairn_cli *cli, const struct cairn_cli_ref *run) {
-    CAIRN_AUTO(buf) path = {0};
     CAIRN_AUTO_JSON json_t *versions = json_array();
-    if (cairn_cli_path(run, "/checkpoints?state=committed", &path, NULL) ||
-        cairn_cli_list(cli, path.data, CAIRN_CLI_SPARK_MAX + 1, versions, NULL, NULL))
+    if (cairn_cli_list(cli, run, "/checkpoints?state=committed", CAIRN_CLI_SPARK_MAX + 1, versions,
+                       NULL, NULL))
         return;
     cairn_cli_spark_versions(versions);
 }

@@ -90,15 +90,14 @@ static enum cairn_code place(const struct cairn_cli *cli, struct up *up, struct 
 
 static enum cairn_code start_server(const struct cairn_cli *cli, struct up *up,
                                     struct cairn_error *err) {
-    char parent[16];
-    snprintf(parent, sizeof parent, "%d", (int)getpid());
-    const char *arguments[] = {"--listen",    cli->listen ? cli->listen : "127.0.0.1:7420",
-                               "--store",     up->store,
-                               "--data-dir",  up->data_dir,
-                               "--port-file", up->port_file,
-                               "--parent",    parent,
-                               NULL};
-    CAIRN_TRY(cairn_cli_daemon_start(&up->server, cli->program_folder, "cairn-server", arguments,
+    const char *const settings[][2] = {
+        {"--listen", cli->listen ? cli->listen : "127.0.0.1:7420"},
+        {"--store", up->store},
+        {"--data-dir", up->data_dir},
+        {"--port-file", up->port_file},
+        {NULL, NULL},
+    };
+    CAIRN_TRY(cairn_cli_daemon_start(&up->server, cli->program_folder, "cairn-server", settings,
                                      up->port_file, READY_MS, err));
     CAIRN_AUTO(buf) text = {.limit = 64};
     uint64_t port = 0;
@@ -111,25 +110,17 @@ static enum cairn_code start_server(const struct cairn_cli *cli, struct up *up,
 
 static enum cairn_code start_uploader(const struct cairn_cli *cli, struct up *up,
                                       struct cairn_error *err) {
-    char parent[16];
-    snprintf(parent, sizeof parent, "%d", (int)getpid());
     snprintf(up->memory, sizeof up->memory, "%llu", (unsigned long long)cli->bytes);
-    const char *arguments[] = {"--server",
-                               up->url,
-                               "--store",
-                               up->store,
-                               "--socket",
-                               up->socket,
-                               "--state-dir",
-                               up->state_dir,
-                               "--ready-file",
-                               up->ready_file,
-                               "--parent",
-                               parent,
-                               cli->bytes ? "--memory-budget" : NULL,
-                               up->memory,
-                               NULL};
-    return cairn_cli_daemon_start(&up->uploader, cli->program_folder, "cairn-uploader", arguments,
+    const char *const settings[][2] = {
+        {"--server", up->url},
+        {"--store", up->store},
+        {"--socket", up->socket},
+        {"--state-dir", up->state_dir},
+        {"--ready-file", up->ready_file},
+        {cli->bytes ? "--memory-budget" : NULL, up->memory},
+        {NULL, NULL},
+    };
+    return cairn_cli_daemon_start(&up->uploader, cli->program_folder, "cairn-uploader", settings,
                                   up->ready_file, READY_MS, err);
 }
 
@@ -158,11 +149,11 @@ static enum cairn_code watch_daemons(struct up *up, int signals, struct cairn_er
     for (;;) {
         int status = 0;
         if (poll(&wait, 1, LOOK_EVERY_MS) > 0) return CAIRN_OK;
-        if (cairn_cli_daemon_ended(&up->server, &status))
-            return cairn_fail(err, CAIRN_UNAVAILABLE, "the server ended by itself (status %d)",
-                              WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-        if (cairn_cli_daemon_ended(&up->uploader, &status))
-            return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader ended by itself (status %d)",
+        const char *ended = cairn_cli_daemon_ended(&up->server, &status)     ? "server"
+                            : cairn_cli_daemon_ended(&up->uploader, &status) ? "uploader"
+                                                                             : NULL;
+        if (ended)
+            return cairn_fail(err, CAIRN_UNAVAILABLE, "the %s ended by itself (status %d)", ended,
                               WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     }
 }

@@ -34,9 +34,8 @@ static const struct cairn_cli_column orphan_columns[] = {
     CAIRN_CLI_CELL("VERSION", cell_version),
     CAIRN_CLI_FIELD("WHAT BECOMES OF IT", orphan, why),
 };
-static const struct cairn_cli_table orphan_table = {CAIRN_MESSAGE_orphan_row, orphan_columns,
-                                                    CAIRN_COUNT(orphan_columns), 0,
-                                                    CAIRN_CLI_CELL(NULL, cell_version)};
+static const struct cairn_cli_table orphan_table =
+    CAIRN_CLI_ROWS(orphan_row, orphan_columns, 0, CAIRN_CLI_CELL(NULL, cell_version));
 
 /* ---- what the store keeps of what was deleted ---- */
 
@@ -54,9 +53,8 @@ static const struct cairn_cli_column kept_columns[] = {
     CAIRN_CLI_FIELD("SINCE", not_freed, found_at), CAIRN_CLI_FIELD("TRIES", not_freed, tries),
     CAIRN_CLI_CELL("VERSION", cell_kept_version),  CAIRN_CLI_FIELD("WHY", not_freed, reason),
 };
-static const struct cairn_cli_table kept_table = {CAIRN_MESSAGE_not_freed_row, kept_columns,
-                                                  CAIRN_COUNT(kept_columns), 0,
-                                                  CAIRN_CLI_CELL(NULL, cell_kept_version)};
+static const struct cairn_cli_table kept_table =
+    CAIRN_CLI_ROWS(not_freed_row, kept_columns, 0, CAIRN_CLI_CELL(NULL, cell_kept_version));
 
 /* ---- the look ---- */
 
@@ -64,8 +62,7 @@ static enum cairn_code ask_gc(const struct cairn_cli *cli, struct cairn_msg_gc *
                               struct cairn_error *err) {
     const struct cairn_cli_call call = {.method = cli->dry_run ? NULL : "POST", .tail = "/gc"};
     json_decref(CAIRN_TAKE(*json));
-    CAIRN_TRY(cairn_cli_call(cli, NULL, call, json, err));
-    return cairn_cli_reply_read(CAIRN_MESSAGE_gc, *json, ret, err);
+    return cairn_cli_ask(cli, NULL, call, CAIRN_MESSAGE_gc, json, ret, err);
 }
 
 /* A look reads the listing of the whole store: seconds, or an hour of a very large one. */
@@ -114,8 +111,8 @@ static enum cairn_code run_gc(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(look_for_orphans(cli, &gc, &json, err));
     if (gc.trouble)
         return cairn_fail(err, CAIRN_STORE, "the store could not be looked at: %s", gc.trouble);
-    const char *path = cli->not_freed ? "/v1/not-freed" : "/v1/orphans";
-    CAIRN_TRY(cairn_cli_list(cli, path, ORPHANS_MAX, items, NULL, err));
+    const char *path = cli->not_freed ? "/not-freed" : "/orphans";
+    CAIRN_TRY(cairn_cli_list(cli, NULL, path, ORPHANS_MAX, items, NULL, err));
     CAIRN_TRY(cairn_cli_print(cli, items, cli->not_freed ? &kept_table : &orphan_table, err));
     if (cli->output == CAIRN_CLI_TABLE) tell_gc(&gc);
     return CAIRN_OK;
@@ -146,9 +143,8 @@ static const struct cairn_cli_column upload_columns[] = {
     CAIRN_CLI_FIELD("VERSION IS", upload, state),
     CAIRN_CLI_FIELD("KEY", upload, key),
 };
-static const struct cairn_cli_table upload_table = {CAIRN_MESSAGE_upload_row, upload_columns,
-                                                    CAIRN_COUNT(upload_columns), 0,
-                                                    CAIRN_CLI_FIELD(NULL, upload, key)};
+static const struct cairn_cli_table upload_table =
+    CAIRN_CLI_ROWS(upload_row, upload_columns, 0, CAIRN_CLI_FIELD(NULL, upload, key));
 
 static enum cairn_code note_sum(const json_t *uploads, struct cairn_error *err) {
     uint64_t bytes = 0;
@@ -171,8 +167,7 @@ static enum cairn_code look_for_uploads(const struct cairn_cli *cli, struct cair
     for (;;) {
         CAIRN_AUTO_JSON json_t *json = NULL;
         struct cairn_msg_upload_look said = {0};
-        CAIRN_TRY(cairn_cli_call(cli, NULL, call, &json, err));
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_upload_look, json, &said, err));
+        CAIRN_TRY(cairn_cli_ask(cli, NULL, call, CAIRN_MESSAGE_upload_look, &json, &said, err));
         if (!said.looking) return CAIRN_OK;
         (void)poll(NULL, 0, UPLOADS_ASK_MS);
     }
@@ -181,7 +176,7 @@ static enum cairn_code look_for_uploads(const struct cairn_cli *cli, struct cair
 static enum cairn_code list_uploads(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *uploads = json_array();
     if (cli->now) CAIRN_TRY(look_for_uploads(cli, err));
-    CAIRN_TRY(cairn_cli_list(cli, "/v1/uploads", UPLOADS_MAX, uploads, NULL, err));
+    CAIRN_TRY(cairn_cli_list(cli, NULL, "/uploads", UPLOADS_MAX, uploads, NULL, err));
     CAIRN_TRY(cairn_cli_print(cli, uploads, &upload_table, err));
     return cli->output == CAIRN_CLI_TABLE ? note_sum(uploads, err) : CAIRN_OK;
 }
@@ -199,8 +194,7 @@ static enum cairn_code abort_one(const struct cairn_cli *cli, const char *versio
                           version);
     snprintf(tail, sizeof tail, "/uploads/%s", version);
     const struct cairn_cli_call call = {.method = "DELETE", .tail = tail};
-    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_upload_aborted, json, &aborted, err));
+    CAIRN_TRY(cairn_cli_ask(cli, NULL, call, CAIRN_MESSAGE_upload_aborted, &json, &aborted, err));
     if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(json, true, err);
     printf("%s (%s): %s\n", aborted.version, aborted.state,
            aborted.done ? "its uploads are ended"

@@ -240,9 +240,8 @@ static const struct cairn_cli_column probe_columns[] = {
     CAIRN_CLI_CELL("FOUND", cell_found),
     CAIRN_CLI_FIELD("REASON", probe, reason),
 };
-static const struct cairn_cli_table probe_table = {CAIRN_MESSAGE_probe_row, probe_columns,
-                                                   CAIRN_COUNT(probe_columns), 0,
-                                                   CAIRN_CLI_FIELD(NULL, probe, rank)};
+static const struct cairn_cli_table probe_table =
+    CAIRN_CLI_ROWS(probe_row, probe_columns, 0, CAIRN_CLI_FIELD(NULL, probe, rank));
 
 /* ---- node ---- */
 
@@ -339,13 +338,9 @@ static enum cairn_code warm_all(const struct cairn_cli *cli, struct warm *warm,
 /* ---- */
 
 static enum cairn_code list_probes(const struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *rows = json_array();
-    struct cairn_run_name name;
-    char path[2 * CAIRN_NAME_BYTES_MAX + 40];
-    CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &name, err));
-    snprintf(path, sizeof path, "/v1/runs/%s/%s/probes", name.project, name.run);
-    CAIRN_TRY(cairn_cli_list(cli, path, ROWS_MAX, rows, NULL, err));
-    return cairn_cli_print(cli, rows, &probe_table, err);
+    struct cairn_cli_ref run = {0};
+    CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &run.name, err));
+    return cairn_cli_print_list(cli, &run, "/probes", ROWS_MAX, &probe_table, err);
 }
 
 static enum cairn_code run_warmup(struct cairn_cli *cli, struct cairn_error *err) {
@@ -384,17 +379,10 @@ static const struct cairn_cli_flag health_flags[] = {
      "Not only whether it answers: also whether it can do its work now."},
 };
 
-/* What is wrong, with "; " between. */
-struct troubles {
-    char text[400];
-    size_t size;
-};
+#define TROUBLES_BYTES 400 /* what is wrong, with "; " between */
 
-static void add_trouble(struct troubles *troubles, const char *what, const char *text) {
-    size_t room = sizeof troubles->text - troubles->size;
-    int size = snprintf(troubles->text + troubles->size, room, "%s%s%s%s",
-                        troubles->size ? "; " : "", what, *what ? ": " : "", text);
-    troubles->size += size < 0 ? 0 : cairn_min_u64((uint64_t)size, room - 1);
+static void add_trouble(char troubles[TROUBLES_BYTES], const char *what, const char *text) {
+    cairn_cli_add(troubles, TROUBLES_BYTES, "; ", "%s%s%s", what, *what ? ": " : "", text);
 }
 
 static uint32_t answer_ms(const struct cairn_cli *cli) {
@@ -418,7 +406,7 @@ static enum cairn_code say_health(const struct cairn_cli *cli, const char *what,
 
 /* ---- the server ---- */
 
-static void add_checks(const json_t *body, struct troubles *troubles) {
+static void add_checks(const json_t *body, char troubles[TROUBLES_BYTES]) {
     struct cairn_msg_readiness ready = {0};
     const char *name = NULL;
     json_t *said = NULL;
@@ -435,7 +423,7 @@ static enum cairn_code ask_server(const struct cairn_cli *cli, struct cairn_erro
     struct cairn_cli_server server;
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    struct troubles troubles = {0};
+    char troubles[TROUBLES_BYTES] = "";
     cairn_cli_server_of(cli, &server);
     struct cairn_rest_options options = {.url = server.url,
                                          .ca_bundle = server.ca_file,
@@ -445,26 +433,25 @@ static enum cairn_code ask_server(const struct cairn_cli *cli, struct cairn_erro
     enum cairn_code code =
         cairn_rest_call(rest, "GET", cli->ready ? "/readyz" : "/livez", NULL, 0, &reply, err);
     if (!code) return say_health(cli, "server", server.url, err);
-    add_checks(cairn_rest_problem(rest), &troubles);
-    if (!troubles.size) return code;
-    return cairn_fail(err, CAIRN_UNAVAILABLE, "%s is not ready: %s", server.url, troubles.text);
+    add_checks(cairn_rest_problem(rest), troubles);
+    if (!troubles[0]) return code;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "%s is not ready: %s", server.url, troubles);
 }
 
 /* ---- the uploader ---- */
 
 static enum cairn_code judge_report(const struct cairn_cli *cli,
                                     const struct cairn_msg_report *said, struct cairn_error *err) {
-    struct troubles troubles = {0};
-    char since[24] = "", what[64];
+    char troubles[TROUBLES_BYTES] = "", since[24] = "", what[64];
     cairn_duration_text(said->store_waits_ms, since);
     snprintf(what, sizeof what, "nothing is sent for %s", since);
-    if (said->draining) add_trouble(&troubles, "", "it is draining");
-    if (said->store_waits && *said->store_waits) add_trouble(&troubles, what, said->store_waits);
+    if (said->draining) add_trouble(troubles, "", "it is draining");
+    if (said->store_waits && *said->store_waits) add_trouble(troubles, what, said->store_waits);
     if (said->journal && *said->journal)
-        add_trouble(&troubles, "the journal is not written", said->journal);
-    if (!cli->ready || !troubles.size) return say_health(cli, "uploader", said->node, err);
+        add_trouble(troubles, "the journal is not written", said->journal);
+    if (!cli->ready || !troubles[0]) return say_health(cli, "uploader", said->node, err);
     return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is not ready: %s",
-                      said->node, troubles.text);
+                      said->node, troubles);
 }
 
 static enum cairn_code ask_uploader(const struct cairn_cli *cli, struct cairn_error *err) {

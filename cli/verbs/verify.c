@@ -7,7 +7,7 @@
  *              over.
  *          2   with --resume FILE each version that was found good is noted there, synced, before
  *              the next one is read, and is passed over by a later call that reads as much.
- * Limits:  CAIRN_CLI_VERIFY_MAX versions; a file of 256 MiB.
+ * Limits:  VERSIONS_MAX versions; a file of 256 MiB.
  */
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 #include "common/text.h"
 #include "store/whole.h"
 
-#define CAIRN_CLI_VERIFY_MAX 10000000
+#define VERSIONS_MAX 10000000
 
 /* ---- --all: runs are listed first, then the versions of one after the other ---- */
 
@@ -106,11 +106,10 @@ static enum cairn_code verify_listed_version(struct all_versions *all,
 static enum cairn_code list_versions(const struct all_versions *all,
                                      const struct cairn_cli_ref *ref, json_t *items) {
     const struct cairn_cli *cli = all->cli;
-    CAIRN_AUTO(buf) path = {0};
     if (cli->store)
-        return cairn_cli_stored_versions(cli, &ref->name, CAIRN_CLI_VERIFY_MAX, items, all->err);
-    CAIRN_TRY(cairn_cli_path(ref, "/checkpoints?state=committed", &path, all->err));
-    return cairn_cli_list(cli, path.data, CAIRN_CLI_VERIFY_MAX, items, NULL, all->err);
+        return cairn_cli_stored_versions(cli, &ref->name, VERSIONS_MAX, items, all->err);
+    return cairn_cli_list(cli, ref, "/checkpoints?state=committed", VERSIONS_MAX, items, NULL,
+                          all->err);
 }
 
 static enum cairn_code verify_run(struct all_versions *all, const struct cairn_cli_ref *run) {
@@ -134,9 +133,9 @@ static enum cairn_code verify_site(struct all_versions *all) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     if (!items) return cairn_fail(all->err, CAIRN_NO_MEMORY, "no memory for the list");
     if (cli->store)
-        CAIRN_TRY(cairn_cli_stored_runs(cli, CAIRN_CLI_VERIFY_MAX, items, all->err));
+        CAIRN_TRY(cairn_cli_stored_runs(cli, VERSIONS_MAX, items, all->err));
     else
-        CAIRN_TRY(cairn_cli_list(cli, "/v1/runs", CAIRN_CLI_VERIFY_MAX, items, NULL, all->err));
+        CAIRN_TRY(cairn_cli_list(cli, NULL, "/runs", VERSIONS_MAX, items, NULL, all->err));
     for (size_t i = 0; i < json_array_size(items); i++) {
         const json_t *item = json_array_get(items, i);
         const char *project = json_string_value(json_object_get(item, "project"));

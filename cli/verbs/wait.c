@@ -65,9 +65,8 @@ static const struct cairn_cli_column operation_columns[] = {
     CAIRN_CLI_RIGHT_CELL("PROGRESS", cell_progress),
     CAIRN_CLI_CELL("WHY", cell_why),
 };
-static const struct cairn_cli_table operation_table = {
-    CAIRN_MESSAGE_operation_row, operation_columns, CAIRN_COUNT(operation_columns), 0,
-    CAIRN_CLI_FIELD(NULL, operation, id)};
+static const struct cairn_cli_table operation_table =
+    CAIRN_CLI_ROWS(operation_row, operation_columns, 0, CAIRN_CLI_FIELD(NULL, operation, id));
 
 /* ---- what is asked ---- */
 
@@ -110,8 +109,8 @@ static enum cairn_code wait_for_operation(struct cairn_cli *cli, const char *id,
 static enum cairn_code list_operations(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     bool more = false;
-    CAIRN_TRY(cairn_cli_list(cli, "/v1/operations", cli->limit ? cli->limit : LIST_DEFAULT, items,
-                             &more, err));
+    CAIRN_TRY(cairn_cli_list(cli, NULL, "/operations", cli->limit ? cli->limit : LIST_DEFAULT,
+                             items, &more, err));
     CAIRN_TRY(cairn_cli_print(cli, items, &operation_table, err));
     if (more) cairn_cli_note("there are older ones: --limit");
     return CAIRN_OK;
@@ -344,8 +343,8 @@ static enum cairn_code print_none(const struct cairn_cli *cli, const struct cair
                                   const struct cairn_error *why, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array();
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs?project=%s", asked->name.project));
-    CAIRN_TRY(cairn_cli_list(cli, path.data, 1, runs, NULL, err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/runs?project=%s", asked->name.project));
+    CAIRN_TRY(cairn_cli_list(cli, NULL, path.data, 1, runs, NULL, err));
     if (!json_array_size(runs))
         return cairn_fail(err, CAIRN_NOT_FOUND, "the server knows no project %s",
                           asked->name.project);
@@ -419,8 +418,7 @@ static enum cairn_code run_abort(struct cairn_cli *cli, struct cairn_error *err)
     CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
     if (!ref.version[0])
         return cairn_fail(err, CAIRN_INVALID, "name the save: %s@step", cli->arguments[0]);
-    CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &found, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, found, &version, err));
+    CAIRN_TRY(cairn_cli_get(cli, &ref, "", CAIRN_MESSAGE_version_row, &found, &version, err));
     if (!strcmp(version.state, "committed"))
         return cairn_fail(err, CAIRN_CONFLICT, "%s is committed; cairn rm puts it into the trash",
                           version.version);

@@ -24,8 +24,8 @@
 #include "common/clock.h"
 #include "common/text.h"
 
-#define CAIRN_CLI_WATCHED_SAVES 8
-#define CAIRN_CLI_WATCHED_NODES 16
+#define WATCHED_SAVES 8
+#define WATCHED_NODES 16
 
 /* Numbers are CAIRN_MESSAGE_NONE where nobody has said them. */
 struct watched_node {
@@ -41,12 +41,12 @@ struct watched_save {
     uint64_t bytes_done, bytes_total, parts_done, parts_total; /* sums */
     uint64_t first_ms, first_bytes, rate_bytes;                /* a second; 0: not known yet */
     char commit[200];                                          /* what its commit waits for; "" */
-    struct watched_node nodes[CAIRN_CLI_WATCHED_NODES];
+    struct watched_node nodes[WATCHED_NODES];
     size_t node_count, waited_count; /* waited_count: of all nodes, also of those not kept */
     json_t *why;                     /* as the server said it; owned */
 };
 struct watched {
-    struct watched_save saves[CAIRN_CLI_WATCHED_SAVES];
+    struct watched_save saves[WATCHED_SAVES];
     size_t save_count;
 };
 
@@ -68,7 +68,7 @@ struct watch_view {
         char said[160];   /* what changes of its last line */
         char errors[600]; /* of its nodes, as they were told last */
         uint64_t shown_ms;
-    } told[CAIRN_CLI_WATCHED_SAVES];
+    } told[WATCHED_SAVES];
     size_t told_next; /* the place that is used next */
 };
 
@@ -108,7 +108,7 @@ static enum cairn_code read_node(const json_t *item, struct watched_save *save,
     add_known(&save->parts_done, said.parts_done);
     add_known(&save->parts_total, said.parts_total);
     save->waited_count += said.waited_for;
-    if (save->node_count == CAIRN_CLI_WATCHED_NODES) return CAIRN_OK;
+    if (save->node_count == WATCHED_NODES) return CAIRN_OK;
     struct watched_node *node = &save->nodes[save->node_count++];
     *node = (struct watched_node){.bytes_done = said.done_bytes,
                                   .bytes_total = said.total_bytes,
@@ -204,7 +204,7 @@ static enum cairn_code look_at_run(struct watched_look *look, const char *projec
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, json, &facts, err));
     for (size_t i = 0; i < json_array_size(facts.open); i++) {
         struct cairn_msg_liveness_open save = {.begun_at = ""};
-        if (look->found.save_count == CAIRN_CLI_WATCHED_SAVES) return CAIRN_OK;
+        if (look->found.save_count == WATCHED_SAVES) return CAIRN_OK;
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, json_array_get(facts.open, i),
                                        &save, err));
         if (!scope_has(look->scope, project, run, save.version, save.step)) continue;
@@ -216,15 +216,15 @@ static enum cairn_code look_at_run(struct watched_look *look, const char *projec
 /* A run whose save is open is idle since never. */
 static enum cairn_code look_at_runs(struct watched_look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array();
-    char path[CAIRN_NAME_BYTES_MAX + 32] = "/v1/runs";
+    char path[CAIRN_NAME_BYTES_MAX + 32] = "/runs";
     const char *project = look->scope->project;
-    if (project[0]) snprintf(path, sizeof path, "/v1/runs?project=%s", project);
-    CAIRN_TRY(cairn_cli_list(look->cli, path, RUNS_MAX, runs, NULL, err));
+    if (project[0]) snprintf(path, sizeof path, "/runs?project=%s", project);
+    CAIRN_TRY(cairn_cli_list(look->cli, NULL, path, RUNS_MAX, runs, NULL, err));
     for (size_t i = 0; i < json_array_size(runs); i++) {
         struct cairn_msg_run_row run = {.idle_s = CAIRN_MESSAGE_NONE};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, json_array_get(runs, i), &run, err));
         if (run.idle_s != CAIRN_MESSAGE_NONE) continue;
-        if (look->found.save_count == CAIRN_CLI_WATCHED_SAVES) return CAIRN_OK;
+        if (look->found.save_count == WATCHED_SAVES) return CAIRN_OK;
         CAIRN_TRY(look_at_run(look, run.project, run.run, err));
     }
     return CAIRN_OK;
@@ -351,9 +351,9 @@ static void rate_text(const struct watched_save *save, bool log, char *ret, size
 }
 
 static size_t told_at(struct watch_view *view, const char *version) {
-    for (size_t i = 0; i < CAIRN_CLI_WATCHED_SAVES; i++)
+    for (size_t i = 0; i < WATCHED_SAVES; i++)
         if (!strcmp(view->told[i].version, version)) return i;
-    size_t at = view->told_next++ % CAIRN_CLI_WATCHED_SAVES;
+    size_t at = view->told_next++ % WATCHED_SAVES;
     memset(&view->told[at], 0, sizeof view->told[at]);
     (void)cairn_text_copy(view->told[at].version, sizeof view->told[at].version, version);
     return at;
@@ -553,8 +553,7 @@ static enum cairn_code resolve(struct watch *watch, const char *version, struct 
     if (cairn_text_starts(version, "ckpt_")) return CAIRN_OK;
     struct cairn_cli_ref ref = watch->ref;
     (void)cairn_text_copy(ref.version, sizeof ref.version, version);
-    CAIRN_TRY(cairn_cli_call(watch->cli, &ref, (struct cairn_cli_call){0}, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &row, err));
+    CAIRN_TRY(cairn_cli_get(watch->cli, &ref, "", CAIRN_MESSAGE_version_row, &json, &row, err));
     (void)cairn_text_copy(scope->version, sizeof scope->version, row.version);
     return CAIRN_OK;
 }
@@ -630,8 +629,7 @@ static enum cairn_code read_events(struct watch *watch, uint64_t wait_ms, struct
         call.wait_ms = (uint32_t)cairn_max_u64(cairn_min_u64(wait_ms, CAIRN_CLI_LONG_POLL_MS), 1);
     }
     const struct cairn_cli_ref *of = watch->scope.run[0] ? &watch->ref : NULL;
-    CAIRN_TRY(cairn_cli_call(watch->cli, of, call, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_page, json, &page, err));
+    CAIRN_TRY(cairn_cli_ask(watch->cli, of, call, CAIRN_MESSAGE_event_page, &json, &page, err));
     if (watch->since_known) CAIRN_TRY(take_events(watch, page.items, err));
     watch->since = page.since;
     watch->since_known = true;
