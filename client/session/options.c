@@ -87,7 +87,7 @@ enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
     if (id) return check_job("CAIRN_JOB", id, ret_job, err);
     for (size_t i = 0; i < CAIRN_COUNT(launchers); i++) {
         id = launchers[i].names_job ? variable(sources, launchers[i].id) : NULL;
-        if (id && strcmp(id, "none") != 0) /* options.h#5 */
+        if (id && (i || strcmp(id, "none") != 0)) /* torchelastic's placeholder: options.h#5 */
             return take_counted(launchers[i].name, id, variable(sources, launchers[i].restarts),
                                 ret_job, err);
     }
