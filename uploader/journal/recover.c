@@ -15,7 +15,7 @@
 #include "common/encode.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/saves/begin.h"
+#include "uploader/saves/save.h"
 
 /* A part that was sent again under the same upload has more than one record. */
 #define PARTS_MAX (1 << 20)

@@ -17,6 +17,12 @@
  *              once its record is on the disk, and not before.
  *          6   of each shard and part the store's last error is kept, and how often there was one;
  *              of more than CAIRN_UP_ERRORS_MAX the one that is longest ago makes room.
+ *          Q8  the journal alone answers a begin; where it cannot take one, its rank is refused and
+ *              the server hears from memory that the rank gives the save up. The same begin may
+ *              come twice, from a trainer that had no answer or from one that came back.
+ *          Q44 what this process knows is cancelled by a count, also after its seal.
+ *          7   a description is `copy` of api/messages.def: begin, seal, table, tokens, checksums;
+ *              a partner may have to tell and send all of it under the same tokens (Q57).
  * Limits:  65,536 shards a save; a table of CAIRN_TABLE_BYTES_MAX for each open session and save.
  * Threads: all fields are locked by uploader_state unless they are called fixed. Functions ending
  *          in _locked, and those of tables, need it held; the others take it.
@@ -249,3 +255,33 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
 void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
                                const struct cairn_error *why);
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry);
+
+/* ---- begins ---- */
+
+/* What a begin says of its save, wherever it stands: frames begin and count, the journal's record.
+ * Who begins (attempt, rank, connection) is left as it was; texts and objects are borrowed. */
+enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
+                                    struct cairn_up_begin *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Each answers the request itself when the journal has it (save.h#1), unless it fails at once. */
+enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* A begin that never came: begin and fail in one. */
+enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    const struct cairn_error *why, struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Q12: this node has nothing of that save, the server calls its version open, and the rank will not
+ * begin it: a new save that fails. */
+enum cairn_code cairn_up_save_abandoned_locked(struct cairn_up *up,
+                                               const struct cairn_up_begin *begin,
+                                               const struct cairn_error *why,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+
+#define CAIRN_UP_DESCRIPTION_BYTES_MAX (16 * CAIRN_MIB)
+
+/* CAIRN_NOT_FOUND: not all of it is staged here, or it has files. */
+enum cairn_code cairn_up_save_describe_locked(struct cairn_up *up, const struct cairn_up_save *save,
+                                              struct cairn_buf *ret,
+                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -13,7 +13,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/saves/begin.h"
+#include "uploader/saves/save.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 #include "uploader/trainers/inside.h"
