@@ -128,8 +128,6 @@ struct cairn_up_peers {
 /* *ret stays NULL where peer_listen is empty. Rooms then add routes to the port. */
 enum cairn_code cairn_up_peers_new(struct cairn_up *up, struct cairn_up_peers **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_peers_start(struct cairn_up_peers *peers,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* No route runs any more, no ask ends any more. NULL is fine for both. */
 void cairn_up_peers_stop(struct cairn_up_peers *peers);
 void cairn_up_peers_free(struct cairn_up_peers *peers);
