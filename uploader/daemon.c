@@ -20,7 +20,7 @@
 #include "uploader/send/send.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
-#include "uploader/trainers/attempt_call.h"
+#include "uploader/trainers/attempts.h"
 #include "uploader/trainers/socket.h"
 
 #define TICK_MS 200

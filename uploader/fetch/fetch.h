@@ -32,7 +32,7 @@
  *          answer to another node; half of the cells at most are held by answers.
  * Threads: threads of its own, locked by uploader_fetch; done() is called on one of them. A version
  *          is immutable after load; its count of users is locked by uploader_fetch.
- * Next:    uploader/trainers/questions.c; api/committed.h; docs/peers.md.
+ * Next:    uploader/trainers/requests.c; api/committed.h; docs/peers.md.
  */
 #pragma once
 
