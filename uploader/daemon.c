@@ -20,7 +20,7 @@
 #include "uploader/send/send.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
-#include "uploader/trainers/attempt_call.h"
+#include "uploader/trainers/attempts.h"
 #include "uploader/trainers/socket.h"
 
 #define TICK_MS 200
@@ -177,14 +177,14 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     cairn_condition_init(&up->changed);
     cairn_up_wakeup_init(&up->outbox_work);
     cairn_up_wakeup_init(&up->partner_work);
-    cairn_up_restores_init(&up->restores);
+    cairn_lock_init(&up->restores.lock, CAIRN_LOCK_uploader_restores);
     cairn_budget_init(&up->budget, up->places.budget_bytes);
     cairn_uuid_random(up->uuid);
     CAIRN_TRY(cairn_up_claim(up, CAIRN_UP_CLAIM_SERVER, up->settings.server, err));
     CAIRN_TRY(make_parts(up, err));
     CAIRN_TRY(cairn_up_send_start(up->send, err));
     CAIRN_TRY(cairn_up_outbox_start(up->outbox, err));
-    CAIRN_TRY(cairn_up_peers_start(up->peers, err));
+    if (up->peers) CAIRN_TRY(cairn_up_port_start(up->peers->port, err));
     CAIRN_TRY(cairn_up_partner_start(up->partner, err));
     CAIRN_TRY(cairn_up_lists_start(up->lists, err));
     CAIRN_TRY(cairn_up_watch_start(up->watch, err));
@@ -256,7 +256,7 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
     }
     cairn_manager_tell("STOPPING=1");
     if (code == CAIRN_OK) drain(up, &check);
-    cairn_up_store_check_release(&check);
+    cairn_store_worker_free(check.worker);
     return code;
 }
 
@@ -310,7 +310,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_budget_release(&up->budget);
     cairn_up_wakeup_release(&up->outbox_work);
     cairn_up_wakeup_release(&up->partner_work);
-    cairn_up_restores_release(&up->restores);
+    cairn_lock_release(&up->restores.lock);
     cairn_condition_release(&up->changed);
     cairn_lock_release(&up->lock);
 }

@@ -40,9 +40,9 @@ struct cairn_up_session;
 
 enum cairn_code cairn_up_mail_new(struct cairn_up_mail **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Nobody reads it any more: runs every item with NULL, those that come of it, too. */
+/* Runs every item with NULL, and those that are posted meanwhile; the socket's thread has ended. */
 void cairn_up_mail_drop(struct cairn_up_mail *mail);
-/* What is still there is dropped. NULL is allowed. */
+/* Drops what is left. NULL is allowed. */
 void cairn_up_mail_free(struct cairn_up_mail *mail);
 
 /* An event (api/messages.def). take_message NULL: there was no memory to make it (U04). */
@@ -66,7 +66,7 @@ void cairn_up_mail_answer_fds(struct cairn_up_mail *mail, uint64_t conn, int64_t
                               json_t *take_message, const int *take_fds, size_t fd_count);
 void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
                           const struct cairn_error *why);
-/* End the connection once what was posted before is out. */
+/* Ends the connection after all that was posted before. */
 void cairn_up_mail_hang_up(struct cairn_up_mail *mail, uint64_t conn);
 /* In between mail wakes nobody, also that of other threads. At the end of the last that began, all
  * is carried out here, or the socket's thread is woken: so it is short. No lock may be held at the
@@ -80,10 +80,10 @@ void cairn_up_mail_end(struct cairn_up_mail *mail);
  * CAIRN_UP_SPOKEN_MAX; NULL: there is more. False: the socket's thread must be woken. */
 void cairn_up_mail_speaker(struct cairn_up_mail *mail, bool (*speak)(void *owner), void *owner);
 struct cairn_up_mail_item *cairn_up_mail_take_spoken(struct cairn_up_mail *mail);
-/* Around its sleep; is_awake waits for a thread that speaks. */
+/* Called before and after epoll; is_awake waits until no other thread speaks. */
 void cairn_up_mail_sleeps(struct cairn_up_mail *mail);
 void cairn_up_mail_is_awake(struct cairn_up_mail *mail);
-/* The end of begin on the socket's own thread: what cairn_up_mail_take would give. */
+/* Ends begin on the socket's own thread; returns what cairn_up_mail_take would. */
 struct cairn_up_mail_item *cairn_up_mail_end_own(struct cairn_up_mail *mail);
 
 /* An item without run: a message, or the end of the connection. */
@@ -95,11 +95,11 @@ struct cairn_up_message {
     bool hang_up;
 };
 void cairn_up_message_free(struct cairn_up_message *message);
-/* Becomes readable with mail. */
+/* A descriptor that is readable while there is mail. */
 int cairn_up_mail_fd(const struct cairn_up_mail *mail);
-/* Without mail: a session has something to tell, or the thread is to end. */
+/* Wakes the thread without mail: a session has news, or the thread must end. */
 void cairn_up_mail_wake(struct cairn_up_mail *mail);
-/* Has anybody called that since this was asked last? */
+/* True when cairn_up_mail_wake was called since the last call. */
 bool cairn_up_mail_was_woken(struct cairn_up_mail *mail);
 /* All items, oldest first; the caller runs or frees each. */
 struct cairn_up_mail_item *cairn_up_mail_take(struct cairn_up_mail *mail);
@@ -141,7 +141,7 @@ enum cairn_code cairn_up_tasks_new(struct cairn_up *up, struct cairn_up_tasks **
 /* No new task is taken. False when some still run after that time: then the struct must stay. */
 bool cairn_up_tasks_stop(struct cairn_up_tasks *tasks, uint64_t wait_ms);
 void cairn_up_tasks_free(struct cairn_up_tasks *tasks);
-/* owner is handed to run or to drop, and is theirs. */
+/* Passes the ownership of owner to run or to drop. */
 enum cairn_code cairn_up_tasks_add(struct cairn_up_tasks *tasks,
                                    void (*run)(struct cairn_up_helper *helper, void *owner),
                                    void (*drop)(void *owner), void *owner,

@@ -122,14 +122,6 @@ bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, boo
 
 /* ---- the last restores ---- */
 
-void cairn_up_restores_init(struct cairn_up_restores *restores) {
-    cairn_lock_init(&restores->lock, CAIRN_LOCK_uploader_restores);
-}
-
-void cairn_up_restores_release(struct cairn_up_restores *restores) {
-    cairn_lock_release(&restores->lock);
-}
-
 static bool is_same(const struct cairn_up_restore_note *one,
                     const struct cairn_up_restore_note *other) {
     return !strcmp(one->version.text, other->version.text) && !strcmp(one->run, other->run);

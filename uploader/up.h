@@ -151,8 +151,6 @@ struct cairn_up_restores {
         uint64_t noted;
     } locked;
 };
-void cairn_up_restores_init(struct cairn_up_restores *restores);
-void cairn_up_restores_release(struct cairn_up_restores *restores);
 void cairn_up_restores_note(struct cairn_up_restores *restores,
                             const struct cairn_up_restore_note *note);
 /* Copies; how many there are. */

@@ -5,7 +5,7 @@
 #include "api/wire/rest.h"
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/trainers/attempt_call.h"
+#include "uploader/trainers/attempts.h"
 
 #define RANKS 2
 

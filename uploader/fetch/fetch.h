@@ -32,7 +32,7 @@
  *          answer to another node; half of the cells at most are held by answers.
  * Threads: threads of its own, locked by uploader_fetch; done() is called on one of them. A version
  *          is immutable after load; its count of users is locked by uploader_fetch.
- * Next:    uploader/trainers/restore.c; api/documents/committed.h; docs/peers.md.
+ * Next:    uploader/trainers/requests.c; api/documents/committed.h; docs/peers.md.
  */
 #pragma once
 
@@ -44,7 +44,7 @@
 #include "uploader/port/peers.h"
 #include "uploader/up.h"
 
-/* Among which nodes its pieces are divided (divide.c). */
+/* The nodes among which a version's pieces are divided (divide.c). */
 struct cairn_up_division {
     uint64_t looked_ms; /* mono clock */
     struct cairn_up_roster roster;
@@ -106,9 +106,9 @@ struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fet
 void cairn_up_version_let_go(struct cairn_up_fetch *fetch, const char *version);
 /* Lets go of versions that other nodes have not asked for in a while; all: at the end. */
 void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all);
-/* What a reading, an answer or a request used. */
+/* Gives back the use that a reading, an answer or a request holds. */
 void cairn_up_version_unuse(struct cairn_up_version *version);
-/* "llm/7b step 100 shard x": the start of every sentence about it. */
+/* Writes "llm/7b step 100 shard x", with which messages about a shard begin. */
 void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
                                  char ret_text[900]);
 

@@ -83,14 +83,14 @@ struct cairn_up_cells {
     size_t count, capacity; /* with memory; at most */
     uint64_t uses;
 };
-/* Without memory for the list there are no cells. */
+/* Without memory for the list of cells the reader works without cells. */
 void cairn_up_cells_init(struct cairn_up_cells *cells, struct cairn_budget *budget,
                          uint64_t bytes_max);
 void cairn_up_cells_release(struct cairn_up_cells *cells);
 
-/* The bits of these blocks, which lie in the cell. */
+/* The bit mask of the blocks of a range within one cell. */
 uint8_t cairn_up_cell_mask(uint64_t offset, uint64_t bytes);
-/* The first run of these blocks. */
+/* The first run of adjacent blocks in the mask. */
 uint8_t cairn_up_cell_run(uint8_t mask);
 uint64_t cairn_up_cell_run_offset(const struct cairn_up_cell *cell, uint8_t run);
 uint64_t cairn_up_cell_run_bytes(const struct cairn_up_cell *cell, uint8_t run, uint64_t size);
@@ -103,9 +103,9 @@ struct cairn_up_cell *cairn_up_cells_claim(struct cairn_up_cells *cells,
                                            struct cairn_up_version *version, uint32_t shard,
                                            uint64_t offset, bool careful);
 void cairn_up_cells_used(struct cairn_up_cells *cells, struct cairn_up_cell *cell);
-/* Nobody uses any of them. */
+/* Frees all cells of the version, none of which is in use. */
 void cairn_up_cells_forget(struct cairn_up_cells *cells, const struct cairn_up_version *version);
-/* The memory of all; no version is loaded. */
+/* Returns the memory of all cells; no version may be loaded. */
 void cairn_up_cells_shrink(struct cairn_up_cells *cells);
 
 #define CAIRN_UP_PIECE_BYTES CAIRN_UP_CELL_BYTES /* one request */
@@ -115,7 +115,7 @@ void cairn_up_cells_shrink(struct cairn_up_cells *cells);
  * rank left that divided it with others: they may not have asked yet. */
 #define CAIRN_UP_VERSION_KEPT_MS 10000
 
-/* A part of one block that somebody wants. */
+/* A requested part of one block. */
 struct cairn_up_fragment {
     uint32_t shard;
     uint64_t block;
@@ -153,7 +153,7 @@ enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What another node asks for; locked by uploader_fetch. */
+/* A request of another node; locked by uploader_fetch. */
 struct cairn_up_serve {
     struct cairn_up_piece piece;
     struct cairn_up_version *version;
@@ -162,7 +162,7 @@ struct cairn_up_serve {
     enum cairn_code code;
     struct cairn_up_cell *cell; /* when it is over and well: one of its users */
 };
-/* A piece that was taken and has not ended. */
+/* A piece under way. */
 struct cairn_up_want {
     struct cairn_up_want *next;
     struct cairn_up_version *version;
@@ -204,7 +204,7 @@ struct cairn_up_reader {
     uint32_t flying_count;
     struct cairn_late late;
 };
-/* How fast something is while at least one of it is under way. */
+/* Throughput, measured while at least one request is under way. */
 struct cairn_up_meter {
     uint32_t flying;
     uint64_t since_us, us, bytes;
@@ -246,30 +246,30 @@ void cairn_up_fetch_expect(struct cairn_up_fetch *fetch, struct cairn_up_version
 /* ---- reader.c ---- */
 void *cairn_up_reader_main(void *reader);
 
-/* ---- ends.c ---- */
+/* ---- how pieces and wants end ---- */
 void cairn_up_readers_wake(struct cairn_up_fetch *fetch);
-/* A request into a cell has ended; get is freed. */
+/* Ends a request into a cell and frees get. */
 void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
                        const struct cairn_error *why);
-/* Without its bytes. */
+/* Ends a want without its bytes. */
 void cairn_up_want_fail(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                         enum cairn_code code, const struct cairn_error *why);
-/* The lock is held for these. */
+/* Called with the lock held. */
 void cairn_up_want_add_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want);
 void cairn_up_meter_begin(struct cairn_up_meter *meter);
 void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes);
 
 /* ---- divide.c; the lock is held for the first two ---- */
-/* Looks at who is there and what was measured, now and then. */
+/* Updates the division from the list of nodes and the measured throughput, at intervals. */
 void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up_version *version);
-/* A want of it was held since there is no cell for it, or has got one. */
+/* Records that a want of the version waits for a cell, or has got one. */
 void cairn_up_division_waits_locked(struct cairn_up_version *version, bool waits);
 /* Fills get->ask when another node is to be asked for it: first one that has it in memory, then the
  * one whose share it is. */
 bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
-/* Another node says that it has the shard in memory. */
+/* True when another node reports that it has the shard in memory. */
 bool cairn_up_division_keeps_locked(const struct cairn_up_version *version, uint32_t shard);
-/* Asks; where that fails the store is asked instead. */
+/* Sends get->ask; on failure the readers send the request to the store. */
 void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
 
 /* Adds the route by which other nodes ask; before the port starts. Without peers there is none. */

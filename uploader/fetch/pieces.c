@@ -63,10 +63,6 @@ static size_t join(struct cairn_up_range *ranges, size_t count) {
     return kept;
 }
 
-static enum cairn_code no_memory(struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
-}
-
 static enum cairn_code add_piece(struct cairn_up_reading *reading, size_t *capacity,
                                  const struct cairn_up_piece *piece, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(reading->pieces, reading->piece_count, *capacity, PIECES_MAX,
@@ -138,7 +134,8 @@ enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_up_range *sorted = calloc(count + 1, sizeof(*sorted));
     reading->fragments = calloc(2 * count + 1, sizeof(*reading->fragments));
-    if (!sorted || !reading->fragments) return no_memory(err);
+    if (!sorted || !reading->fragments)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     for (size_t i = 0; i < count; i++) {
         CAIRN_TRY(check_range(reading, &ranges[i], err));
         sorted[i] = ranges[i];

@@ -13,7 +13,7 @@
 #include "common/buf.h"
 #include "common/hooks.h"
 #include "common/text.h"
-#include "uploader/saves/begin.h"
+#include "uploader/saves/save.h"
 
 /* A part that was sent again under the same upload has more than one record. */
 #define PARTS_MAX (1 << 20)

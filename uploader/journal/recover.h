@@ -15,7 +15,7 @@
  *               server hears of its save.
  * Limits:  the journal's live entries.
  * Threads: replay and build before any thread runs; tick from the main thread.
- * Next:    uploader/trainers/attempt_call.c; uploader/journal/journal.h.
+ * Next:    uploader/trainers/attempts.c; uploader/journal/journal.h.
  */
 #pragma once
 

@@ -28,7 +28,7 @@
  */
 #pragma once
 
-#include "uploader/saves/begin.h"
+#include "uploader/saves/save.h"
 
 #define CAIRN_UP_COPY_PIECE_BYTES (8 * CAIRN_MIB)
 

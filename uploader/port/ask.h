@@ -82,5 +82,5 @@ void cairn_up_asks_free(struct cairn_up_asks *asks);
 enum cairn_code cairn_up_asks_add(struct cairn_up_asks *asks, struct cairn_up_ask *ask,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_up_asks_passes_by(struct cairn_up_asks *asks, const char *node);
-/* What it sent is not what its checksums say. */
+/* Reports bytes of that node that did not match their checksums. */
 void cairn_up_asks_wrong(struct cairn_up_asks *asks, const char *node);

@@ -36,10 +36,6 @@ enum cairn_code cairn_up_peers_new(struct cairn_up *up, struct cairn_up_peers **
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_up_peers_start(struct cairn_up_peers *peers, struct cairn_error *err) {
-    return peers ? cairn_up_port_start(peers->port, err) : CAIRN_OK;
-}
-
 void cairn_up_peers_stop(struct cairn_up_peers *peers) {
     if (!peers) return;
     cairn_up_port_stop(peers->port);

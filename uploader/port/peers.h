@@ -71,9 +71,9 @@ void cairn_up_members_init(struct cairn_up_members *members);
 void cairn_up_members_release(struct cairn_up_members *members);
 
 /* ---- for the heartbeat: each attempt that it names, then forget ---- */
-/* False: the list that is here is good. */
+/* Names an attempt that this node holds; true: the server is to send its list of nodes. */
 bool cairn_up_members_name(struct cairn_up_members *members, const char *grant);
-/* Those that were named by then (mono clock; promise 1). */
+/* Forgets attempts that were last named by then (mono clock; promise 1). */
 void cairn_up_members_forget(struct cairn_up_members *members, uint64_t named_by_ms);
 /* What the server answered: members, keepers, complete and partner of told, which is empty then. */
 void cairn_up_members_hear(struct cairn_up_members *members, const char *grant,
@@ -87,7 +87,7 @@ void cairn_up_roster_keep(struct cairn_up_roster *roster, uint32_t member, const
  * hurried tells it once, and as long as somebody waits. */
 void cairn_up_members_hurry(struct cairn_up_members *members);
 bool cairn_up_members_hurried(struct cairn_up_members *members);
-/* False: this node does not hold that attempt. */
+/* The key of an attempt; false: this node does not hold it. */
 bool cairn_up_members_key(struct cairn_up_members *members, const struct cairn_run_name *run,
                           uint64_t attempt, uint8_t ret_key[CAIRN_PEER_KEY_BYTES]);
 /* Where a node of that attempt is asked, NULL: this node's partner, and with which key. False: it
@@ -95,7 +95,7 @@ bool cairn_up_members_key(struct cairn_up_members *members, const struct cairn_r
 bool cairn_up_members_partner(struct cairn_up_members *members, const struct cairn_run_name *run,
                               uint64_t attempt, const char *node, struct cairn_up_member *ret,
                               uint8_t ret_key[CAIRN_PEER_KEY_BYTES]);
-/* Has the server named nodes of that attempt, within that time? */
+/* True when the server has listed nodes of that attempt within that time. */
 bool cairn_up_members_heard(struct cairn_up_members *members, const struct cairn_run_name *run,
                             uint64_t attempt, uint64_t within_ms);
 /* A copy of the newest attempt's of a run, with the keepers of one version alone;
@@ -105,12 +105,12 @@ enum cairn_code cairn_up_members_get(struct cairn_up_members *members,
                                      struct cairn_up_roster *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_roster_release(struct cairn_up_roster *roster);
-/* The next heartbeat asks for the list again. */
+/* Has the next heartbeat request the list again. */
 void cairn_up_members_outdate(struct cairn_up_members *members, const struct cairn_run_name *run);
 /* The same, of that attempt where it is the run's newest. */
 void cairn_up_members_outdate_attempt(struct cairn_up_members *members,
                                       const struct cairn_run_name *run, uint64_t attempt);
-/* Until the newest attempt's list of a run is complete, or the time (mono clock). */
+/* Waits until the newest attempt's list of a run is complete, or until_ms (mono clock). */
 void cairn_up_members_await(struct cairn_up_members *members, const struct cairn_run_name *run,
                             uint64_t until_ms);
 
@@ -128,8 +128,6 @@ struct cairn_up_peers {
 /* *ret stays NULL where peer_listen is empty. Rooms then add routes to the port. */
 enum cairn_code cairn_up_peers_new(struct cairn_up *up, struct cairn_up_peers **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_peers_start(struct cairn_up_peers *peers,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* No route runs any more, no ask ends any more. NULL is fine for both. */
 void cairn_up_peers_stop(struct cairn_up_peers *peers);
 void cairn_up_peers_free(struct cairn_up_peers *peers);

@@ -96,7 +96,7 @@ enum cairn_code cairn_up_port_start(struct cairn_up_port *port,
 /* NULL is fine, and so is a second time. */
 void cairn_up_port_stop(struct cairn_up_port *port);
 void cairn_up_port_free(struct cairn_up_port *port);
-/* HOST:PORT that other nodes are told. */
+/* The HOST:PORT that other nodes connect to. */
 const char *cairn_up_port_address(const struct cairn_up_port *port);
 bool cairn_up_port_stopping(struct cairn_up_port *port);
 

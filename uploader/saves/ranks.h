@@ -77,9 +77,9 @@ struct cairn_up_attempt *cairn_up_attempt_find(struct cairn_up *up, const char *
  * concluded from it. */
 void cairn_up_attempt_count(struct cairn_up_attempt *attempt, uint32_t rank, uint32_t world_size,
                             uint64_t step, uint32_t n);
-/* How many; 0: nothing is known. */
+/* How many begins of that step are counted; 0: unknown. */
 uint32_t cairn_up_counted_of(const struct cairn_up_counted *counted, uint64_t step);
-/* NULL: nothing is known of that rank. */
+/* The counts of a rank; NULL: unknown. */
 const struct cairn_up_counted *cairn_up_attempt_counted(const struct cairn_up_attempt *attempt,
                                                         uint32_t rank);
 
@@ -99,18 +99,18 @@ struct cairn_up_rank {
 void cairn_up_ended_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye);
 /* A session of the uploader before this one, whose entry is in the journal. */
 void cairn_up_ended_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye);
-/* The rank is connected again. */
+/* Forgets the rank, which is connected again. */
 void cairn_up_ended_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
                                 uint32_t rank);
-/* Does anybody but ranks that have left hold this attempt? */
+/* True when a session or save holds the attempt, not only ranks that have left. */
 bool cairn_up_ended_holds_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt);
 /* Ranks of that attempt whose process has ended (Q54), for the server; a new array. */
 json_t *cairn_up_ended_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt);
-/* What a heartbeat says of processes that have ended; a new array, or NULL. */
+/* The heartbeat's list of processes that have ended; a new array, or NULL. */
 json_t *cairn_up_ended_report_locked(struct cairn_up *up);
 /* The server took those of that report; indexes: array of numbers, or NULL. */
 void cairn_up_ended_taken(struct cairn_up *up, const json_t *report, const json_t *indexes);
-/* The server has another catalog. */
+/* Reports all ends again, to another catalog. */
 void cairn_up_ended_again(struct cairn_up *up);
 /* Looks at the processes; true: a heartbeat is due at once, to report an end. Cheap
  * when there are none. */

@@ -17,6 +17,12 @@
  *              once its record is on the disk, and not before.
  *          6   of each shard and part the store's last error is kept, and how often there was one;
  *              of more than CAIRN_UP_ERRORS_MAX the one that is longest ago makes room.
+ *          Q8  the journal alone answers a begin; where it cannot take one, its rank is refused and
+ *              the server hears from memory that the rank gives the save up. The same begin may
+ *              come twice, from a trainer that had no answer or from one that came back.
+ *          Q44 what this process knows is cancelled by a count, also after its seal.
+ *          7   a description is `copy` of api/messages.def: begin, seal, table, tokens, checksums;
+ *              a partner may have to tell and send all of it under the same tokens (Q57).
  * Limits:  65,536 shards a save; a table of CAIRN_TABLE_BYTES_MAX for each open session and save.
  * Threads: all fields are locked by uploader_state unless they are called fixed. Functions ending
  *          in _locked, and those of tables, need it held; the others take it.
@@ -48,18 +54,18 @@ struct cairn_up_table {
     struct cairn_buf bytes;
 };
 
-/* Checked, copied and with one user. entry 0: of an older journal's seal. */
+/* Checks and copies the table; it has one user. entry 0: it stood in an older journal's seal. */
 enum cairn_code cairn_up_table_new_locked(struct cairn_up *up, struct cairn_view bytes,
                                           uint64_t entry, struct cairn_up_table **ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* One that is written; NULL: none. No user is added. */
+/* Finds a journaled table without adding a user; NULL: there is none. */
 struct cairn_up_table *cairn_up_table_find_locked(struct cairn_up *up, const char *hex);
-/* For the journal, with the table's bytes as the blob. */
+/* The journal's record, whose blob is the table's bytes. */
 json_t *cairn_up_table_record(const struct cairn_up_table *table);
 struct cairn_up_table *cairn_up_table_use(struct cairn_up_table *table);
-/* The last user closes the entry. */
+/* Drops one use; the last one closes the journal entry. */
 void cairn_up_table_leave_locked(struct cairn_up *up, struct cairn_up_table **in_table);
-/* After a restart: those that no save uses. */
+/* Drops the tables that no save uses after a restart. */
 void cairn_up_tables_sweep_locked(struct cairn_up *up);
 void cairn_up_tables_free_all(struct cairn_up *up); /* at the end of the process */
 
@@ -164,16 +170,16 @@ struct cairn_up_begin {
     bool of_partner; /* it is another node's: what its rank counts is not known here (Q12) */
     json_t *labels, *meta, *splits; /* borrowed, may be NULL */
 };
-/* Make it, without the journal (replay uses it too). */
+/* Makes a save without journaling it, for begin and replay. */
 enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
                                          const struct cairn_up_begin *begin,
                                          struct cairn_up_save **ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Undo new_locked: nothing of it was journaled. */
+/* Undoes new_locked; nothing of the save was journaled. */
 void cairn_up_save_drop_locked(struct cairn_up *up, struct cairn_up_save *save);
 struct cairn_up_save *cairn_up_save_find_locked(struct cairn_up *up, uint64_t entry);
 struct cairn_up_save *cairn_up_save_of_locked(struct cairn_up *up, uint64_t conn, uint32_t number);
-/* By version and rank: offers, and the journal's duplicates. */
+/* Finds a save by version and rank, for offers and repeated begins. */
 struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char *version,
                                                  uint32_t rank);
 /* Another shard of it; entry, index and key of the options are set here. past: what the journal
@@ -183,18 +189,18 @@ enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn
                                                const struct cairn_up_shard_past *past,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
-/* That of who began it, else one by the version's id. */
+/* The trace context of the trainer that began it, else one derived from the version's id. */
 void cairn_up_save_trace(const struct cairn_up_save *save, struct cairn_trace *ret);
 json_t *cairn_up_save_begun(const struct cairn_up_save *save);        /* for the trainer */
 json_t *cairn_up_save_sealed(const struct cairn_up_save *save);       /* for the trainer */
 
-/* It follows, is begun at the server, and its trainer may still stage it. */
+/* True while the save follows rank 0, is known to the server and may still be staged. */
 bool cairn_up_save_awaits_decision(const struct cairn_up_save *save);
-/* Move it by the table and carry out what is due; the save may be gone afterwards. */
+/* Moves the save by the table and carries out what is due; the save may be freed. */
 void cairn_up_save_event_locked(struct cairn_up *up, struct cairn_up_save *save,
                                 enum cairn_up_event event);
 struct cairn_up_record;
-/* Journal what its phase waits for: WRITTEN or UNWRITTEN follows, unless this fails at once. */
+/* Journals the records of its phase; the event WRITTEN or UNWRITTEN follows unless this fails. */
 enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_save *save,
                                           const struct cairn_up_record *records, size_t count,
                                           struct cairn_error *err) CAIRN_MUST_USE;
@@ -203,29 +209,29 @@ enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_s
 enum cairn_code cairn_up_save_set_sealed(struct cairn_up_save *save, const json_t *replicated,
                                          const json_t *labels, const json_t *meta,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* From here on the generation is the save's. False: another save owns it. */
+/* Makes the save the owner of the generation. False: another save owns it. */
 bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_slab *slab);
-/* The server does not know it (Q19): everything is told again, after a look at every object. */
+/* Reports everything again, after a HEAD of every object: the server lost the save (Q19). */
 void cairn_up_save_report_again_locked(struct cairn_up *up, struct cairn_up_save *save);
 
 /* The save fails at the server; its shards are given up. Nothing happens when it is over. */
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_code code, const char *reason);
-/* The same with all that is known of the cause. */
+/* The same with the whole error. */
 void cairn_up_save_fail_for_locked(struct cairn_up *up, struct cairn_up_save *save,
                                    const struct cairn_error *why);
-/* The version is over, for whatever reason; tells the trainer. */
+/* Ends the save with the version, and tells the trainer. */
 void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_up_end end, enum cairn_code code, const char *message);
 void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
                               enum cairn_up_end end, const struct cairn_error *why);
-/* Slab and entry are given back where they can be; save may be gone afterwards. */
+/* Gives back slab and journal entry where possible; the save may be freed. */
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save);
 void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process */
 /* A trainer's connection ended: unsealed saves fail, sealed ones go on, unless they are aborted by
  * an end without a bye. */
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye);
-/* Is that the memory in which its `stage` record says that it lies? */
+/* True when the slab is the memory that the save's `stage` record names. */
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab);
 /* A request about a shard of it has failed, and is tried again or is not: for whoever asks what the
  * save waits for. */
@@ -249,3 +255,33 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
 void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
                                const struct cairn_error *why);
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry);
+
+/* ---- begins ---- */
+
+/* What a begin says of its save, wherever it stands: frames begin and count, the journal's record.
+ * Who begins (attempt, rank, connection) is left as it was; texts and objects are borrowed. */
+enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
+                                    struct cairn_up_begin *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Each answers the request itself when the journal has it (save.h#1), unless it fails at once. */
+enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Begins and fails a save whose begin never came. */
+enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    const struct cairn_error *why, struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Q12: this node has nothing of that save, the server calls its version open, and the rank will not
+ * begin it: a new save that fails. */
+enum cairn_code cairn_up_save_abandoned_locked(struct cairn_up *up,
+                                               const struct cairn_up_begin *begin,
+                                               const struct cairn_error *why,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+
+#define CAIRN_UP_DESCRIPTION_BYTES_MAX (16 * CAIRN_MIB)
+
+/* CAIRN_NOT_FOUND: not all of it is staged here, or it has files. */
+enum cairn_code cairn_up_save_describe_locked(struct cairn_up *up, const struct cairn_up_save *save,
+                                              struct cairn_buf *ret,
+                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -9,7 +9,7 @@
 #include "api/wire/messages.h"
 #include "common/text.h"
 #include "uploader/mail.h"
-#include "uploader/saves/begin.h"
+#include "uploader/saves/save.h"
 
 /* ---- what is kept ---- */
 

@@ -75,19 +75,19 @@ struct cairn_up_slab_request {
 };
 /* Requests are decided in the order in which they came; waiting takes no thread. */
 void cairn_up_slabs_request(struct cairn_up *up, struct cairn_up_slab_request *request);
-/* Decide what can be decided; cheap when nobody waits. The lock is not held. */
+/* Decides the waiting requests where possible; cheap without any. The lock is not held. */
 void cairn_up_slabs_serve(struct cairn_up *up);
 /* On a helper: request->count generations, all of one size; they belong to conn. */
 enum cairn_code cairn_up_slabs_make(struct cairn_up *up,
                                     const struct cairn_up_slab_request *request,
                                     struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Instead of make: the budget is given back. */
+/* Instead of make: returns the reserved budget. */
 void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_request *request);
 /* CAIRN_NO_MEMORY: an uploader with a smaller budget than the one before cannot hold it. */
 enum cairn_code cairn_up_slabs_no_room(struct cairn_up *up, uint64_t bytes,
                                        struct cairn_error *err);
-/* A slab that a trainer brought again; checked by the caller against what it claims. */
+/* Takes over a slab that a trainer offers again; the caller has checked its claims. */
 enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, uint32_t index,
                                             struct cairn_up_attempt *attempt,
                                             struct cairn_slab *take_memory,
@@ -95,7 +95,7 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
                                             struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn, uint32_t index);
 void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn);
-/* Give back what nobody needs; the page work is left to a helper. */
+/* Gives back unused slabs; a helper releases their pages. */
 void cairn_up_slabs_sweep_locked(struct cairn_up *up);
 /* On a helper: so many bytes of the budget, for whatever is not a slab, should be free. What is
  * kept is given back for them, here and now; there may not be enough. */
@@ -111,7 +111,7 @@ struct cairn_up_kept_shard {
     uint64_t offset, bytes;
     size_t place; /* among the shards of its save */
 };
-/* Of one rank's save. */
+/* What is kept of one rank's save. */
 struct cairn_up_kept {
     struct cairn_up_kept *next; /* of copies */
     struct cairn_run_name run;
@@ -133,22 +133,22 @@ struct cairn_up_kept {
     struct cairn_up_kept_shard shards[]; /* by name */
 };
 
-/* Kept, and no trainer has it. */
+/* True for a kept slab without a trainer. */
 bool cairn_up_kept_is_spare(const struct cairn_up_slab *slab);
 
-/* The save needs its generation no longer: free, and kept where that is worth it. */
+/* Frees the save's generation, and keeps its bytes where the save is whole. */
 void cairn_up_kept_give_locked(struct cairn_up *up, const struct cairn_up_save *save,
                                struct cairn_up_slab *slab);
-/* How it ended is known. */
+/* Marks what is kept of the save as committed, or forgets it. */
 void cairn_up_kept_ended_locked(struct cairn_up *up, const struct cairn_up_save *save);
 void cairn_up_kept_forget_locked(struct cairn_up_slab *slab);
-/* Now and then: time passes. */
+/* Gives back what has been kept for too long; called at intervals. */
 void cairn_up_kept_tick(struct cairn_up *up);
 uint64_t cairn_up_kept_bytes_locked(const struct cairn_up *up); /* of shards */
 /* What is kept of the run, newest version first, as heartbeats say it (node_kept of
  * api/messages.def); a new array, or NULL: nothing. */
 json_t *cairn_up_kept_json_locked(const struct cairn_up *up, const char *run_text);
-/* A newer version of its run is committed. */
+/* True when a newer version of the run is committed. */
 bool cairn_up_kept_is_outdated_locked(const struct cairn_up *up, const struct cairn_up_kept *kept);
 
 /* ---- copies of other nodes, for uploader/partner/ ---- */
@@ -167,7 +167,7 @@ struct cairn_up_kept *cairn_up_kept_copy_add_locked(struct cairn_up *up,
                                                     const struct cairn_up_kept_copy *copy);
 /* Nobody reads it. NULL is fine. */
 void cairn_up_kept_copy_remove_locked(struct cairn_up *up, struct cairn_up_kept *kept);
-/* 5, of a copy whose version is over. */
+/* Promise 5, for a copy whose version is over. */
 bool cairn_up_kept_copy_stays_locked(const struct cairn_up *up, struct cairn_up_kept *kept);
 
 /* ---- reading ---- */

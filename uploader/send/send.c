@@ -325,7 +325,7 @@ void cairn_up_send_free(struct cairn_up_send *send) {
     bool quiet = cairn_up_send_stop(send);
     CAIRN_ASSERT(quiet); /* whoever frees has stopped it before */
     cairn_up_readers_free(send);
-    cairn_up_queue_drop_workers(send->queue);
+    send->queue->worker_count = 0; /* they go below */
     for (size_t i = 0; i < send->sender_count; i++) {
         if (send->senders[i].store) cairn_store_worker_free(send->senders[i].store);
         free(send->senders[i].read_buffer);
@@ -345,10 +345,6 @@ enum cairn_code cairn_up_store_check_init(struct cairn_up_store_check *check, st
                                           struct cairn_error *err) {
     *check = (struct cairn_up_store_check){0};
     return cairn_store_worker_new(up->store, &check->worker, err);
-}
-
-void cairn_up_store_check_release(struct cairn_up_store_check *check) {
-    cairn_store_worker_free(CAIRN_TAKE(check->worker));
 }
 
 /* ---- one check ---- */

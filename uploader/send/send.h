@@ -61,7 +61,6 @@ struct cairn_up_store_check {
 };
 enum cairn_code cairn_up_store_check_init(struct cairn_up_store_check *check, struct cairn_up *up,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_store_check_release(struct cairn_up_store_check *check);
 /* Cheap while nothing is wrong. Fails when the process must end (send.h#9). */
 enum cairn_code cairn_up_store_check_tick(struct cairn_up_store_check *check, struct cairn_up *up,
                                           struct cairn_error *err) CAIRN_MUST_USE;

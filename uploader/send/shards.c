@@ -456,10 +456,6 @@ void cairn_up_queue_add_worker(struct cairn_up_queue *queue, struct cairn_store_
     queue->workers[queue->worker_count++] = worker;
 }
 
-void cairn_up_queue_drop_workers(struct cairn_up_queue *queue) {
-    queue->worker_count = 0;
-}
-
 void cairn_up_queue_wake(struct cairn_up_queue *queue) {
     cairn_late_ring(&queue->bell);
     for (size_t i = 0; i < queue->worker_count; i++) cairn_store_wake(queue->workers[i]);

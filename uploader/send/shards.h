@@ -80,8 +80,6 @@ enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **
 void cairn_up_queue_free(struct cairn_up_queue *queue);
 /* A sender's, which wake then wakes; at most `workers` of them, before any sender runs. */
 void cairn_up_queue_add_worker(struct cairn_up_queue *queue, struct cairn_store_worker *worker);
-/* No sender runs any more, and their workers go. */
-void cairn_up_queue_drop_workers(struct cairn_up_queue *queue);
 void cairn_up_queue_wake(struct cairn_up_queue *queue);
 /* The socket's thread: wake them if frames that were dealt with have set `due`. */
 void cairn_up_queue_wake_due(struct cairn_up_queue *queue);

@@ -13,7 +13,7 @@
  *          Q15  the checksums of all blocks are in the journal with the seal.
  * Limits:  see docs/socket.md and uploader/saves/save.h.
  * Threads: the socket's thread alone.
- * Next:    staging.c, attempt_call.c, questions.c, restore.c.
+ * Next:    staging.c, attempts.c, requests.c.
  */
 #pragma once
 

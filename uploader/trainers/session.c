@@ -11,7 +11,7 @@
 #include "common/hooks.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/saves/begin.h"
+#include "uploader/saves/save.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 #include "uploader/trainers/inside.h"
@@ -130,17 +130,12 @@ static json_t *report(struct cairn_up *up) {
         .journal = plain(broken.message));
 }
 
-static enum cairn_code answer(struct cairn_up_session *session,
-                              const struct cairn_up_request *request, struct cairn_error *err) {
+static enum cairn_code on_status(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
     json_t *message = report(session->up);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a report");
     cairn_up_mail_answer(session->up->mail, session->conn, request->id, message);
     return CAIRN_OK;
-}
-
-static enum cairn_code on_status(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request, struct cairn_error *err) {
-    return answer(session, request, err);
 }
 
 /* An operator must be root or run as the uploader: drain stops the saves of all trainers. */
@@ -161,7 +156,7 @@ static enum cairn_code on_drain(struct cairn_up_session *session,
     if (first)
         cairn_log(INFO, "uploader.drain_asked", "uid=%u pid=%d", (unsigned)session->uid,
                   (int)session->pid);
-    return answer(session, request, err);
+    return on_status(session, request, err);
 }
 
 /* ---- problems ---- */

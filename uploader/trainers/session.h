@@ -9,7 +9,7 @@
  *          3   events carry the save's number in this session; nothing of an older session comes.
  * Limits:  see docs/socket.md.
  * Threads: the socket's thread alone; answers of helpers come through cairn_up_mail_call.
- * Next:    attempt_call.c, staging.c, restore.c.
+ * Next:    attempts.c, staging.c, requests.c.
  */
 #pragma once
 

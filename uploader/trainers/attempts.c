@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attempts, asked of the server once for all ranks that want the same; requests for slabs, and
  * slabs that a trainer offers again after a restart of this process. */
-#include "uploader/trainers/attempt_call.h"
+#include "uploader/trainers/attempts.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attempt_call: the right to save, asked of the server by a helper thread; and memory to save from.
+ * attempts: the right to save, asked of the server by a helper thread; and memory to save from.
  *
  * Why:     a trainer that opens and one that comes again after the uploader's restart ask the
  *          server the same question.

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only the server can answer: lists, removals, annotations, aliases, warm-ups, reasons. */
+/* Requests that a helper answers: lists, removals, annotations, aliases, warm-ups, reasons, which
+ * only the server can answer; and restore, window, read, release. A refusal of the server's goes
+ * to the trainer as it is. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "api/documents/digest.h"
 #include "api/wire/frame.h"
@@ -29,16 +33,24 @@ struct question { /* of one request, which a helper answers */
     json_t *body; /* of PATCH and PUT; owned */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2], grant[CAIRN_GRANT_BYTES_MAX]; /* of an attempt */
     struct cairn_key probe;
+    struct cairn_up_mail_item item; /* of a restore and a window, whose session keeps the result */
+    char format[64], known_version[CAIRN_VERSION_ID_BYTES];
+    bool insists;
+    uint64_t known_step, bytes, asked_us;
     /* the answer */
     enum cairn_code code;
     struct cairn_error error;
     json_t *reply;
+    struct cairn_up_version *loaded;
+    struct cairn_up_window *window;
 };
 
 static void question_free(void *owner) {
     struct question *question = owner;
     json_decref(question->body);
     json_decref(question->reply);
+    cairn_up_version_leave(question->loaded);
+    cairn_up_window_leave(question->window);
     free(question);
 }
 
@@ -56,6 +68,7 @@ static struct question *question_new(const struct cairn_up_session *session,
     question->name = session->name;
     question->rank = session->rank;
     question->answer_by_ms = cairn_up_answer_by_ms(timeout_ms);
+    question->asked_us = cairn_mono_us();
     return question;
 }
 
@@ -515,4 +528,240 @@ enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
     if (question->version[0]) return hand_over(question, why_task, err);
     question_free(question);
     return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
+}
+
+/* ---- restore ---- */
+
+static int free_restore(const struct cairn_up_session *session) {
+    for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++) {
+        if (!session->restores[i].number) return i;
+    }
+    return -1;
+}
+
+static void restore_done(void *owner, struct cairn_up_session *session) {
+    struct question *question = owner;
+    int place = session ? free_restore(session) : -1;
+    int fd = -1;
+    if (question->code == CAIRN_OK && session && place < 0)
+        question->code =
+            cairn_fail(&question->error, CAIRN_BUSY, "at most %d restores at once in a session",
+                       CAIRN_UP_RESTORES_MAX);
+    if (question->code == CAIRN_OK && session) {
+        fd = fcntl(question->loaded->documents_fd, F_DUPFD_CLOEXEC, 0);
+        if (fd < 0)
+            question->code = cairn_fail_errno(&question->error, "a descriptor for the manifest");
+    }
+    if (question->code != CAIRN_OK)
+        cairn_up_mail_refuse(question->up->mail, question->conn, question->request,
+                             &question->error);
+    if (question->code == CAIRN_OK && session) {
+        struct cairn_up_version *version = CAIRN_TAKE(question->loaded);
+        session->restores[place].number = ++session->restore_last;
+        session->restores[place].version = version;
+        session->restores[place].asked_us = question->asked_us;
+        cairn_metrics_shift(session->up->metrics, CAIRN_UP_METRIC(restores_open), 1);
+        cairn_up_mail_answer_fds(
+            question->up->mail, question->conn, question->request,
+            CAIRN_PACK(
+                restored, .restore = session->restore_last, .version = version->place.id.text,
+                .step = version->place.step, .attempt = version->manifest.origin.attempt,
+                .world_size = version->manifest.world_size,
+                .manifest_bytes = version->manifest_bytes, .layout_bytes = version->layout_bytes),
+            &fd, 1);
+    }
+    question_free(question);
+}
+
+static void restore_task(struct cairn_up_helper *helper, void *owner) {
+    struct question *question = owner;
+    struct cairn_up_version_request request = {
+        .name = &question->name,
+        .ref = question->ref,
+        .known_version = question->known_version,
+        .known_step = question->known_step,
+        .answer_by_ms = question->answer_by_ms,
+    };
+    question->code = cairn_up_version_load(helper, &request, &question->loaded, &question->error);
+    if (question->code == CAIRN_OK && question->insists &&
+        strcmp(question->loaded->manifest.format_tag, question->format) != 0)
+        question->code =
+            cairn_fail(&question->error, CAIRN_UNSUPPORTED,
+                       "%s has format \"%.64s\", wanted: \"%s\"", question->loaded->place.id.text,
+                       question->loaded->manifest.format_tag, question->format);
+    cairn_up_mail_call(helper->up->mail, question->conn, restore_done, question, &question->item);
+}
+
+enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
+                                    const struct cairn_up_request *request,
+                                    struct cairn_error *err) {
+    struct cairn_msg_restore told = {.ref = "latest"};
+    CAIRN_TRY(cairn_msg_restore_read(request->frame->message, "", &told, err));
+    if (!strcmp(told.ref, "resume")) {
+        if (!session->resume_version[0])
+            return cairn_fail(err, CAIRN_NOT_FOUND, "this attempt resumed from nothing");
+        told.ref = session->resume_version;
+    }
+    struct question *question = question_new(session, request, told.timeout_ms, err);
+    if (!question) return CAIRN_NO_MEMORY;
+    copy_text(question->ref, sizeof(question->ref), told.ref);
+    question->insists = told.format != NULL;
+    copy_text(question->format, sizeof(question->format), told.format);
+    copy_text(question->known_version, sizeof(question->known_version), session->resume_version);
+    question->known_step = session->resume_step;
+    return hand_over(question, restore_task, err);
+}
+
+static int find_restore(const struct cairn_up_session *session, uint64_t number) {
+    for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++) {
+        if (number && session->restores[i].number == number) return i;
+    }
+    return -1;
+}
+
+static enum cairn_code no_restore(uint64_t number, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no restore %" PRIu64, number);
+}
+
+/* Ends the restore in that place. */
+static void end_restore(struct cairn_up_session *session, int place,
+                        enum cairn_up_restore_end end) {
+    struct cairn_up *up = session->up;
+    session->restores[place].number = 0;
+    cairn_up_version_leave(CAIRN_TAKE(session->restores[place].version));
+    cairn_metrics_shift(up->metrics, CAIRN_UP_METRIC(restores_open), -1);
+    cairn_metrics_observe(
+        up->metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_restore_duration_seconds, end, 0},
+        cairn_mono_us() - session->restores[place].asked_us);
+}
+
+enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
+                                    const struct cairn_up_request *request,
+                                    struct cairn_error *err) {
+    struct cairn_msg_release told = {0};
+    CAIRN_TRY(cairn_msg_release_read(request->frame->message, "", &told, err));
+    int place = find_restore(session, told.restore);
+    if (place < 0) return no_restore(told.restore, err);
+    end_restore(session, place, CAIRN_UP_RESTORE_RELEASED);
+    cairn_up_mail_answer(session->up->mail, session->conn, request->id, CAIRN_PACK(ok, 0));
+    return CAIRN_OK;
+}
+
+static void leave_window(struct cairn_up_helper *helper, void *owner) {
+    (void)helper;
+    cairn_up_window_leave(owner);
+}
+
+static void drop_window(void *owner) {
+    cairn_up_window_leave(owner);
+}
+
+void cairn_up_session_drop_restores(struct cairn_up_session *session) {
+    for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++)
+        if (session->restores[i].number) end_restore(session, i, CAIRN_UP_RESTORE_LEFT);
+    struct cairn_up_window *window = CAIRN_TAKE(session->window);
+    /* Giving pages back takes long where they are many; this thread has other trainers. */
+    if (window &&
+        cairn_up_tasks_add(session->up->tasks, leave_window, drop_window, window, NULL) != CAIRN_OK)
+        cairn_up_window_leave(window);
+}
+
+/* ---- window ---- */
+
+static enum cairn_code answer_window(struct cairn_up_session *session, int64_t request,
+                                     struct cairn_error *err) {
+    int fd = fcntl(session->window->memory.fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return cairn_fail_errno(err, "a descriptor for the window");
+    cairn_up_mail_answer_fds(
+        session->up->mail, session->conn, request,
+        CAIRN_PACK(window_given, .window = 1, .bytes = session->window->memory.size_bytes), &fd, 1);
+    return CAIRN_OK;
+}
+
+static void window_done(void *owner, struct cairn_up_session *session) {
+    struct question *question = owner;
+    if (question->code == CAIRN_OK && session) {
+        /* Asked for twice, since the first call was given up: it is one window. */
+        if (!session->window) session->window = CAIRN_TAKE(question->window);
+        question->code = answer_window(session, question->request, &question->error);
+    }
+    if (question->code != CAIRN_OK)
+        cairn_up_mail_refuse(question->up->mail, question->conn, question->request,
+                             &question->error);
+    question_free(question);
+}
+
+static void window_task(struct cairn_up_helper *helper, void *owner) {
+    struct question *question = owner;
+    question->code =
+        cairn_up_window_new(helper->up, question->bytes, &question->window, &question->error);
+    cairn_up_mail_call(helper->up->mail, question->conn, window_done, question, &question->item);
+}
+
+enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) {
+    struct cairn_msg_window told = {0};
+    CAIRN_TRY(cairn_msg_window_read(request->frame->message, "", &told, err));
+    if (session->window) return answer_window(session, request->id, err);
+    struct question *question = question_new(session, request, 0, err);
+    if (!question) return CAIRN_NO_MEMORY;
+    question->bytes = told.bytes;
+    return hand_over(question, window_task, err);
+}
+
+/* ---- read ---- */
+
+struct reply_to {
+    struct cairn_up *up;
+    uint64_t conn;
+    int64_t request;
+};
+
+static void read_done(void *owner, enum cairn_code code, const struct cairn_error *why) {
+    struct reply_to *reply = owner;
+    if (code == CAIRN_OK)
+        cairn_up_mail_answer(reply->up->mail, reply->conn, reply->request,
+                             CAIRN_PACK(read_done, 0));
+    else
+        cairn_up_mail_refuse(reply->up->mail, reply->conn, reply->request, why);
+    free(reply);
+}
+
+static enum cairn_code read_ranges(const json_t *array, struct cairn_up_range **ret,
+                                   size_t *ret_count, struct cairn_error *err) {
+    size_t count = json_array_size(array);
+    if (count > CAIRN_UP_RANGES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%zu ranges, at most %d", count,
+                          CAIRN_UP_RANGES_MAX);
+    CAIRN_AUTO_HEAP struct cairn_up_range *ranges = calloc(count + 1, sizeof(*ranges));
+    if (!ranges) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_msg_read_range told = {0};
+        CAIRN_TRY(cairn_msg_read_range_read(json_array_get(array, i), "/ranges", &told, err));
+        ranges[i] = (struct cairn_up_range){told.shard, told.offset, told.bytes, told.at};
+    }
+    *ret = CAIRN_TAKE(ranges);
+    *ret_count = count;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
+    struct cairn_msg_read told = {0};
+    size_t count = 0;
+    CAIRN_TRY(cairn_msg_read_read(request->frame->message, "", &told, err));
+    int place = find_restore(session, told.restore);
+    if (place < 0) return no_restore(told.restore, err);
+    if (!session->window) return cairn_fail(err, CAIRN_INVALID, "this session has no window");
+    CAIRN_AUTO_HEAP struct cairn_up_range *ranges = NULL;
+    CAIRN_TRY(read_ranges(told.ranges, &ranges, &count, err));
+    struct reply_to *reply = calloc(1, sizeof(*reply));
+    if (!reply) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    *reply = (struct reply_to){session->up, session->conn, request->id};
+    enum cairn_code code =
+        cairn_up_fetch_read(session->up->fetch, session->restores[place].version, session->window,
+                            ranges, count, read_done, reply, err);
+    if (code != CAIRN_OK) free(reply);
+    return code;
 }
