@@ -13,7 +13,7 @@
  * Limits:  a hint, not a record: who waits looks at the catalog, and looks again after a time
  *          without being told (http/http.c). 400 keys a transaction; more are told as ALL.
  * Threads: tell inside a change; changed() on the listener's own thread; hears() on any.
- * Next:    server/db/engine_postgres_notify.c; server/http/waiters.h; E2 in server/README.md.
+ * Next:    server/db/engine_postgres.c; server/http/waiters.h; E2 in server/README.md.
  */
 #pragma once
 

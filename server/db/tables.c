@@ -21,7 +21,7 @@ static char type_of(const char *declared) {
     return !strcmp(declared, "INTEGER") ? 'i' : !strcmp(declared, "TEXT") ? 't' : 'b';
 }
 
-static void add_column(struct cairn_srv_table *table, const struct cairn_srv_rows *row) {
+static void add_table_column(struct cairn_srv_table *table, const struct cairn_srv_rows *row) {
     size_t number = table->column_count++, place = (size_t)cairn_srv_rows_i64(row, 2);
     CAIRN_ASSERT(number < CAIRN_SRV_COLUMNS_MAX);
     CAIRN_ASSERT(place <= CAIRN_SRV_KEY_MAX);
@@ -40,7 +40,7 @@ static enum cairn_code read_columns(struct cairn_srv_tx *tx, struct cairn_srv_ta
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
-        add_column(table, &rows);
+        add_table_column(table, &rows);
     }
     CAIRN_ASSERT(table->key_count > 0); /* a row without a name could not be compared */
     return CAIRN_OK;

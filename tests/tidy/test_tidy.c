@@ -185,7 +185,7 @@ TEST(a_statement_outside_db_and_ledger_is_found) {
             {"cli/a.c", "strstr(text, err.message);", 0},
             {"tests/a.c", "strstr(err.message, \"Too\");", 0});
     SAMPLES(cairn_tidy_sql,
-            {"server/db/engine_sqlite_open.c", "ask(\"PRAGMA synchronous\");\n", 0},
+            {"server/db/engine_sqlite.c", "ask(\"PRAGMA synchronous\");\n", 0},
             {"server/sweep/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
             {"server/versions/run_calls.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
