@@ -24,7 +24,6 @@
 #include "server/copies/copying_now.h"
 #include "server/copies/tiering.h"
 #include "server/db/copy.h"
-#include "server/db/copying.h"
 #include "server/db/sql.h"
 #include "server/events/feed.h"
 #include "server/events/webhooks_job.h"

@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "store/store.h"
 
 #define AGAIN_MS 1000 /* after the catalog could not be read */

@@ -24,7 +24,7 @@
 #include "server/commit/commit_objects.h"
 #include "server/commit/replicas.h"
 #include "server/copies/tiering.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/guard/records.h"

@@ -12,8 +12,8 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
-#include "server/db/notify.h"
-#include "server/db/pack.h"
+#include "server/db/catalog.h"
+#include "server/db/copy_page.h"
 #include "server/db/sql.h"
 
 #define PAUSE_MS 200 /* between two tries to reach a database that is away */
@@ -111,7 +111,7 @@ static enum cairn_code listen_at(void *place, struct cairn_srv_tx **ret,
 static void read_notify(struct cairn_srv_postgres_place *place, const char *said,
                         void (*heard)(void *owner, uint64_t key), void *owner) {
     size_t size = strcspn(said, " ");
-    /* notify.h#3 */
+    /* catalog.h#8 */
     if (size == strlen(place->server) && !memcmp(said, place->server, size)) return;
     place->shared = true;
     const char *at = strchr(said, ' ');

@@ -86,7 +86,7 @@ struct cairn_srv_postgres {
     size_t ahead_count, unended_bytes;
     size_t kept_ahead; /* the first of them belong to changes that were kept */
     uint64_t notify[CAIRN_SRV_POSTGRES_NOTIFY_MAX]; /* keys of this transaction; the first is ALL
-                                                       where it is full (notify.h) */
+                                                       where it is full (catalog.h) */
     size_t notify_count, notify_before;             /* in all, and before the savepoint */
     struct cairn_srv_postgres_expected *expected;   /* in the order in which they were sent */
     size_t expected_count, expected_heard, expected_next;

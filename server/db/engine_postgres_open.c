@@ -13,8 +13,8 @@
 #include "common/hash.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "server/db/catalog.h"
 #include "server/db/engine_postgres.h"
-#include "server/db/notify.h"
 #include "server/db/sql.h"
 
 #define MIGRATION_ANSWER_MS (60 * 60 * 1000)

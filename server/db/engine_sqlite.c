@@ -22,7 +22,7 @@
 #include "common/text.h"
 #include "common/thread.h"
 #include "server/db/copy.h"
-#include "server/db/pack.h"
+#include "server/db/copy_page.h"
 #include "server/db/sql.h"
 
 #define BUSY_MS 5000

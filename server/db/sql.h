@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sql: the catalog's statements by name, and the rows they give.
+ * sql: the catalog's statements by name, and the rows they give; what the catalog knows about
+ * itself.
  *
  * Why:     every statement stands in one table (statements.def), so that its plan can be looked at
- *          by a test, a predicate is written once, and another engine is another column.
+ *          by a test, a predicate is written once, and another engine is another column. Rules of
+ *          time count in a clock that goes on with the catalog and stands while no server runs
+ *          (Q34), and a catalog must know which store it belongs to (Q35).
  * Promise: 1    a value of another type than the table says for its parameter is an assert.
  *          2    a statement is prepared once a connection and kept.
+ *          Q34  catalog time is one row, raised by compare-and-set.
  * Limits:  64 MiB a value; 16 parameters; 128 statements kept; a statement's text lives as long as
  *          the process.
  * Threads: inside a transaction.
- * Next:    server/db/statements.def, server/db/predicates.h, server/db/engine.h.
+ * Next:    server/db/statements.def, server/db/predicates.h, server/db/engine.h,
+ *          server/guard/identity.h.
  */
 #pragma once
 
+#include "common/id.h"
 #include "server/db/catalog.h"
 
 #define CAIRN_SRV_PARAMETERS_MAX 16
@@ -87,3 +93,30 @@ enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, i
                                      struct cairn_error *err,
                                      const struct cairn_srv_statement *statement,
                                      ...) CAIRN_MUST_USE;
+
+/* ---- single values ---- */
+
+enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_tick_expect(struct cairn_srv_tx *tx,
+                                      struct cairn_error *err) CAIRN_MUST_USE; /* sql.h */
+uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* catalog time in ms; 0 when unreadable */
+/* From seen_ms, which this change has read, to seen_ms + step_ms. */
+enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+/* One text by its name; "" where there is none. */
+enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
+                                    size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+struct cairn_srv_store_seen {
+    char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */
+    uint64_t generation;
+};
+enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_srv_store_seen *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_store_seen *seen,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

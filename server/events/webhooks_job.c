@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/guard/jobs.h"
 #include "server/ledger/events.h"
 #include "server/metrics.h"

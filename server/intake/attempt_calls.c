@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/guard/records.h"

@@ -13,7 +13,7 @@
 #include "common/encode.h"
 #include "common/id.h"
 #include "common/text.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"

@@ -9,8 +9,8 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/db/notify.h"
-#include "server/db/values.h"
+#include "server/db/catalog.h"
+#include "server/db/sql.h"
 
 #define RUN_COPIES_MAX 10000000
 

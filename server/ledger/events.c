@@ -8,10 +8,9 @@
 #include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/db/engine.h"
-#include "server/db/notify.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
 static const char *const names[CAIRN_SRV_EVENT_COUNT] = {

@@ -11,7 +11,7 @@
 #include "common/hash.h"
 #include "common/text.h"
 #include "server/db/engine.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/ledger/events.h"
 
 enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,

@@ -8,8 +8,8 @@
 
 #include "common/array.h"
 #include "common/text.h"
-#include "server/db/notify.h"
-#include "server/db/values.h"
+#include "server/db/catalog.h"
+#include "server/db/sql.h"
 #include "server/ledger/events.h"
 #include "server/ledger/tokens.h"
 

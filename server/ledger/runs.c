@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/ledger/events.h"
 
 void cairn_srv_run_release(struct cairn_srv_run *run) {

@@ -7,9 +7,8 @@
 #include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/db/engine.h"
-#include "server/db/notify.h"
 #include "server/ledger/events.h"
 
 static const struct cairn_run_name everything = {"", ""};

@@ -21,7 +21,7 @@
  *          where these are full, too, the oldest of the operator's is revoked for the new one.
  *          CAIRN_SRV_IDEMPOTENCY_KEPT_MS, and the newest CAIRN_SRV_IDEMPOTENCY_MAX of a caller.
  * Threads: inside a transaction.
- * Next:    server/access/access.h, which is asked; api/token.h; server/db/actor.h, server/handle.c.
+ * Next:    server/access/access.h, which is asked; api/token.h; server/db/catalog.h, server/handle.c.
  */
 #pragma once
 
@@ -34,7 +34,7 @@
 #define CAIRN_SRV_TOKENS_MAX 10000
 #define CAIRN_SRV_TOKENS_OPERATOR 16
 #define CAIRN_SRV_TOKEN_KEPT_MS (INT64_C(30) * 24 * 3600 * 1000)
-#define CAIRN_SRV_TOKENS_KEY "tokens" /* of notify.h */
+#define CAIRN_SRV_TOKENS_KEY "tokens" /* of catalog.h */
 /* Who makes the operator's token, and its name: no caller is called so, by his token's id. */
 #define CAIRN_SRV_TOKENS_SERVER "cairn-server"
 #define CAIRN_SRV_TOKENS_OPERATORS "operator"

@@ -29,7 +29,7 @@
 #include "api/lifecycle.h"
 #include "api/policy.h"
 #include "common/json.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/ledger/lists.h"
 #include "server/ledger/runs.h"
 

@@ -10,7 +10,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/intake/ended.h"

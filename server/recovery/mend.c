@@ -10,7 +10,7 @@
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/guard/records.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"

@@ -9,7 +9,7 @@
 
 #include "common/log.h"
 #include "common/text.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"

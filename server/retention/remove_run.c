@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/intake/verdicts.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/messages.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/events/feed.h"
 #include "server/guard/stores.h"
 #include "server/ledger/shards.h"

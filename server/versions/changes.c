@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/events/feed.h"
 
 #define LOOK_AGAIN_MS 1000

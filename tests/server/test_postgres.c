@@ -12,8 +12,8 @@
 
 #include "common/clock.h"
 #include "common/file.h"
+#include "server/db/catalog.h"
 #include "server/db/engine_postgres.h"
-#include "server/db/notify.h"
 #include "tests/harness.h"
 #include "tests/server/rows.h"
 #include "tests/support/daemon.h"

@@ -10,7 +10,7 @@
 #include "common/text.h"
 #include "server/commit/commit.h"
 #include "server/copies/copying_now.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/http/above.h"

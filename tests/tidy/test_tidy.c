@@ -193,7 +193,7 @@ TEST(a_statement_outside_db_and_ledger_is_found) {
             {"server/sweep/sweep.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
             {"server/ledger/runs.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0},
             {"server/ledger/runs.c", "run(\"SELECT name FROM runs\");\n", 1},
-            {"server/db/values.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
+            {"server/db/sql.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {
