@@ -142,18 +142,9 @@ enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret, struct
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_tick_expect(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(tick));
-}
-
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
     int64_t value = 0;
     return cairn_srv_tick_get(tx, &value, NULL) ? 0 : (uint64_t)value;
-}
-
-enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(seen_ms));
 }
 
 enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
@@ -164,11 +155,6 @@ enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, c
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
-                                    struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(name), SQL_T(value));
 }
 
 enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_srv_store_seen *ret,

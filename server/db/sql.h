@@ -94,22 +94,31 @@ enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, i
                                      const struct cairn_srv_statement *statement,
                                      ...) CAIRN_MUST_USE;
 
+/* A word of a header: it runs one statement. */
+#define CAIRN_SRV_WORD static inline CAIRN_MUST_USE enum cairn_code
+
 /* ---- single values ---- */
 
 enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_tick_expect(struct cairn_srv_tx *tx,
-                                      struct cairn_error *err) CAIRN_MUST_USE; /* sql.h */
+/* sql.h */
+CAIRN_SRV_WORD cairn_srv_tick_expect(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(tick));
+}
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* catalog time in ms; 0 when unreadable */
 /* From seen_ms, which this change has read, to seen_ms + step_ms. */
-enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
+                                    struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(seen_ms));
+}
 
 /* One text by its name; "" where there is none. */
 enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
                                     size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
+                                   struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(name), SQL_T(value));
+}
 
 struct cairn_srv_store_seen {
     char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */

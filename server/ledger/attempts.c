@@ -105,13 +105,6 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
     return read_ids(cairn_srv_rows_text(&rows, 6), ret, err);
 }
 
-enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
-                                               uint64_t number, enum cairn_srv_recorded state,
-                                               struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(run_id), SQL_I(number),
-                             SQL_I(state));
-}
-
 enum cairn_code cairn_srv_attempt_copy_missing(struct cairn_srv_tx *tx, bool *ret_found,
                                                struct cairn_run_name *ret,
                                                struct cairn_error *err) {
@@ -587,12 +580,6 @@ enum cairn_code cairn_srv_over_attempt(struct cairn_srv_tx *tx, int64_t run_id, 
     if (newest < 2) return CAIRN_OK;
     return cairn_srv_sql_run(tx, NULL, err, SQL(members_drop_before), SQL_I(run_id),
                              SQL_I(newest - 1));
-}
-
-enum cairn_code cairn_srv_over_ended(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(tombstones_drop_of_ended), SQL_I(run_id),
-                             SQL_I(attempt));
 }
 
 static enum cairn_code find_removed(struct cairn_srv_tx *tx, uint64_t before,

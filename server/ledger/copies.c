@@ -271,11 +271,6 @@ bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, c
     return main;
 }
 
-enum cairn_code cairn_srv_copies_forget(struct cairn_srv_tx *tx, const char *version,
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(copies_forget), SQL_T(version));
-}
-
 /* ---- whose stores they are ---- */
 
 static enum cairn_code first_text(struct cairn_srv_tx *tx,
@@ -322,8 +317,4 @@ enum cairn_code cairn_srv_tier_unread_put(struct cairn_srv_tx *tx, const char *s
     char name[sizeof(UNREAD) + CAIRN_SRV_TIER_NAME_BYTES];
     snprintf(name, sizeof(name), UNREAD "%s", store);
     return cairn_srv_value_put(tx, name, unread ? "1" : "0", err);
-}
-
-enum cairn_code cairn_srv_tiers_unread_put(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(stores_unread_put));
 }

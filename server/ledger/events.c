@@ -382,15 +382,6 @@ enum cairn_code cairn_srv_webhook_open(struct cairn_srv_tx *tx, const char *name
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_webhook_put(struct cairn_srv_tx *tx, const char *name,
-                                      const struct cairn_srv_webhook_row *row,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(webhook_put), SQL_T(name), SQL_I(row->position),
-                             SQL_I(row->failures), SQL_I(row->failing_tick), SQL_I(row->missed),
-                             SQL_I(row->delivered), SQL_I(row->tried_ms), SQL_I(row->delivered_ms),
-                             SQL_T(row->cause));
-}
-
 /* ---- dead letters ---- */
 
 void cairn_srv_letter_release(struct cairn_srv_letter *letter) {
@@ -418,16 +409,6 @@ enum cairn_code cairn_srv_letter_put(struct cairn_srv_tx *tx, const char *name,
                                 SQL_T(text.data)));
     return cairn_srv_sql_run(tx, NULL, err, SQL(letters_trim), SQL_T(name),
                              SQL_I(CAIRN_SRV_LETTERS_MAX));
-}
-
-enum cairn_code cairn_srv_letter_drop(struct cairn_srv_tx *tx, const char *name, uint64_t number,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(letter_drop), SQL_T(name), SQL_I(number));
-}
-
-enum cairn_code cairn_srv_letters_again(struct cairn_srv_tx *tx, const char *name, uint64_t *ret,
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, ret, err, SQL(letters_again), SQL_T(name));
 }
 
 enum cairn_code cairn_srv_letter_next(struct cairn_srv_tx *tx, const char *name, bool *ret_found,

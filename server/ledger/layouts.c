@@ -22,11 +22,6 @@ enum cairn_code cairn_srv_table_keep(struct cairn_srv_tx *tx, const uint8_t dige
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_table_there(struct cairn_srv_tx *tx, const uint8_t digest[32], bool *ret,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(table_there), SQL_D(digest));
-}
-
 enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                     struct cairn_buf *ret, bool *ret_there,
                                     struct cairn_error *err) {
@@ -115,19 +110,6 @@ static enum cairn_code ask(struct cairn_srv_tx *tx, const struct cairn_srv_state
                                SQL_D(layout->digest), SQL_T(layout->writer.text));
 }
 
-enum cairn_code cairn_srv_layout_choose(struct cairn_srv_tx *tx, const char *version,
-                                        int64_t run_id, const uint8_t digest[32],
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_choose_layout), SQL_T(version),
-                             SQL_D(digest), SQL_I(run_id));
-}
-
-enum cairn_code cairn_srv_layout_rechoose(struct cairn_srv_tx *tx, const char *version,
-                                          const char *writer, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_layout_writer), SQL_T(version),
-                             SQL_T(writer));
-}
-
 enum cairn_code cairn_srv_layout_there(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_layout *layout, bool *ret,
                                        struct cairn_error *err) {
@@ -154,12 +136,6 @@ enum cairn_code cairn_srv_layout_take(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_layout *layout,
                                       struct cairn_error *err) {
     return change(tx, SQL(layout_take), layout, err);
-}
-
-enum cairn_code cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run_id,
-                                            const char *version, bool *ret,
-                                            struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(layout_of_writer), SQL_I(run_id), SQL_T(version));
 }
 
 /* ---- unused layouts ---- */

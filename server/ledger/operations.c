@@ -162,12 +162,6 @@ enum cairn_code cairn_srv_operation_start(struct cairn_srv_tx *tx, const char *i
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char *id, uint64_t done,
-                                            uint64_t total, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(operation_move_on), SQL_T(id), SQL_I(done),
-                             SQL_I(total));
-}
-
 enum cairn_code cairn_srv_operation_cancel(struct cairn_srv_tx *tx, const char *id,
                                            struct cairn_error *err) {
     uint64_t changed = 0;

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "server/db/sql.h"
 #include "server/ledger/lists.h"
 
 #define CAIRN_SRV_OPERATION_BYTES 36 /* "op_", 12 digits of time, 20 that are random, NUL */
@@ -64,9 +65,11 @@ enum cairn_code cairn_srv_operation_get(struct cairn_srv_tx *tx, const char *id,
 enum cairn_code cairn_srv_operation_start(struct cairn_srv_tx *tx, const char *id,
                                           bool *ret_started,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char *id, uint64_t done,
-                                            uint64_t total,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char *id, uint64_t done,
+                                           uint64_t total, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(operation_move_on), SQL_T(id), SQL_I(done),
+                             SQL_I(total));
+}
 /* Of one that runs; its server looks. */
 enum cairn_code cairn_srv_operation_cancel(struct cairn_srv_tx *tx, const char *id,
                                            struct cairn_error *err) CAIRN_MUST_USE;

@@ -321,11 +321,6 @@ enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project
     return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_SET, &name, reason, was, is, err);
 }
 
-enum cairn_code cairn_srv_quota_expect(struct cairn_srv_tx *tx, const char *project,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(quota_get), SQL_T(project));
-}
-
 enum cairn_code cairn_srv_quota_get(struct cairn_srv_tx *tx, const char *project,
                                     struct cairn_srv_quota *ret, enum cairn_srv_scope *ret_scope,
                                     struct cairn_error *err) {

@@ -41,11 +41,6 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run));
-}
-
 static enum cairn_code get_or_insert(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                      const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
                                      bool *ret_made, struct cairn_error *err) {
@@ -109,11 +104,6 @@ enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn
     if (!run->removed) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_revive), SQL_I(run->id)));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_CREATED, run->id, 0, NULL, err);
-}
-
-enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_marked), SQL_I(run_id));
 }
 
 enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
@@ -189,21 +179,6 @@ enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_i
                                 SQL_I(attempt), SQL_T(nonce)));
     CAIRN_ASSERT(changed == 1);
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_run_misses_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                            struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_owes_record), SQL_I(run_id));
-}
-
-enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_staged), SQL_I(run_id));
-}
-
-enum cairn_code cairn_srv_run_has_open(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_open), SQL_I(run_id));
 }
 
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
@@ -304,10 +279,6 @@ enum cairn_code cairn_srv_runs_count(struct cairn_srv_tx *tx, uint64_t *ret,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_runs_any(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(runs_any));
-}
-
 /* ---- frozen runs, and objects that a reconcile has set aside ---- */
 
 enum cairn_code cairn_srv_frozen_count(struct cairn_srv_tx *tx, uint64_t *ret,
@@ -352,11 +323,6 @@ enum cairn_code cairn_srv_frozen_ends(struct cairn_srv_tx *tx, const struct cair
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_tx_run_thawed_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                               struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(frozen_is), SQL_I(run_id));
-}
-
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) {
     bool frozen = false;
@@ -399,12 +365,6 @@ enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_id, const char *note,
-                                          uint64_t due_tick, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_set_note), SQL_I(run_id), SQL_T(note),
-                             SQL_I(due_tick));
-}
-
 enum cairn_code cairn_srv_frozen_drop(struct cairn_srv_tx *tx, int64_t run_id,
                                       struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(frozen_drop), SQL_I(run_id)));
@@ -432,14 +392,3 @@ cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
 }
 
 /* ---- objects set aside ---- */
-
-enum cairn_code cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(aside_there), SQL_T(key));
-}
-
-enum cairn_code cairn_srv_aside_put(struct cairn_srv_tx *tx, const char *key, const char *cause,
-                                    int64_t wall_ms, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(aside_put), SQL_T(key), SQL_T(cause),
-                             SQL_I(wall_ms));
-}

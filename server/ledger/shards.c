@@ -27,11 +27,6 @@ static enum cairn_code check_rank(const struct cairn_srv_registration *batch, ui
                       batch->version->world_size);
 }
 
-enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
-                                      bool *ret, struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(rank_sealed), SQL_T(version), SQL_I(rank));
-}
-
 /* The columns of shard_look. */
 enum { BELOW, NAME, RANK, REGISTERED_BY, SIZE, CRC32C, BLOCKS };
 
@@ -579,12 +574,6 @@ enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
 
 /* ---- all of a version's ---- */
 
-enum cairn_code cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
-                                              int64_t wall_ms, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_durable), SQL_T(version),
-                             SQL_I(wall_ms));
-}
-
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
                                        uint64_t *ret_known, uint64_t *ret_registered,
                                        struct cairn_error *err) {
@@ -709,12 +698,6 @@ enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx, struct cairn
 
 /* ---- ranks that have begun, and their groups ---- */
 
-enum cairn_code cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
-                                    const char *node, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_insert), SQL_T(version), SQL_I(rank),
-                             SQL_T(node));
-}
-
 enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                      uint64_t *ret, struct cairn_error *err) {
     bool found = false;
@@ -748,11 +731,6 @@ enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *versi
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(dispute_get), SQL_T(version)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
     return found ? cairn_buf_append_text(ret, cairn_srv_rows_text(&rows, 0), err) : CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_dispute_put(struct cairn_srv_tx *tx, const char *version,
-                                      const char *words, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(dispute_put), SQL_T(version), SQL_T(words));
 }
 
 enum cairn_code cairn_srv_dispute_settle(struct cairn_srv_tx *tx, const char *version,

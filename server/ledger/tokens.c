@@ -130,11 +130,6 @@ static enum cairn_code make_room(struct cairn_srv_tx *tx, const struct cairn_srv
     return full ? drop_oldest_operator(tx, err) : CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_tokens_end(struct cairn_srv_tx *tx, int64_t now_ms,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(tokens_end_expired), SQL_I(now_ms));
-}
-
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) {
     CAIRN_TRY(look_for_parent(tx, token, err));

@@ -116,20 +116,6 @@ enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct 
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_forgotten_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                                   uint64_t attempt, const char *id,
-                                                   struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
-                                SQL_T(id));
-}
-
-enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
-                                            uint64_t attempt, const char *id, bool *ret,
-                                            struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
-                               SQL_T(id));
-}
-
 /* ---- with their run ---- */
 
 enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t run_id, size_t limit,
@@ -509,10 +495,6 @@ enum cairn_code cairn_srv_not_freed_drop(struct cairn_srv_tx *tx, const char *ve
     if (!changed) return CAIRN_OK;
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_FREED, version, CAIRN_OK, NULL,
                                       err);
-}
-
-enum cairn_code cairn_srv_not_freed_hurry(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(not_freed_hurry));
 }
 
 /* ---- all of them ---- */

@@ -134,16 +134,6 @@ enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_get), SQL_T(id));
-}
-
-enum cairn_code cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_latest), SQL_I(run_id));
-}
-
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) {
@@ -264,13 +254,6 @@ enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_i
     return only_id(&rows, ret, err);
 }
 
-enum cairn_code cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                                 uint64_t step, uint64_t n,
-                                                 struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
-                                SQL_I(n));
-}
-
 enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
                                              uint64_t attempt, const char *other,
                                              struct cairn_version_id *ret,
@@ -299,11 +282,6 @@ enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const c
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
-                                                      struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_was_committed), SQL_T(id));
-}
-
 /* ---- changes ---- */
 
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
@@ -319,13 +297,6 @@ enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
     if (opened->buried) return CAIRN_OK;
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_OPENED, opened->id.text,
                                       CAIRN_OK, NULL, err);
-}
-
-enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
-                                           const char *labels, const char *meta,
-                                           struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(id), SQL_T(labels),
-                             SQL_T(meta));
 }
 
 /* "labels, metrics": what of it is other than before. */
@@ -498,11 +469,6 @@ enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
 
 /* ---- what a version is, and what it becomes beside its state ---- */
 
-enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
-                                               struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_whole), SQL_T(id));
-}
-
 enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
                                         struct cairn_error *err) {
@@ -512,23 +478,6 @@ enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
         cairn_srv_sql_number(tx, &found, &whole, err, SQL(version_whole), SQL_T(version->id.text)));
     *ret = found && whole;
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
-                                                struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_sealed), SQL_T(id));
-}
-
-enum cairn_code cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(version_sealed), SQL_T(id));
-}
-
-enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
-                                         const struct cairn_srv_version *version, bool *ret,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_needs_version), SQL_I(version->run_id),
-                               SQL_T(version->id.text));
 }
 
 /* Never falls, whatever becomes of the version: a comparison that began before it is told. */
@@ -691,11 +640,6 @@ enum cairn_code cairn_srv_aliases_of_version(struct cairn_srv_tx *tx, const char
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_aliased(struct cairn_srv_tx *tx, const char *version, bool *ret,
-                                          struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(aliases_of_version), SQL_T(version));
-}
-
 /* ---- metrics ---- */
 
 /* The numbers' order, in integers, which both engines compare alike: IEEE 754 is sign and
@@ -705,11 +649,6 @@ static int64_t in_order(double number) {
     number += 0.0; /* no two zeros */
     memcpy(&bits, &number, sizeof(bits));
     return bits < 0 ? bits ^ INT64_MAX : bits;
-}
-
-enum cairn_code cairn_srv_metrics_drop(struct cairn_srv_tx *tx, const char *version,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(metrics_drop), SQL_T(version));
 }
 
 enum cairn_code cairn_srv_metrics_put(struct cairn_srv_tx *tx,
