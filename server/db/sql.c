@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/text.h"
 #include "server/db/engine.h"
 #include "server/db/predicates.h"
 
@@ -58,6 +57,16 @@ enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_row
     enum cairn_code code = start(tx, ret, err, statement, &arguments);
     va_end(arguments);
     return code;
+}
+
+enum cairn_code cairn_srv_sql_first(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                                    bool *ret_found, struct cairn_error *err,
+                                    const struct cairn_srv_statement *statement, ...) {
+    va_list arguments;
+    va_start(arguments, statement);
+    enum cairn_code code = start(tx, ret, err, statement, &arguments);
+    va_end(arguments);
+    return code ? code : cairn_srv_rows_next(ret, ret_found, err);
 }
 
 enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
@@ -150,9 +159,8 @@ uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
 enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
                                     size_t capacity, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(meta_get), SQL_T(name)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(meta_get), SQL_T(name)));
     (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
     return CAIRN_OK;
 }

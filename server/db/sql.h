@@ -19,6 +19,7 @@
 #pragma once
 
 #include "common/id.h"
+#include "common/text.h"
 #include "server/db/catalog.h"
 
 #define CAIRN_SRV_PARAMETERS_MAX 16
@@ -77,6 +78,11 @@ struct cairn_srv_rows {
 enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
                                    struct cairn_error *err,
                                    const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;
+/* The same, and to the first row; *ret_found false when there is none. */
+enum cairn_code cairn_srv_sql_first(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                                    bool *ret_found, struct cairn_error *err,
+                                    const struct cairn_srv_statement *statement,
+                                    ...) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_rows_release(struct cairn_srv_rows *rows);
@@ -88,6 +94,9 @@ static inline uint64_t cairn_srv_rows_u64(const struct cairn_srv_rows *rows, int
 /* "" for null; valid until the next row. */
 const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column);
 struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column);
+/* The text of a column into an array. */
+#define SQL_COPY(array, rows, column)                                                              \
+    (void)cairn_text_copy(array, sizeof(array), cairn_srv_rows_text(rows, column))
 /* The first column of the first row; *ret_found false when there is none. */
 enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,
                                      struct cairn_error *err,

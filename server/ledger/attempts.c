@@ -18,8 +18,8 @@ enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id
                                          bool *ret_found, struct cairn_srv_attempt *ret,
                                          struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_of_job), SQL_I(run_id), SQL_T(job)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_of_job), SQL_I(run_id),
+                                  SQL_T(job)));
     if (!*ret_found) return CAIRN_OK;
     *ret = (struct cairn_srv_attempt){.number = cairn_srv_rows_u64(&rows, 0),
                                       .world_size = cairn_srv_rows_u64(&rows, 2),
@@ -28,10 +28,9 @@ enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id
                                       .choice_step = cairn_srv_rows_u64(&rows, 6),
                                       .weights = strdup(cairn_srv_rows_text(&rows, 7))};
     if (!ret->weights) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 1));
-    (void)cairn_text_copy(ret->resume, sizeof(ret->resume), cairn_srv_rows_text(&rows, 3));
-    (void)cairn_text_copy(ret->choice.text, sizeof(ret->choice.text),
-                          cairn_srv_rows_text(&rows, 4));
+    SQL_COPY(ret->nonce, &rows, 1);
+    SQL_COPY(ret->resume, &rows, 3);
+    SQL_COPY(ret->choice.text, &rows, 4);
     return CAIRN_OK;
 }
 
@@ -86,20 +85,18 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
                                              int64_t *ret_run_id, struct cairn_attempt_record *ret,
                                              struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_unrecorded), SQL_T(name->project),
-                                 SQL_T(name->run), SQL_I(state)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_unrecorded),
+                                  SQL_T(name->project), SQL_T(name->run), SQL_I(state)));
     if (!*ret_found) return CAIRN_OK;
     *ret_run_id = cairn_srv_rows_i64(&rows, 0);
     ret->name = *name;
     ret->attempt = cairn_srv_rows_u64(&rows, 1);
-    (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 2));
-    (void)cairn_text_copy(ret->job, sizeof(ret->job), cairn_srv_rows_text(&rows, 3));
+    SQL_COPY(ret->nonce, &rows, 2);
+    SQL_COPY(ret->job, &rows, 3);
     ret->world_size = (uint32_t)cairn_srv_rows_i64(&rows, 4);
     ret->joins = !strcmp(cairn_srv_rows_text(&rows, 8), CAIRN_SRV_RESUME_KEEP);
     ret->has_resume = !cairn_srv_rows_null(&rows, 5);
-    (void)cairn_text_copy(ret->resume_version.text, sizeof(ret->resume_version.text),
-                          cairn_srv_rows_text(&rows, 5));
+    SQL_COPY(ret->resume_version.text, &rows, 5);
     if (!(ret->weights = strdup(cairn_srv_rows_text(&rows, 7))))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a record");
     return read_ids(cairn_srv_rows_text(&rows, 6), ret, err);
@@ -109,11 +106,9 @@ enum cairn_code cairn_srv_attempt_copy_missing(struct cairn_srv_tx *tx, bool *re
                                                struct cairn_run_name *ret,
                                                struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_copy_owed)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_copy_owed)));
     if (!*ret_found) return CAIRN_OK;
-    (void)cairn_text_copy(ret->project, sizeof(ret->project), cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(ret->run, sizeof(ret->run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, ret);
     return CAIRN_OK;
 }
 
@@ -121,14 +116,12 @@ enum cairn_code cairn_srv_attempt_newest_recorded(struct cairn_srv_tx *tx, bool 
                                                   struct cairn_attempt_record *ret,
                                                   struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_newest_recorded)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_newest_recorded)));
     if (!*ret_found) return CAIRN_OK;
     struct cairn_run_name *name = &ret->name;
-    (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, name);
     ret->attempt = cairn_srv_rows_u64(&rows, 2);
-    (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 3));
+    SQL_COPY(ret->nonce, &rows, 3);
     return CAIRN_OK;
 }
 
@@ -197,10 +190,9 @@ static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_joining *joining, bool *ret_same,
                                            struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_incarnation), SQL_I(joining->run_id),
-                                 SQL_I(joining->attempt)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(attempt_incarnation),
+                                  SQL_I(joining->run_id), SQL_I(joining->attempt)));
     const char *known = more ? cairn_srv_rows_text(&rows, 0) : "";
     bool both = known[0] && joining->incarnation[0];
     *ret_same = both && !strcmp(known, joining->incarnation);
@@ -217,10 +209,9 @@ static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                                         bool *none_ended, struct cairn_error *err) {
     if (*none_ended) return CAIRN_OK;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_first_ended), SQL_I(joining->run_id),
-                                 SQL_I(joining->attempt)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(member_first_ended),
+                                  SQL_I(joining->run_id), SQL_I(joining->attempt)));
     *none_ended = !more || !CAIRN_RULE(Q54);
     if (*none_ended) return CAIRN_OK;
     return cairn_fail(err, CAIRN_JOB_REUSED,
@@ -259,9 +250,8 @@ static enum cairn_code look_at_rank(struct cairn_srv_tx *tx,
                                     bool *none_ended, bool *ret_known, struct cairn_error *err) {
     uint32_t rank = rank_at(joining, i);
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(joining->run_id),
-                                 SQL_I(joining->attempt), SQL_I(rank)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_known, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_known, err, SQL(member_get),
+                                  SQL_I(joining->run_id), SQL_I(joining->attempt), SQL_I(rank)));
     if (!*ret_known) return refuse_strangers(tx, joining, rank, none_ended, err);
     if (!strcmp(cairn_srv_rows_text(&rows, 0), proc_at(joining, i))) return CAIRN_OK;
     return cairn_fail(err, CAIRN_JOB_REUSED,
@@ -312,11 +302,10 @@ enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
     ret_reason[0] = 0;
     if (!CAIRN_RULE(Q56)) return CAIRN_OK;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_gone), SQL_I(version->run_id),
-                                 SQL_I(version->attempt), SQL_T(version->id.text),
-                                 SQL_I(CAIRN_SRV_END_SETTLED), SQL_I(version->world_size)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(member_gone), SQL_I(version->run_id),
+                                  SQL_I(version->attempt), SQL_T(version->id.text),
+                                  SQL_I(CAIRN_SRV_END_SETTLED), SQL_I(version->world_size)));
     if (more)
         snprintf(ret_reason, CAIRN_SRV_REASON_BYTES, REASON_FORMAT,
                  (unsigned)cairn_srv_rows_i64(&rows, 0), cairn_srv_rows_text(&rows, 1),
@@ -429,9 +418,8 @@ enum cairn_code cairn_srv_member_node(struct cairn_srv_tx *tx, int64_t run_id, u
                                       struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(run_id), SQL_I(attempt),
-                                 SQL_I(rank)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(member_get), SQL_I(run_id),
+                                  SQL_I(attempt), SQL_I(rank)));
     (void)cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 1,
                           found ? cairn_srv_rows_text(&rows, 1) : "");
     return CAIRN_OK;

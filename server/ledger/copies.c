@@ -33,7 +33,7 @@ static struct cairn_srv_copy read_copy(const struct cairn_srv_rows *rows, int at
                                   .changed_ms = cairn_srv_rows_i64(rows, at + 3),
                                   .damaged = cairn_srv_rows_u64(rows, at + 4),
                                   .damaged_ms = cairn_srv_rows_i64(rows, at + 5)};
-    (void)cairn_text_copy(copy.store, sizeof(copy.store), cairn_srv_rows_text(rows, at));
+    SQL_COPY(copy.store, rows, at);
     return copy;
 }
 
@@ -151,8 +151,7 @@ enum cairn_code cairn_srv_copy_put(struct cairn_srv_tx *tx, const char *version,
 
 static void read_left(const struct cairn_srv_rows *rows, struct cairn_srv_copy_left *ret) {
     *ret = (struct cairn_srv_copy_left){.copy = read_copy(rows, 1)};
-    (void)cairn_text_copy(ret->version.text, sizeof(ret->version.text),
-                          cairn_srv_rows_text(rows, 0));
+    SQL_COPY(ret->version.text, rows, 0);
 }
 
 enum cairn_code cairn_srv_copies_unfinished(struct cairn_srv_tx *tx, const char *store,
@@ -180,14 +179,11 @@ enum cairn_code cairn_srv_copies_damaged(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_sql_number(tx, &there, &count, err, SQL(copies_damaged_count)));
     if (!count) return CAIRN_OK;
     ret->count = (uint64_t)count;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(copies_damaged_first)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &there, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &there, err, SQL(copies_damaged_first)));
     if (!there) return CAIRN_OK; /* rows of a version that is being forgotten */
-    (void)cairn_text_copy(ret->name.project, sizeof(ret->name.project),
-                          cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(ret->name.run, sizeof(ret->name.run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, &ret->name);
     ret->step = cairn_srv_rows_u64(&rows, 2);
-    (void)cairn_text_copy(ret->store, sizeof(ret->store), cairn_srv_rows_text(&rows, 3));
+    SQL_COPY(ret->store, &rows, 3);
     ret->objects = cairn_srv_rows_u64(&rows, 4);
     return CAIRN_OK;
 }
@@ -278,8 +274,7 @@ static enum cairn_code first_text(struct cairn_srv_tx *tx,
                                   char *ret, size_t capacity, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, statement, SQL_T(by)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, statement, SQL_T(by)));
     (void)cairn_text_copy(ret, capacity, found ? cairn_srv_rows_text(&rows, 0) : "");
     return CAIRN_OK;
 }

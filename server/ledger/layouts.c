@@ -26,8 +26,7 @@ enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t diges
                                     struct cairn_buf *ret, bool *ret_there,
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(table_get), SQL_D(digest)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_there, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_there, err, SQL(table_get), SQL_D(digest)));
     if (!*ret_there) return CAIRN_OK;
     struct cairn_view bytes = cairn_srv_rows_blob(&rows, 0);
     return cairn_buf_append(ret, bytes.data, bytes.size, err);
@@ -157,13 +156,10 @@ static enum cairn_code list_unused(struct cairn_srv_tx *tx, int64_t before,
         if (!more) break;
         struct cairn_srv_layout *one = &ret[*ret_count];
         one->run_id = cairn_srv_rows_i64(&rows, 0);
-        (void)cairn_text_copy(one->name.project, sizeof(one->name.project),
-                              cairn_srv_rows_text(&rows, 1));
-        (void)cairn_text_copy(one->name.run, sizeof(one->name.run), cairn_srv_rows_text(&rows, 2));
+        cairn_srv_rows_name(&rows, 1, &one->name);
         struct cairn_view digest = cairn_srv_rows_blob(&rows, 3);
         if (digest.size == 32) memcpy(one->digest, digest.data, 32);
-        (void)cairn_text_copy(one->writer.text, sizeof(one->writer.text),
-                              cairn_srv_rows_text(&rows, 4));
+        SQL_COPY(one->writer.text, &rows, 4);
     }
     return CAIRN_OK;
 }

@@ -19,10 +19,9 @@ enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *jo
                                          struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     *ret = (struct cairn_srv_lease_row){0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(lease_get), SQL_T(job)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &ret->there, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &ret->there, err, SQL(lease_get), SQL_T(job)));
     if (!ret->there) return CAIRN_OK;
-    (void)cairn_text_copy(ret->server, sizeof(ret->server), cairn_srv_rows_text(&rows, 0));
+    SQL_COPY(ret->server, &rows, 0);
     ret->fence = cairn_srv_rows_u64(&rows, 1);
     ret->until_tick = cairn_srv_rows_u64(&rows, 2);
     return CAIRN_OK;
@@ -118,11 +117,9 @@ enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
     CAIRN_AUTO(srv_rows) marks = {0};
     CAIRN_AUTO(srv_rows) words = {0};
     bool there = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &marks, err, SQL(node_get), SQL_T(node)));
-    CAIRN_TRY(cairn_srv_rows_next(&marks, &there, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &marks, &there, err, SQL(node_get), SQL_T(node)));
     if (there) {
-        CAIRN_TRY(cairn_srv_sql_open(tx, &words, err, SQL(node_uploader), SQL_T(node)));
-        CAIRN_TRY(cairn_srv_rows_next(&words, &there, err));
+        CAIRN_TRY(cairn_srv_sql_first(tx, &words, &there, err, SQL(node_uploader), SQL_T(node)));
     }
     if (!there) return cairn_fail(err, CAIRN_NOT_FOUND, "node %s has no row", node);
     const struct cairn_srv_node_mark mark = cairn_srv_node_of(&marks);

@@ -29,10 +29,16 @@ enum cairn_code cairn_srv_ids_read(struct cairn_srv_rows *rows, size_t limit,
         CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
         if (!more) break;
         struct cairn_version_id id;
-        (void)cairn_text_copy(id.text, sizeof(id.text), cairn_srv_rows_text(rows, 0));
+        SQL_COPY(id.text, rows, 0);
         CAIRN_TRY(cairn_srv_ids_add(ret, &id, err));
     }
     return CAIRN_OK;
+}
+
+void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column,
+                         struct cairn_run_name *ret) {
+    SQL_COPY(ret->project, rows, column);
+    SQL_COPY(ret->run, rows, column + 1);
 }
 
 void cairn_srv_run_names_release(struct cairn_srv_run_names *names) {
@@ -48,8 +54,7 @@ enum cairn_code cairn_srv_run_names_read(struct cairn_srv_rows *rows, size_t lim
         if (!more) break;
         CAIRN_TRY(CAIRN_ARRAY_ROOM(ret->names, ret->count, ret->capacity, ITEMS_MAX, "runs", err));
         struct cairn_run_name *name = &ret->names[ret->count];
-        (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(rows, 0));
-        (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(rows, 1));
+        cairn_srv_rows_name(rows, 0, name);
     }
     return CAIRN_OK;
 }

@@ -133,12 +133,10 @@ static enum cairn_code read_row(const struct cairn_srv_rows *rows, struct cairn_
         .cancel = cairn_srv_rows_i64(rows, 8) != 0,
         .created_ms = cairn_srv_rows_i64(rows, 12),
         .ended_ms = cairn_srv_rows_i64(rows, 13)};
-    (void)cairn_text_copy(ret->id, sizeof(ret->id), cairn_srv_rows_text(rows, 0));
-    (void)cairn_text_copy(ret->kind, sizeof(ret->kind), cairn_srv_rows_text(rows, 1));
-    (void)cairn_text_copy(ret->name.project, sizeof(ret->name.project),
-                          cairn_srv_rows_text(rows, 2));
-    (void)cairn_text_copy(ret->name.run, sizeof(ret->name.run), cairn_srv_rows_text(rows, 3));
-    (void)cairn_text_copy(ret->who, sizeof(ret->who), cairn_srv_rows_text(rows, 11));
+    SQL_COPY(ret->id, rows, 0);
+    SQL_COPY(ret->kind, rows, 1);
+    cairn_srv_rows_name(rows, 2, &ret->name);
+    SQL_COPY(ret->who, rows, 11);
     CAIRN_TRY(read_text(rows, 4, &ret->request, err));
     CAIRN_TRY(read_text(rows, 9, &ret->result, err));
     return read_text(rows, 10, &ret->problem, err);
@@ -148,8 +146,7 @@ enum cairn_code cairn_srv_operation_get(struct cairn_srv_tx *tx, const char *id,
                                         struct cairn_srv_operation *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(operation_get), SQL_T(id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(operation_get), SQL_T(id)));
     if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no operation %s", id);
     return read_row(&rows, ret, err);
 }

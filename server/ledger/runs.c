@@ -18,10 +18,9 @@ void cairn_srv_run_release(struct cairn_srv_run *run) {
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_get), SQL_T(name->project),
+                                  SQL_T(name->run)));
     if (!more)
         return cairn_fail(err, CAIRN_NOT_FOUND, "there is no run %s/%s", name->project, name->run);
     struct cairn_srv_run run = {.id = cairn_srv_rows_i64(&rows, 0),
@@ -30,7 +29,7 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
                                 .created_ms = cairn_srv_rows_i64(&rows, 3),
                                 .removed = cairn_srv_rows_i64(&rows, 5) != 0,
                                 .unmarked = cairn_srv_rows_i64(&rows, 6) != 0};
-    (void)cairn_text_copy(run.nonce, sizeof(run.nonce), cairn_srv_rows_text(&rows, 2));
+    SQL_COPY(run.nonce, &rows, 2);
     run.labels = strdup(cairn_srv_rows_text(&rows, 4));
     run.note = strdup(cairn_srv_rows_text(&rows, 7));
     if (!run.labels || !run.note) {
@@ -117,9 +116,8 @@ enum cairn_code cairn_srv_run_held(struct cairn_srv_tx *tx, int64_t run_id,
                                    struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_held), SQL_I(run_id),
-                                 SQL_I(cairn_srv_tick(tx))));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(run_held), SQL_I(run_id),
+                                  SQL_I(cairn_srv_tick(tx))));
     (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(&rows, 0) : "");
     *ret_step = found ? cairn_srv_rows_u64(&rows, 1) : 0;
     return CAIRN_OK;
@@ -199,8 +197,7 @@ enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
                                      struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_totals), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_totals), SQL_I(run_id)));
     CAIRN_ASSERT(more); /* sums have a row, also over nothing */
     *ret_versions = cairn_srv_rows_u64(&rows, 0);
     *ret_bytes = cairn_srv_rows_u64(&rows, 1);
@@ -211,8 +208,7 @@ enum cairn_code cairn_srv_run_removal(struct cairn_srv_tx *tx, int64_t run_id,
                                       struct cairn_srv_run_removal *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_removal), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_removal), SQL_I(run_id)));
     CAIRN_ASSERT(more); /* sums have a row, also over nothing */
     *ret = (struct cairn_srv_run_removal){.versions = cairn_srv_rows_u64(&rows, 0),
                                           .bytes = cairn_srv_rows_u64(&rows, 1),
@@ -225,8 +221,7 @@ enum cairn_code cairn_srv_run_opened(struct cairn_srv_tx *tx, int64_t run_id, ui
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(run_opened), SQL_I(run_id), SQL_I(attempt)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_opened), SQL_I(run_id), SQL_I(attempt)));
     CAIRN_ASSERT(more); /* without FROM there is one row */
     *ret_ms = cairn_srv_rows_i64(&rows, 0);
     *ret_saving = cairn_srv_rows_i64(&rows, 1) != 0;
@@ -305,9 +300,8 @@ enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cai
                                        bool *ret_frozen, char ret[CAIRN_SRV_CAUSE_BYTES],
                                        struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_cause_of_run), SQL_T(name->project),
-                                 SQL_T(name->run)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_frozen, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_frozen, err, SQL(frozen_cause_of_run),
+                                  SQL_T(name->project), SQL_T(name->run)));
     if (*ret_frozen)
         (void)cairn_text_copy(ret, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 0));
     return CAIRN_OK;
@@ -336,11 +330,9 @@ enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
                                        char ret_cause[CAIRN_SRV_CAUSE_BYTES],
                                        struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_first)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(frozen_first)));
     if (!*ret_found) return CAIRN_OK;
-    (void)cairn_text_copy(ret->project, sizeof(ret->project), cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(ret->run, sizeof(ret->run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, ret);
     (void)cairn_text_copy(ret_cause, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 2));
     return CAIRN_OK;
 }
@@ -357,8 +349,7 @@ enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id
         CAIRN_TRY(
             cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_RECONCILING, run_id, 0, NULL, err));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_note), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_frozen, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_frozen, err, SQL(frozen_note), SQL_I(run_id)));
     if (!*ret_frozen) return CAIRN_OK;
     (void)cairn_text_copy(ret_cause, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 0));
     (void)cairn_text_copy(ret_note, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 1));
@@ -383,8 +374,7 @@ cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
         if (!more) return CAIRN_OK;
         struct cairn_srv_reconcile_request *one = &ret[*ret_count];
         struct cairn_run_name *name = &one->name;
-        (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
-        (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));
+        cairn_srv_rows_name(&rows, 0, name);
         one->run_id = cairn_srv_rows_i64(&rows, 2);
         one->due_tick = cairn_srv_rows_u64(&rows, 3);
     }

@@ -138,10 +138,9 @@ enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_latest), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(version_latest), SQL_I(run_id)));
     if (!*ret_found) return CAIRN_OK;
-    (void)cairn_text_copy(ret->text, sizeof(ret->text), cairn_srv_rows_text(&rows, 0));
+    SQL_COPY(ret->text, &rows, 0);
     *ret_step = cairn_srv_rows_u64(&rows, 1);
     return CAIRN_OK;
 }
