@@ -10,8 +10,6 @@
 #include "server/events/feed.h"
 #include "server/guard/identity.h"
 #include "server/http/above.h"
-#include "server/http/waiters.h"
-#include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
 #include "server/reads/chunks.h"
 #include "server/reads/read_slots.h"

@@ -40,7 +40,6 @@
 #pragma once
 
 #include "api/keys.h"
-#include "common/error.h"
 
 struct cairn_srv_catalog;
 struct cairn_srv_tx;

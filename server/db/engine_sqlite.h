@@ -14,7 +14,6 @@
 
 #include <sqlite3.h>
 
-#include "common/id.h"
 #include "server/db/engine.h"
 
 #define CAIRN_SRV_STATEMENTS_MAX 128

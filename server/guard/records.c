@@ -11,7 +11,6 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/rule.h"
-#include "common/text.h"
 #include "server/guard/identity.h"
 #include "server/guard/records.h"
 #include "server/http/waiters.h"

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/text.h"
 #include "server/http/inside.h"
 
 struct walk {

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
+#include <sys/resource.h>
 
 #include "common/clock.h"
 #include "common/late.h"

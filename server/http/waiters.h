@@ -23,7 +23,6 @@
 #pragma once
 
 #include "api/routes.h"
-#include "common/error.h"
 #include "server/db/catalog.h"
 #include "store/store.h"
 

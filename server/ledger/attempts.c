@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/messages.h"
 #include "api/records.h"
+#include "api/messages.h"
 #include "common/array.h"
 #include "common/json.h"
 #include "common/rule.h"

@@ -5,7 +5,6 @@
 #include <endian.h>
 
 #include "common/hash.h"
-#include "common/text.h"
 #include "server/db/sql.h"
 #include "server/ledger/versions.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "common/array.h"
-#include "common/text.h"
 
 #define ITEMS_MAX 100000000
 

@@ -7,7 +7,6 @@
 
 #include "api/documents.h"
 #include "common/encode.h"
-#include "common/text.h"
 #include "server/ledger/runs.h"
 #include "server/ledger/versions.h"
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
 #include "api/messages.h"
 #include "api/shard_names.h"
 #include "api/table.h"

@@ -2,7 +2,6 @@
 /* Lists of versions, their lineage, and what a store keeps of deleted ones; see version_lists.h. */
 #include "server/ledger/version_lists.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "api/messages.h"

@@ -11,7 +11,6 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/db/catalog.h"
-#include "server/db/copy_page.h"
 #include "server/ledger/events.h"
 #include "server/ledger/policies.h"
 #include "server/ledger/runs.h"
