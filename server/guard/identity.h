@@ -29,7 +29,7 @@
  *          removal; reasons of CAIRN_SRV_CAUSE_BYTES.
  * Threads: start; raise on the sweeping thread; all else on any, with a worker of that store.
  * Next:    api/manifest.h, struct cairn_store_record; server/guard/stores.h;
- *          server/recovery/compare.h finds frozen runs, reconcile.h ends them.
+ *          server/recovery/compare.h, server/recovery/reconcile.h.
  */
 #pragma once
 
