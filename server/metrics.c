@@ -47,52 +47,27 @@ static const char *status_value(size_t index, size_t label) {
     return statuses[index].text;
 }
 
-static const char *query_value(size_t index, size_t label) {
-    (void)label;
-    return index == CAIRN_SRV_QUERY_LOOK ? "look" : "change";
-}
-
-static const char *limit_value(size_t index, size_t label) {
-    (void)label;
-    return index ? "address" : "token";
-}
-
-static const char *bound_value(size_t index, size_t label) {
-    (void)label;
-    return index == CAIRN_SRV_BOUND_ADDRESS ? "address" : "connections";
-}
-
-static const char *scope_value(size_t index, size_t label) {
-    static const char *const texts[] = {[CAIRN_SRV_SCOPE_RUN] = "run",
-                                        [CAIRN_SRV_SCOPE_PROJECT] = "project",
-                                        [CAIRN_SRV_SCOPE_SERVER] = "server",
-                                        [CAIRN_SRV_SCOPE_NONE] = "by-hand"};
-    (void)label;
-    return texts[index];
-}
+/* An axis whose values are fixed texts. */
+#define TEXTS(name, ...)                                                                           \
+    static const char *name(size_t index, size_t label) {                                          \
+        static const char *const texts[] = {__VA_ARGS__};                                          \
+        (void)label;                                                                               \
+        return texts[index];                                                                       \
+    }
+TEXTS(query_value, [CAIRN_SRV_QUERY_LOOK] = "look", [CAIRN_SRV_QUERY_CHANGE] = "change")
+TEXTS(limit_value, "token", "address")
+TEXTS(bound_value, [CAIRN_SRV_BOUND_ADDRESS] = "address",
+      [CAIRN_SRV_BOUND_CONNECTIONS] = "connections")
+TEXTS(scope_value, [CAIRN_SRV_SCOPE_RUN] = "run", [CAIRN_SRV_SCOPE_PROJECT] = "project",
+      [CAIRN_SRV_SCOPE_SERVER] = "server", [CAIRN_SRV_SCOPE_NONE] = "by-hand")
+TEXTS(result_value, [CAIRN_SRV_RESULT_DELIVERED] = "delivered",
+      [CAIRN_SRV_RESULT_FAILED] = "failed", [CAIRN_SRV_RESULT_DEAD] = "dead")
+TEXTS(wait_value, "requests")
+TEXTS(run_value, "") /* nothing is counted there: the page is written from the catalog */
 
 static const char *state_value(size_t index, size_t label) {
     (void)label;
     return cairn_srv_kind_text(index);
-}
-
-static const char *result_value(size_t index, size_t label) {
-    static const char *const texts[] = {[CAIRN_SRV_RESULT_DELIVERED] = "delivered",
-                                        [CAIRN_SRV_RESULT_FAILED] = "failed",
-                                        [CAIRN_SRV_RESULT_DEAD] = "dead"};
-    (void)label;
-    return texts[index];
-}
-
-static const char *wait_value(size_t index, size_t label) {
-    (void)index, (void)label;
-    return "requests";
-}
-
-/* Nothing is counted there: the page is written from the catalog. */
-static const char *run_value(size_t index, size_t label) {
-    (void)index, (void)label;
-    return "";
 }
 
 static const struct cairn_metric_axis axis_NONE = {.count = 1},

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sql: the catalog's statements by name, and the rows they give; what the catalog knows about
- * itself.
+ * sql: the catalog's statements by name, the rows and lists they give, and what the catalog knows
+ * about itself.
  *
  * Why:     every statement stands in one table (statements.def), so that its plan can be looked at
- *          by a test, a predicate is written once, and another engine is another column. Rules of
- *          time count in a clock that goes on with the catalog and stands while no server runs
- *          (Q34), and a catalog must know which store it belongs to (Q35).
+ *          by a test, a predicate is written once, and another engine is another column. A list is
+ *          read whole before anything is done with it, since a row that is changed while its list
+ *          is being read may be met twice or not at all. Rules of time count in a clock that goes
+ *          on with the catalog and stands while no server runs (Q34), and a catalog must know which
+ *          store it belongs to (Q35).
  * Promise: 1    a value of another type than the table says for its parameter is an assert.
  *          2    a statement is prepared once a connection and kept.
  *          Q34  catalog time is one row, raised by compare-and-set.
+ *          3    a list is filled anew: what it held before is gone.
+ *          4    no more than the limit is read; the rest comes with the next round.
  * Limits:  64 MiB a value; 16 parameters; 128 statements kept; a statement's text lives as long as
- *          the process.
- * Threads: inside a transaction.
+ *          the process; lists as long as the caller says.
+ * Threads: inside a transaction; a list belongs to its caller.
  * Next:    server/db/statements.def, server/db/predicates.h, server/db/engine.h,
  *          server/guard/identity.h.
  */
 #pragma once
 
+#include "api/keys.h"
 #include "common/id.h"
 #include "common/text.h"
 #include "server/db/catalog.h"
@@ -137,4 +142,33 @@ enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_s
                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_store_seen *seen,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- lists that grow with what a statement gives ---- */
+
+#define CAIRN_SRV_ALL SIZE_MAX
+
+struct cairn_srv_ids {
+    struct cairn_version_id *ids; /* owned */
+    size_t count, capacity;
+};
+void cairn_srv_ids_release(struct cairn_srv_ids *ids);
+enum cairn_code cairn_srv_ids_add(struct cairn_srv_ids *ids, const struct cairn_version_id *id,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* The first column of each row. */
+enum cairn_code cairn_srv_ids_read(struct cairn_srv_rows *rows, size_t limit,
+                                   struct cairn_srv_ids *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+
+/* The project and the run of a row: this column and the next. */
+void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column,
+                         struct cairn_run_name *ret);
+struct cairn_srv_run_names {
+    struct cairn_run_name *names; /* owned */
+    size_t count, capacity;
+};
+void cairn_srv_run_names_release(struct cairn_srv_run_names *names);
+/* The first two columns of each row: project and run. */
+enum cairn_code cairn_srv_run_names_read(struct cairn_srv_rows *rows, size_t limit,
+                                         struct cairn_srv_run_names *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;

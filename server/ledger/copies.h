@@ -21,7 +21,6 @@
 #include "plan/retention.h"
 #include "server/db/sql.h"
 #include "server/ledger/events.h"
-#include "server/ledger/lists.h"
 #include "store/named.h"
 
 #define CAIRN_SRV_TIERS_MAX CAIRN_STORES_MAX

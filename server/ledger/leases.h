@@ -35,7 +35,6 @@
 #include "common/id.h"
 #include "common/json.h"
 #include "server/db/sql.h"
-#include "server/ledger/lists.h"
 
 #define CAIRN_SRV_JOB_BYTES 96
 

@@ -13,7 +13,6 @@
 #pragma once
 
 #include "server/db/sql.h"
-#include "server/ledger/lists.h"
 
 #define CAIRN_SRV_OPERATION_BYTES 36 /* "op_", 12 digits of time, 20 that are random, NUL */
 #define CAIRN_SRV_OPERATION_TEXT_MAX 65536

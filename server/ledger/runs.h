@@ -17,7 +17,6 @@
 
 #include "api/grant.h"
 #include "server/db/sql.h"
-#include "server/ledger/lists.h"
 
 struct cairn_srv_run {
     int64_t id;

@@ -28,7 +28,6 @@
 
 #include "common/json.h"
 #include "server/db/sql.h"
-#include "server/ledger/lists.h"
 #include "server/ledger/versions.h"
 
 enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,

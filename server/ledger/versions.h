@@ -30,7 +30,6 @@
 #include "api/policy.h"
 #include "common/json.h"
 #include "server/db/sql.h"
-#include "server/ledger/lists.h"
 #include "server/ledger/runs.h"
 
 #define CAIRN_SRV_REASON_BYTES 512

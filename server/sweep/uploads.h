@@ -21,7 +21,7 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/ledger/lists.h"
+#include "server/db/sql.h"
 #include "server/ledger/versions.h"
 #include "server/server.h"
 
