@@ -68,8 +68,7 @@ void cairn_srv_postgres_notify(struct cairn_srv_tx *tx, uint64_t key) {
 
 /* Nobody is told where nobody else has ever changed this catalog: a server that listens has
  * joined it by a change, which the position of this transaction shows (engine_postgres.h#6). */
-static enum cairn_code send_notify(struct cairn_srv_postgres *own,
-                                               struct cairn_error *err) {
+static enum cairn_code send_notify(struct cairn_srv_postgres *own, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
     if (!own->notify_count || !own->place->shared) return CAIRN_OK;
     bool all = own->notify[0] == CAIRN_SRV_NOTIFY_ALL;
@@ -96,8 +95,7 @@ static enum cairn_code begin_to_listen(struct cairn_srv_postgres *own, struct ca
     return cairn_srv_postgres_exec(own, sql, NULL, err);
 }
 
-static enum cairn_code listen_at(void *place, struct cairn_srv_tx **ret,
-                                          struct cairn_error *err) {
+static enum cairn_code listen_at(void *place, struct cairn_srv_tx **ret, struct cairn_error *err) {
     struct cairn_srv_tx *tx = NULL;
     CAIRN_TRY(cairn_srv_postgres_connect(place, true, &tx, err));
     enum cairn_code code = begin_to_listen(cairn_srv_postgres_of(tx), err);
@@ -121,10 +119,9 @@ static void read_notify(struct cairn_srv_postgres_place *place, const char *said
     while ((at = strchr(at + 1, ' '))) heard(owner, strtoull(at + 1, NULL, 16));
 }
 
-static enum cairn_code listen_for(struct cairn_srv_tx *tx, int wake_fd,
-                                              uint32_t wait_ms,
-                                              void (*heard)(void *owner, uint64_t key), void *owner,
-                                              struct cairn_error *err) {
+static enum cairn_code listen_for(struct cairn_srv_tx *tx, int wake_fd, uint32_t wait_ms,
+                                  void (*heard)(void *owner, uint64_t key), void *owner,
+                                  struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     PGnotify *said = NULL;
     if (!own->conn) return cairn_fail(err, CAIRN_UNAVAILABLE, "catalog: the session is lost");
@@ -530,9 +527,8 @@ static bool is_there(const char *where) {
     return true;
 }
 
-static enum cairn_code load(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_table *table, struct cairn_view rows,
-                                        struct cairn_error *err) {
+static enum cairn_code load(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                            struct cairn_view rows, struct cairn_error *err) {
     return outside(cairn_srv_postgres_of(tx), load_all, table, rows, err);
 }
 
@@ -551,9 +547,8 @@ static enum cairn_code raise_identity(struct cairn_srv_postgres *own,
     return cairn_srv_postgres_exec(own, sql.data, NULL, err);
 }
 
-static enum cairn_code loaded(struct cairn_srv_tx *tx,
-                                          const struct cairn_srv_table *table,
-                                          struct cairn_error *err) {
+static enum cairn_code loaded(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                              struct cairn_error *err) {
     if (table->key_count != 1 || table->types[table->key[0]] != 'i') return CAIRN_OK;
     return outside(cairn_srv_postgres_of(tx), raise_identity, table, (struct cairn_view){0}, err);
 }

@@ -95,8 +95,8 @@ enum cairn_code cairn_srv_sqlite_ask(struct cairn_srv_tx *tx, const char *sql, c
     return CAIRN_OK;
 }
 
-static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql,
-                                        const char *wanted, struct cairn_error *err) {
+static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const char *wanted,
+                              struct cairn_error *err) {
     char got[32];
     CAIRN_TRY(cairn_srv_sqlite_ask(tx, sql, got, err));
     if (strcmp(got, wanted))
@@ -265,7 +265,7 @@ static void check_file(struct cairn_thread *thread, void *owner) {
 }
 
 static enum cairn_code check_place(struct cairn_srv_sqlite_place *place,
-                                       struct cairn_srv_tx *writer, struct cairn_error *err) {
+                                   struct cairn_srv_tx *writer, struct cairn_error *err) {
     struct stat status = {0};
     bool in_memory = !strcmp(place->path, CAIRN_SRV_SQLITE_MEMORY);
     bool large = !in_memory && !stat(place->path, &status) && status.st_size >= BESIDE_BYTES;
@@ -297,8 +297,7 @@ static void end_check(struct cairn_srv_sqlite_place *place) {
     place->check = NULL;
 }
 
-static enum cairn_srv_checked checked(const void *place,
-                                                char ret[CAIRN_SRV_CHECKED_BYTES]) {
+static enum cairn_srv_checked checked(const void *place, char ret[CAIRN_SRV_CHECKED_BYTES]) {
     const struct cairn_srv_sqlite_check *check =
         ((const struct cairn_srv_sqlite_place *)place)->check;
     enum state state = check ? check->state : STATE_OK;
@@ -385,8 +384,8 @@ static enum cairn_code write_part(const char *path, int fd, const char *part,
     return CAIRN_OK;
 }
 
-static enum cairn_code backup(const char *where, const char *file,
-                                        struct cairn_srv_backup *ret, struct cairn_error *err) {
+static enum cairn_code backup(const char *where, const char *file, struct cairn_srv_backup *ret,
+                              struct cairn_error *err) {
     char path[1024], part[PATH_MAX], folder[PATH_MAX];
     const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
     size_t folder_size = slash ? (size_t)(slash - file) + 1 : 1;
@@ -447,8 +446,7 @@ static void leave(void *place) {
     free(own);
 }
 
-static enum cairn_code take(const char *where, void **ret_place,
-                                      struct cairn_error *err) {
+static enum cairn_code take(const char *where, void **ret_place, struct cairn_error *err) {
     struct cairn_srv_sqlite_place *place = calloc(1, sizeof(*place));
     if (!place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
     place->lock_fd = -1;
@@ -518,7 +516,7 @@ static enum cairn_code refuse_newer(struct cairn_srv_tx *tx, unsigned long found
 }
 
 static enum cairn_code migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
-                                         struct cairn_error *err) {
+                               struct cairn_error *err) {
     char text[32];
     *ret = (struct cairn_srv_migrated){0};
     CAIRN_TRY(cairn_srv_sqlite_ask(tx, "PRAGMA user_version", text, err));
@@ -540,7 +538,7 @@ static enum cairn_code migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrate
 #define LOAD_CACHE "PRAGMA cache_size=-262144"
 
 static enum cairn_code prepare_insert(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
-                               sqlite3_stmt **ret, struct cairn_error *err) {
+                                      sqlite3_stmt **ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) sql = {0};
     CAIRN_TRY(cairn_buf_printf(&sql, err, "INSERT INTO %s(", table->name));
     for (size_t i = 0; i < table->column_count; i++)
@@ -553,7 +551,7 @@ static enum cairn_code prepare_insert(struct cairn_srv_tx *tx, const struct cair
 }
 
 static int bind_column(sqlite3_stmt *statement, const struct cairn_srv_table *table,
-                const struct cairn_srv_unpacked *row, size_t i) {
+                       const struct cairn_srv_unpacked *row, size_t i) {
     struct cairn_view value = row->columns[i];
     int place = (int)i + 1;
     if (!value.data) return sqlite3_bind_null(statement, place);
@@ -586,7 +584,7 @@ static enum cairn_code insert_all(struct cairn_srv_tx *tx, const struct cairn_sr
 }
 
 static enum cairn_code load(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
-                                      struct cairn_view rows, struct cairn_error *err) {
+                            struct cairn_view rows, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, LOAD_CACHE, err));
     CAIRN_TRY(tx->engine->begin_write(tx, err));
     enum cairn_code code = insert_all(tx, table, rows, err);
@@ -596,9 +594,8 @@ static enum cairn_code load(struct cairn_srv_tx *tx, const struct cairn_srv_tabl
 }
 
 /* A rowid is one more than the largest. */
-static enum cairn_code loaded(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_table *table,
-                                        struct cairn_error *err) {
+static enum cairn_code loaded(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                              struct cairn_error *err) {
     (void)tx, (void)table, (void)err;
     return CAIRN_OK;
 }

@@ -254,7 +254,7 @@ static enum cairn_code add_missing(void *argument, const char *id, uint64_t step
 }
 
 static enum cairn_code find_unmarked(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
+                                     struct cairn_error *err) {
     struct unmarked *unmarked = argument;
     CAIRN_AUTO(srv_run) run = {0};
     enum cairn_code code = cairn_srv_run_get(tx, &unmarked->objects->name, &run, err);
@@ -357,7 +357,7 @@ struct unrecorded {
 };
 
 static enum cairn_code find_unrecorded(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
+                                       struct cairn_error *err) {
     struct unrecorded *unrecorded = argument;
     return cairn_srv_attempt_unrecorded(tx, unrecorded->name, unrecorded->state, &unrecorded->found,
                                         &unrecorded->run_id, &unrecorded->record, err);
@@ -372,7 +372,7 @@ static enum cairn_code mark_attempt(struct cairn_srv_tx *tx, void *argument,
 
 /* Another content under that key (Q36). */
 static enum cairn_code judge_put(struct cairn_srv *server, const struct unrecorded *unrecorded,
-                             enum cairn_code code, struct cairn_error *err) {
+                                 enum cairn_code code, struct cairn_error *err) {
     if (code == CAIRN_CONFLICT) {
         char why[96];
         snprintf(why, sizeof(why), "the store already has another attempt %" PRIu64,

@@ -435,12 +435,10 @@ static enum cairn_code write_piece(struct writing *writing, unsigned number, uns
     return add(ret, &writing->piece, err);
 }
 
-enum cairn_code cairn_srv_pieces_write(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                       uint64_t rows,
-                                       enum cairn_code (*raise)(void *owner,
-                                                                struct cairn_error *err),
-                                       void *owner, struct cairn_srv_pieces *ret,
-                                       struct cairn_error *err) {
+enum cairn_code
+cairn_srv_pieces_write(struct cairn_srv *server, struct cairn_store_worker *worker, uint64_t rows,
+                       enum cairn_code (*raise)(void *owner, struct cairn_error *err), void *owner,
+                       struct cairn_srv_pieces *ret, struct cairn_error *err) {
     struct writing writing = {.server = server, .worker = worker, .raise = raise, .owner = owner};
     unsigned count = 16;
     unsigned digits = 1;

@@ -62,12 +62,10 @@ void cairn_srv_pieces_release(struct cairn_srv_pieces *pieces);
 
 /* Reads all that was said of versions, `rows` of them, and puts what the store lacks; raise() comes
  * before the first. */
-enum cairn_code cairn_srv_pieces_write(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                       uint64_t rows,
-                                       enum cairn_code (*raise)(void *owner,
-                                                                struct cairn_error *err),
-                                       void *owner, struct cairn_srv_pieces *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_pieces_write(struct cairn_srv *server, struct cairn_store_worker *worker, uint64_t rows,
+                       enum cairn_code (*raise)(void *owner, struct cairn_error *err), void *owner,
+                       struct cairn_srv_pieces *ret, struct cairn_error *err) CAIRN_MUST_USE;
 /* "pieces":[...] of a copy. */
 enum cairn_code cairn_srv_pieces_print(const struct cairn_srv_pieces *pieces,
                                        struct cairn_buf *ret,

@@ -21,12 +21,11 @@ struct cairn_srv_idle {
 
 /* ---- life ---- */
 
-enum cairn_code cairn_srv_tiers_new(struct cairn_srv *server,
-                                    enum cairn_code (*open)(struct cairn_srv *server,
-                                                            const char *url,
-                                                            struct cairn_store **ret,
-                                                            struct cairn_error *err),
-                                    struct cairn_srv_tiers **ret, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_tiers_new(struct cairn_srv *server,
+                    enum cairn_code (*open)(struct cairn_srv *server, const char *url,
+                                            struct cairn_store **ret, struct cairn_error *err),
+                    struct cairn_srv_tiers **ret, struct cairn_error *err) {
     struct cairn_srv_tiers *tiers = calloc(1, sizeof(*tiers));
     if (!tiers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the setting stores");
     cairn_lock_init(&tiers->lock, CAIRN_LOCK_server_tiers);

@@ -59,13 +59,11 @@ struct cairn_srv_tiers {
 };
 
 /* server->store is open: it becomes main's. open is called for each of the others. */
-enum cairn_code cairn_srv_tiers_new(struct cairn_srv *server,
-                                    enum cairn_code (*open)(struct cairn_srv *server,
-                                                            const char *url,
-                                                            struct cairn_store **ret,
-                                                            struct cairn_error *err),
-                                    struct cairn_srv_tiers **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_tiers_new(struct cairn_srv *server,
+                    enum cairn_code (*open)(struct cairn_srv *server, const char *url,
+                                            struct cairn_store **ret, struct cairn_error *err),
+                    struct cairn_srv_tiers **ret, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers); /* NULL is fine; main's is not freed */
 
 /* Is there any store beside main? */

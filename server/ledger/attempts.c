@@ -381,11 +381,12 @@ enum cairn_code cairn_srv_attempt_uploader_put(struct cairn_srv_tx *tx,
                              SQL_I(said->run_id), SQL_I(said->attempt));
 }
 
-enum cairn_code cairn_srv_attempt_peers(
-    struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
-    enum cairn_code (*each)(void *argument, const char *node, const char *uploader,
-                            struct cairn_error *err),
-    void *argument, struct cairn_error *err) {
+enum cairn_code cairn_srv_attempt_peers(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                        uint64_t limit, bool *ret_complete,
+                                        enum cairn_code (*each)(void *argument, const char *node,
+                                                                const char *uploader,
+                                                                struct cairn_error *err),
+                                        void *argument, struct cairn_error *err) {
     int64_t missing = 0;
     bool found = false;
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, &missing, err, SQL(attempt_ranks_missing),

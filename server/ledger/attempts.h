@@ -185,11 +185,12 @@ enum cairn_code cairn_srv_attempt_uploader_put(struct cairn_srv_tx *tx,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* Of these, those that have not said good-bye, by name, limit at most; *ret_complete: every rank of
  * the attempt has joined it, and each of their nodes has sent a heartbeat with its grant. */
-enum cairn_code cairn_srv_attempt_peers(
-    struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
-    enum cairn_code (*each)(void *argument, const char *node, const char *uploader,
-                            struct cairn_error *err),
-    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_attempt_peers(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                        uint64_t limit, bool *ret_complete,
+                                        enum cairn_code (*each)(void *argument, const char *node,
+                                                                const char *uploader,
+                                                                struct cairn_error *err),
+                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 /* Those of them that a version needs still: a rank not sealed, or a shard not registered. */
 enum cairn_code
 cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,

@@ -199,11 +199,11 @@ enum cairn_code cairn_srv_operations_unfinished(struct cairn_srv_tx *tx,
     }
 }
 
-enum cairn_code cairn_srv_operations_each(
-    struct cairn_srv_tx *tx, const char *before, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_operation *operation, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_operations_each(struct cairn_srv_tx *tx, const char *before, uint64_t limit,
+                          enum cairn_code (*each)(const struct cairn_srv_operation *operation,
+                                                  void *owner, struct cairn_error *err),
+                          void *owner, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_AUTO(srv_operation) operation = {0};
     CAIRN_TRY(

@@ -86,11 +86,11 @@ enum cairn_code cairn_srv_operations_unfinished(struct cairn_srv_tx *tx,
                                                 size_t *ret_count,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* `limit` before that id, the newest first. */
-enum cairn_code cairn_srv_operations_each(
-    struct cairn_srv_tx *tx, const char *before, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_operation *operation, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_operations_each(struct cairn_srv_tx *tx, const char *before, uint64_t limit,
+                          enum cairn_code (*each)(const struct cairn_srv_operation *operation,
+                                                  void *owner, struct cairn_error *err),
+                          void *owner, struct cairn_error *err) CAIRN_MUST_USE;
 /* Those that ended before that tick go, and all but the newest `keep`, 1,000 a call. */
 enum cairn_code cairn_srv_operations_trim(struct cairn_srv_tx *tx, uint64_t before_tick,
                                           uint64_t keep, struct cairn_error *err) CAIRN_MUST_USE;

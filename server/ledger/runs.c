@@ -248,13 +248,11 @@ enum cairn_code cairn_srv_runs_all(struct cairn_srv_tx *tx, struct cairn_srv_run
     return cairn_srv_run_names_read(&rows, CAIRN_SRV_ALL, ret, err);
 }
 
-enum cairn_code cairn_srv_runs_last_commits(struct cairn_srv_tx *tx, size_t limit,
-                                            enum cairn_code (*each)(void *argument,
-                                                                    const char *project,
-                                                                    const char *run,
-                                                                    int64_t committed_ms,
-                                                                    struct cairn_error *err),
-                                            void *argument, struct cairn_error *err) {
+enum cairn_code cairn_srv_runs_last_commits(
+    struct cairn_srv_tx *tx, size_t limit,
+    enum cairn_code (*each)(void *argument, const char *project, const char *run,
+                            int64_t committed_ms, struct cairn_error *err),
+    void *argument, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_last_commits), SQL_I(limit)));
     for (bool more = true;;) {

@@ -126,14 +126,11 @@ enum cairn_code cairn_srv_runs_page(struct cairn_srv_tx *tx, const char *project
 enum cairn_code cairn_srv_runs_all(struct cairn_srv_tx *tx, struct cairn_srv_run_names *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* The newest commit of each, those that committed last first; of runs that have one. */
-enum cairn_code cairn_srv_runs_last_commits(struct cairn_srv_tx *tx, size_t limit,
-                                            enum cairn_code (*each)(void *argument,
-                                                                    const char *project,
-                                                                    const char *run,
-                                                                    int64_t committed_ms,
-                                                                    struct cairn_error *err),
-                                            void *argument,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_runs_last_commits(
+    struct cairn_srv_tx *tx, size_t limit,
+    enum cairn_code (*each)(void *argument, const char *project, const char *run,
+                            int64_t committed_ms, struct cairn_error *err),
+    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_runs_count(struct cairn_srv_tx *tx, uint64_t *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 CAIRN_SRV_WORD cairn_srv_runs_any(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err) {

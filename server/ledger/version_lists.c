@@ -504,11 +504,11 @@ enum cairn_code cairn_srv_not_freed_sum(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_not_freed_each(
-    struct cairn_srv_tx *tx, const char *after, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_not_freed_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
+                         enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row,
+                                                 void *owner, struct cairn_error *err),
+                         void *owner, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(not_freed_page), SQL_T(after), SQL_I(limit)));
     for (bool more = true;;) {

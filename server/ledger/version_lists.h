@@ -236,8 +236,8 @@ struct cairn_srv_not_freed_row {
     enum cairn_state state;
 };
 /* In the order of their ids, behind that one. */
-enum cairn_code cairn_srv_not_freed_each(
-    struct cairn_srv_tx *tx, const char *after, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_not_freed_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
+                         enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row,
+                                                 void *owner, struct cairn_error *err),
+                         void *owner, struct cairn_error *err) CAIRN_MUST_USE;

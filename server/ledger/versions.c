@@ -572,7 +572,7 @@ struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_versio
 /* ---- aliases, and the best by a metric ---- */
 
 static enum cairn_code first_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
-                               struct cairn_error *err) {
+                                struct cairn_error *err) {
     bool found = false;
     CAIRN_TRY(cairn_srv_rows_next(rows, &found, err));
     (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(rows, 0) : "");
