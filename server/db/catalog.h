@@ -146,15 +146,6 @@ void cairn_srv_notify_version(struct cairn_srv_tx *tx, const struct cairn_versio
 
 struct cairn_srv_engine;
 struct cairn_srv_listener;
-/* *ret stays NULL where nobody else changes the catalog. */
-enum cairn_code cairn_srv_listener_new(const struct cairn_srv_engine *engine, void *place,
-                                       void (*changed)(void *owner, uint64_t key), void *owner,
-                                       struct cairn_srv_listener **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Nobody is called any more; others may still ask hears(). NULL is fine here and below. */
-void cairn_srv_listener_stop(struct cairn_srv_listener *listener);
-void cairn_srv_listener_free(struct cairn_srv_listener *listener);
-bool cairn_srv_listener_hears(const struct cairn_srv_listener *listener); /* NULL: false */
 
 /* ---- who asks for the changes of a thread ---- */
 

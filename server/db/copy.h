@@ -93,11 +93,6 @@ struct cairn_srv_copy_compared {
     uint64_t rows; /* set */
     uint8_t sha256[CAIRN_SHA256_BYTES];
 };
-/* behind: from behind the row with this key on; NULL: all. */
-enum cairn_code cairn_srv_copy_compare(struct cairn_srv_copy_end *from,
-                                       struct cairn_srv_copy_end *to, size_t table,
-                                       const char *behind, struct cairn_srv_copy_compared *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- the command line ---- */
 

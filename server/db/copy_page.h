@@ -60,16 +60,6 @@ struct cairn_srv_pack {
     uint64_t rows;
 };
 void cairn_srv_pack_release(struct cairn_srv_pack *pack);
-void cairn_srv_pack_clear(struct cairn_srv_pack *pack);
-/* The row that a query of all columns of the table, in their order, stands at. */
-enum cairn_code cairn_srv_pack_add(struct cairn_srv_pack *pack, const struct cairn_srv_table *table,
-                                   const struct cairn_srv_rows *row,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-
-/* A row with this text as its key, and nulls beside it. */
-enum cairn_code cairn_srv_pack_add_key(struct cairn_srv_pack *pack,
-                                       const struct cairn_srv_table *table, const char *key,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* A row in such bytes, cut into its columns. */
 struct cairn_srv_unpacked {

@@ -138,9 +138,6 @@ enum cairn_code cairn_srv_postgres_expect(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_statement *statement,
                                           const struct cairn_srv_value *values,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* The next one's result; not good: nobody gets it. */
-void cairn_srv_postgres_expected_heard(struct cairn_srv_postgres *own, PGresult *take_result,
-                                       bool good);
 /* *ret NULL: it is not expected. */
 enum cairn_code cairn_srv_postgres_take_expected(struct cairn_srv_postgres *own,
                                                  const struct cairn_srv_statement *statement,

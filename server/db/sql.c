@@ -145,7 +145,7 @@ enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct c
 
 /* ---- single values ---- */
 
-enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret, struct cairn_error *err) {
+static enum cairn_code get_tick(struct cairn_srv_tx *tx, int64_t *ret, struct cairn_error *err) {
     bool found = false;
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, ret, err, SQL(tick)));
     CAIRN_ASSERT(found); /* the first migration made the row */
@@ -154,7 +154,7 @@ enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret, struct
 
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
     int64_t value = 0;
-    return cairn_srv_tick_get(tx, &value, NULL) ? 0 : (uint64_t)value;
+    return get_tick(tx, &value, NULL) ? 0 : (uint64_t)value;
 }
 
 enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,

@@ -113,8 +113,6 @@ enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, i
 
 /* ---- single values ---- */
 
-enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* sql.h */
 CAIRN_SRV_WORD cairn_srv_tick_expect(struct cairn_srv_tx *tx, struct cairn_error *err) {
     return cairn_srv_sql_expect(tx, err, SQL(tick));

@@ -52,9 +52,6 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
 
 /* ---- freezing ---- */
 
-/* At start: how many there are. */
-enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Makes the run's row if need be, and fails: CAIRN_CATALOG_BEHIND, or that it could not be
  * written. */
 enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,

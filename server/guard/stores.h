@@ -106,10 +106,6 @@ const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_r
 bool cairn_srv_run_objects_touch(const struct cairn_srv_run_objects *objects, const char *id);
 bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objects,
                                        uint64_t number);
-/* Adds what another store has of the same run. */
-enum cairn_code cairn_srv_run_objects_join(struct cairn_srv_run_objects *objects,
-                                           const struct cairn_srv_run_objects *more,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* attempts_only: the versions are left out. */
 enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
                                            struct cairn_store_worker *worker, bool attempts_only,

@@ -34,6 +34,48 @@ enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id
     return CAIRN_OK;
 }
 
+/* ---- jobs and runs that are over ---- */
+
+/* Each kind goes by the key or an index of its own. */
+
+static enum cairn_code drop_older_members(struct cairn_srv_tx *tx, int64_t run_id, uint64_t newest,
+                                          struct cairn_error *err) {
+    if (newest < 2) return CAIRN_OK;
+    return cairn_srv_sql_run(tx, NULL, err, SQL(members_drop_before), SQL_I(run_id),
+                             SQL_I(newest - 1));
+}
+
+static enum cairn_code find_removed(struct cairn_srv_tx *tx, uint64_t before,
+                                    int64_t ret[CAIRN_SRV_OVER_ROUND], size_t *ret_count,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    *ret_count = 0;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_removed_before), SQL_I(before),
+                                 SQL_I(CAIRN_SRV_OVER_ROUND)));
+    for (bool more = true; *ret_count < CAIRN_SRV_OVER_ROUND;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        ret[(*ret_count)++] = cairn_srv_rows_i64(&rows, 0);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
+                                      struct cairn_error *err) {
+    static const enum cairn_srv_statement_number drops[] = {
+        CAIRN_SRV_STATEMENT_run_drop_tombstones, CAIRN_SRV_STATEMENT_run_drop_uploaders,
+        CAIRN_SRV_STATEMENT_run_drop_ranks, CAIRN_SRV_STATEMENT_run_drop_attempts,
+        CAIRN_SRV_STATEMENT_run_set_forgotten};
+    int64_t runs[CAIRN_SRV_OVER_ROUND];
+    size_t count = 0;
+    CAIRN_TRY(find_removed(tx, before, runs, &count, err));
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < CAIRN_COUNT(drops); k++)
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &cairn_srv_statements[drops[k]],
+                                        SQL_I(runs[i])));
+    return CAIRN_OK;
+}
+
 /* ---- ids as the row keeps them ---- */
 
 static enum cairn_code ids_text(const struct cairn_version_id *ids, size_t count, char **ret,
@@ -72,7 +114,7 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
                                 SQL_T(superseded), SQL_I(opened->wall_ms),
                                 SQL_T(opened->incarnation),
                                 SQL_T(attempt->weights ? attempt->weights : "")));
-    CAIRN_TRY(cairn_srv_over_attempt(tx, run_id, attempt->number, err));
+    CAIRN_TRY(drop_older_members(tx, run_id, attempt->number, err));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ATTEMPT_OPENED, run_id, attempt->number,
                                   opened->job, err);
 }
@@ -175,9 +217,9 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_joining *joining,
-                                      struct cairn_error *err) {
+/* These ranks' processes on this node have ended. */
+static enum cairn_code end_members(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
+                                   struct cairn_error *err) {
     for (size_t i = 0; i < json_array_size(joining->ended); i++)
         CAIRN_TRY(cairn_srv_sql_run(
             tx, NULL, err, SQL(member_end), SQL_I(joining->run_id), SQL_I(joining->attempt),
@@ -282,7 +324,7 @@ enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_joining *joining,
                                        struct cairn_error *err) {
     bool same = false;
-    CAIRN_TRY(cairn_srv_members_end(tx, joining, err));
+    CAIRN_TRY(end_members(tx, joining, err));
     CAIRN_TRY(compare_incarnation(tx, joining, &same, err));
     bool none_ended = same; /* the same incarnation is taken whoever has ended */
     size_t all = json_array_size(joining->ranks);
@@ -557,47 +599,5 @@ enum cairn_code cairn_srv_weights(struct cairn_srv_tx *tx, int64_t run_id, uint6
     }
     if (!differ) *made = '\0';
     *ret = CAIRN_TAKE(made);
-    return CAIRN_OK;
-}
-
-/* ---- jobs and runs that are over ---- */
-
-/* Each kind goes by the key or an index of its own. */
-
-enum cairn_code cairn_srv_over_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t newest,
-                                       struct cairn_error *err) {
-    if (newest < 2) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(members_drop_before), SQL_I(run_id),
-                             SQL_I(newest - 1));
-}
-
-static enum cairn_code find_removed(struct cairn_srv_tx *tx, uint64_t before,
-                                    int64_t ret[CAIRN_SRV_OVER_ROUND], size_t *ret_count,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    *ret_count = 0;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_removed_before), SQL_I(before),
-                                 SQL_I(CAIRN_SRV_OVER_ROUND)));
-    for (bool more = true; *ret_count < CAIRN_SRV_OVER_ROUND;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        ret[(*ret_count)++] = cairn_srv_rows_i64(&rows, 0);
-    }
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
-                                      struct cairn_error *err) {
-    static const enum cairn_srv_statement_number drops[] = {
-        CAIRN_SRV_STATEMENT_run_drop_tombstones, CAIRN_SRV_STATEMENT_run_drop_uploaders,
-        CAIRN_SRV_STATEMENT_run_drop_ranks, CAIRN_SRV_STATEMENT_run_drop_attempts,
-        CAIRN_SRV_STATEMENT_run_set_forgotten};
-    int64_t runs[CAIRN_SRV_OVER_ROUND];
-    size_t count = 0;
-    CAIRN_TRY(find_removed(tx, before, runs, &count, err));
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < CAIRN_COUNT(drops); k++)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &cairn_srv_statements[drops[k]],
-                                        SQL_I(runs[i])));
     return CAIRN_OK;
 }

@@ -129,10 +129,6 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
 enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_joining *joining,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* These ranks' processes on this node have ended. */
-enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_joining *joining,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Why an open version can never become whole: "" when no rank that it still needs has ended. */
 enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version,
@@ -232,9 +228,6 @@ enum cairn_code cairn_srv_weights(struct cairn_srv_tx *tx, int64_t run_id, uint6
 
 #define CAIRN_SRV_OVER_ROUND 1000
 
-/* After an attempt was opened; and after the end of a rank. */
-enum cairn_code cairn_srv_over_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t newest,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 CAIRN_SRV_WORD cairn_srv_over_ended(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
                                     struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(tombstones_drop_of_ended), SQL_I(run_id),

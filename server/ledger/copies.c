@@ -14,7 +14,8 @@
 
 #define RUN_COPIES_MAX 10000000
 
-const char *cairn_srv_copy_state_text(enum cairn_srv_copy_state state) {
+/* "making" and so on. */
+static const char *copy_state_name(enum cairn_srv_copy_state state) {
     static const char *const texts[] = {[CAIRN_SRV_COPY_MAKING] = "making",
                                         [CAIRN_SRV_COPY_WHOLE] = "whole",
                                         [CAIRN_SRV_COPY_REMOVING] = "removing",
@@ -102,7 +103,7 @@ enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, jso
         CAIRN_AUTO_JSON json_t *damage = copy->damaged ? damage_json(copy) : NULL;
         if (copy->state == CAIRN_SRV_COPY_GONE) continue;
         json_t *item = CAIRN_PACK(copy_row, .store = copy->store,
-                                  .state = cairn_srv_copy_state_text(copy->state),
+                                  .state = copy_state_name(copy->state),
                                   .by_policy = copy->by_policy, .damage = damage);
         if ((copy->damaged && !damage) || json_array_append_new(array, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");

@@ -33,8 +33,6 @@ enum cairn_srv_copy_state {
     CAIRN_SRV_COPY_REMOVING, /* the record goes first, then the rest */
     CAIRN_SRV_COPY_GONE,     /* it was there: late writes are swept with the version's */
 };
-/* "making" and so on. */
-const char *cairn_srv_copy_state_text(enum cairn_srv_copy_state state);
 
 struct cairn_srv_copy {
     char store[CAIRN_SRV_TIER_NAME_BYTES];

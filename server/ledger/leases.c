@@ -14,43 +14,6 @@
 #include "server/db/sql.h"
 #include "server/ledger/events.h"
 
-enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
-                                         struct cairn_srv_lease_row *ret,
-                                         struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    *ret = (struct cairn_srv_lease_row){0};
-    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &ret->there, err, SQL(lease_get), SQL_T(job)));
-    if (!ret->there) return CAIRN_OK;
-    SQL_COPY(ret->server, &rows, 0);
-    ret->fence = cairn_srv_rows_u64(&rows, 1);
-    ret->until_tick = cairn_srv_rows_u64(&rows, 2);
-    return CAIRN_OK;
-}
-
-/* Nobody's, over, or of a server that is gone? */
-static enum cairn_code is_free(struct cairn_srv_tx *tx, const struct cairn_srv_holder *holder,
-                               const struct cairn_srv_lease_row *found, uint64_t now_tick,
-                               bool *ret_free, struct cairn_error *err) {
-    bool lives = true;
-    *ret_free = true;
-    if (!found->there || !strcmp(found->server, holder->server)) return CAIRN_OK;
-    if (found->until_tick <= now_tick) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_server_lives(tx, found->server, &lives, err));
-    *ret_free = !lives;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
-                                         const struct cairn_srv_lease_row *found, uint64_t now_tick,
-                                         uint64_t until_tick, bool *ret_taken,
-                                         struct cairn_error *err) {
-    CAIRN_TRY(is_free(tx, holder, found, now_tick, ret_taken, err));
-    holder->fence = found->fence + 1;
-    if (!*ret_taken) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(lease_put), SQL_T(holder->job),
-                             SQL_T(holder->server), SQL_I(holder->fence), SQL_I(until_tick));
-}
-
 /* ---- servers ---- */
 
 enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx, struct cairn_error *err) {
@@ -58,8 +21,9 @@ enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx, struct cairn_erro
     return tx->engine->join(tx, true, &others, err);
 }
 
-enum cairn_code cairn_srv_server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
-                                       struct cairn_error *err) {
+/* Has that one joined, and not ended? */
+static enum cairn_code server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                                    struct cairn_error *err) {
     return tx->engine->lives(tx, server, ret, err);
 }
 
@@ -95,6 +59,45 @@ enum cairn_code cairn_srv_key_digest_get(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_key_digest_put(struct cairn_srv_tx *tx, const char *digest,
                                          struct cairn_error *err) {
     return cairn_srv_value_put(tx, "grant_key_digest", digest, err);
+}
+
+/* ---- leases of jobs ---- */
+
+enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
+                                         struct cairn_srv_lease_row *ret,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    *ret = (struct cairn_srv_lease_row){0};
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &ret->there, err, SQL(lease_get), SQL_T(job)));
+    if (!ret->there) return CAIRN_OK;
+    SQL_COPY(ret->server, &rows, 0);
+    ret->fence = cairn_srv_rows_u64(&rows, 1);
+    ret->until_tick = cairn_srv_rows_u64(&rows, 2);
+    return CAIRN_OK;
+}
+
+/* Nobody's, over, or of a server that is gone? */
+static enum cairn_code is_free(struct cairn_srv_tx *tx, const struct cairn_srv_holder *holder,
+                               const struct cairn_srv_lease_row *found, uint64_t now_tick,
+                               bool *ret_free, struct cairn_error *err) {
+    bool lives = true;
+    *ret_free = true;
+    if (!found->there || !strcmp(found->server, holder->server)) return CAIRN_OK;
+    if (found->until_tick <= now_tick) return CAIRN_OK;
+    CAIRN_TRY(server_lives(tx, found->server, &lives, err));
+    *ret_free = !lives;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
+                                         const struct cairn_srv_lease_row *found, uint64_t now_tick,
+                                         uint64_t until_tick, bool *ret_taken,
+                                         struct cairn_error *err) {
+    CAIRN_TRY(is_free(tx, holder, found, now_tick, ret_taken, err));
+    holder->fence = found->fence + 1;
+    if (!*ret_taken) return CAIRN_OK;
+    return cairn_srv_sql_run(tx, NULL, err, SQL(lease_put), SQL_T(holder->job),
+                             SQL_T(holder->server), SQL_I(holder->fence), SQL_I(until_tick));
 }
 
 /* ---- nodes ---- */

@@ -124,9 +124,6 @@ CAIRN_SRV_WORD cairn_srv_server_mark_is(struct cairn_srv_tx *tx, const char *ser
 /* Does another one live that has joined? Inside a change. */
 enum cairn_code cairn_srv_servers_others(struct cairn_srv_tx *tx, bool *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Has that one joined, and not ended? */
-enum cairn_code cairn_srv_server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* From here on others know that this server lives, until its process ends. */
 enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx,
                                       struct cairn_error *err) CAIRN_MUST_USE;
