@@ -6,12 +6,10 @@
  * Promise: Q35  no handler of a run's route runs before that run was compared with its store.
  *          Q36  a frozen run answers reconciles and reads by version id, nothing else.
  */
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/events/feed.h"
 #include "server/guard/identity.h"
 #include "server/http/above.h"
-#include "server/http/waiters.h"
-#include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
 #include "server/reads/send.h"
 #include "server/recovery/recovery.h"

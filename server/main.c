@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn-server: build everything in order, wait for a signal, take it down in reverse. */
 #include <inttypes.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -20,7 +19,6 @@
 #include "server/commit/commit.h"
 #include "server/copies/copies.h"
 #include "server/db/copy.h"
-#include "server/db/copying.h"
 #include "server/db/sql.h"
 #include "server/events/deliver.h"
 #include "server/events/feed.h"

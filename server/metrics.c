@@ -3,11 +3,15 @@
 #include "server/metrics.h"
 
 #include <cairn/cairn.h>
+#include <inttypes.h>
 
 #include "api/wire/routes.h"
 #include "common/process.h"
+#include "server/copies/damage.h"
 #include "server/db/catalog.h"
+#include "server/http/request.h"
 #include "server/ledger/policies.h"
+#include "server/ledger/runs.h"
 #include "server/ledger/version_lists.h"
 
 static const char *version_value(size_t index, size_t label) {
@@ -43,52 +47,27 @@ static const char *status_value(size_t index, size_t label) {
     return statuses[index].text;
 }
 
-static const char *query_value(size_t index, size_t label) {
-    (void)label;
-    return index == CAIRN_SRV_QUERY_LOOK ? "look" : "change";
-}
-
-static const char *limit_value(size_t index, size_t label) {
-    (void)label;
-    return index ? "address" : "token";
-}
-
-static const char *bound_value(size_t index, size_t label) {
-    (void)label;
-    return index == CAIRN_SRV_BOUND_ADDRESS ? "address" : "connections";
-}
-
-static const char *scope_value(size_t index, size_t label) {
-    static const char *const texts[] = {[CAIRN_SRV_SCOPE_RUN] = "run",
-                                        [CAIRN_SRV_SCOPE_PROJECT] = "project",
-                                        [CAIRN_SRV_SCOPE_SERVER] = "server",
-                                        [CAIRN_SRV_SCOPE_NONE] = "by-hand"};
-    (void)label;
-    return texts[index];
-}
+/* An axis whose values are fixed texts. */
+#define TEXTS(name, ...)                                                                           \
+    static const char *name(size_t index, size_t label) {                                          \
+        static const char *const texts[] = {__VA_ARGS__};                                          \
+        (void)label;                                                                               \
+        return texts[index];                                                                       \
+    }
+TEXTS(query_value, [CAIRN_SRV_QUERY_LOOK] = "look", [CAIRN_SRV_QUERY_CHANGE] = "change")
+TEXTS(limit_value, "token", "address")
+TEXTS(bound_value, [CAIRN_SRV_BOUND_ADDRESS] = "address",
+      [CAIRN_SRV_BOUND_CONNECTIONS] = "connections")
+TEXTS(scope_value, [CAIRN_SRV_SCOPE_RUN] = "run", [CAIRN_SRV_SCOPE_PROJECT] = "project",
+      [CAIRN_SRV_SCOPE_SERVER] = "server", [CAIRN_SRV_SCOPE_NONE] = "by-hand")
+TEXTS(result_value, [CAIRN_SRV_RESULT_DELIVERED] = "delivered",
+      [CAIRN_SRV_RESULT_FAILED] = "failed", [CAIRN_SRV_RESULT_DEAD] = "dead")
+TEXTS(wait_value, "requests")
+TEXTS(run_value, "") /* nothing is counted there: the page is written from the catalog */
 
 static const char *state_value(size_t index, size_t label) {
     (void)label;
     return cairn_srv_kind_text(index);
-}
-
-static const char *result_value(size_t index, size_t label) {
-    static const char *const texts[] = {[CAIRN_SRV_RESULT_DELIVERED] = "delivered",
-                                        [CAIRN_SRV_RESULT_FAILED] = "failed",
-                                        [CAIRN_SRV_RESULT_DEAD] = "dead"};
-    (void)label;
-    return texts[index];
-}
-
-static const char *wait_value(size_t index, size_t label) {
-    (void)index, (void)label;
-    return "requests";
-}
-
-/* Nothing is counted there: the page is written from the catalog. */
-static const char *run_value(size_t index, size_t label) {
-    (void)index, (void)label;
-    return "";
 }
 
 static const struct cairn_metric_axis axis_NONE = {.count = 1},
@@ -121,4 +100,100 @@ void cairn_srv_metrics_late(void *metrics) {
     const struct cairn_metric_at at = {.family = CAIRN_SRV_METRIC_late_waits_total};
     cairn_metrics_add(metrics, at, 1);
     cairn_late_tell(wait_value(0, 0));
+}
+
+/* ---- GET /metrics ----
+ *
+ * What was counted, and what is counted now: versions by kind, and freezes. */
+
+#define COUNT_AGAIN_MS 60000 /* it looks at each row of a version that is not gone */
+
+/* A scrape may be answered by several threads at once; one of them counts. */
+static bool is_due(struct cairn_srv *server) {
+    uint64_t now_ms = cairn_srv_mono_ms(server), at_ms = server->counted_ms;
+    if (at_ms && now_ms < at_ms + COUNT_AGAIN_MS) return false;
+    return atomic_compare_exchange_strong(&server->counted_ms, &at_ms, now_ms ? now_ms : 1);
+}
+
+static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return cairn_srv_kinds_count(tx, argument, err);
+}
+
+static void set(struct cairn_srv *server, enum cairn_srv_metric family, size_t at, uint64_t value) {
+    cairn_metrics_set(server->metrics, (struct cairn_metric_at){family, at, 0}, (int64_t)value);
+}
+
+/* A catalog that cannot be read says so by the age of what it counted last, not by a failed
+ * scrape: what else was counted is needed most then. */
+static void count_versions(struct cairn_srv *server) {
+    struct cairn_srv_kind_count kinds[CAIRN_SRV_KINDS] = {0};
+    struct cairn_error unused = {0};
+    if (!is_due(server)) return;
+    if (cairn_srv_catalog_read(server->catalog, count, kinds, &unused)) return;
+    for (size_t i = 0; i < CAIRN_SRV_KINDS; i++) {
+        if (i == CAIRN_STATE_GONE) continue;
+        set(server, CAIRN_SRV_METRIC_checkpoints, i, kinds[i].versions);
+        set(server, CAIRN_SRV_METRIC_stored_bytes, i, kinds[i].bytes);
+    }
+}
+
+/* ---- runs, where the operator wants them as labels ---- */
+
+struct runs {
+    const struct cairn_srv_caller *caller;
+    struct cairn_buf text;
+    size_t limit;
+};
+
+/* Names of projects and runs hold nothing that has to be escaped. P16: a token is enough for the
+ * page, and shows of the runs those of its projects. */
+static enum cairn_code add_run(void *argument, const char *project, const char *run,
+                               int64_t committed_ms, struct cairn_error *err) {
+    struct runs *runs = argument;
+    if (!cairn_srv_caller_may(runs->caller, CAIRN_SCOPE_READ, project)) return CAIRN_OK;
+    return cairn_buf_printf(&runs->text, err,
+                            "cairn_last_commit_timestamp_seconds{project=\"%s\",run=\"%s\"} "
+                            "%" PRId64 ".%03d\n",
+                            project, run, committed_ms / 1000, (int)(committed_ms % 1000));
+}
+
+static enum cairn_code look_at_runs(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct runs *runs = argument;
+    cairn_buf_clear(&runs->text);
+    return cairn_srv_runs_last_commits(tx, runs->limit, add_run, runs, err);
+}
+
+/* Behind the page's last family, which is theirs. A catalog that cannot be read leaves them out. */
+static enum cairn_code write_runs(const struct cairn_srv_request *request, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    struct runs runs = {.caller = &request->caller, .limit = server->settings->metrics_runs_max};
+    struct cairn_error unused = {0};
+    enum cairn_code code = CAIRN_OK;
+    if (runs.limit && !cairn_srv_catalog_read(server->catalog, look_at_runs, &runs, &unused))
+        code = cairn_buf_append(ret, runs.text.data ? runs.text.data : "", runs.text.size, err);
+    cairn_buf_release(&runs.text);
+    return code;
+}
+
+_Static_assert(CAIRN_SRV_METRIC_last_commit_timestamp_seconds == CAIRN_SRV_METRIC_COUNT - 1,
+               "its samples are written behind all others");
+
+enum cairn_code cairn_srv_on_metrics(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    char damage[CAIRN_SRV_DAMAGE_BYTES];
+    if (!server->metrics)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "this server counts nothing");
+    count_versions(server);
+    set(server, CAIRN_SRV_METRIC_damaged_copies, 0, cairn_srv_damage_text(server, damage));
+    set(server, CAIRN_SRV_METRIC_catalog_uncopied, 0, server->uncopied);
+    set(server, CAIRN_SRV_METRIC_catalog_log_bytes, 0,
+        cairn_srv_catalog_log_bytes(server->catalog));
+    set(server, CAIRN_SRV_METRIC_catalog_frozen, 0, cairn_srv_thawed(server, NULL) != CAIRN_OK);
+    set(server, CAIRN_SRV_METRIC_frozen_runs, 0, server->frozen_runs);
+    reply->content_type = CAIRN_METRICS_TYPE;
+    CAIRN_TRY(cairn_metrics_write(server->metrics, &reply->body, err));
+    return write_runs(request, &reply->body, err);
 }

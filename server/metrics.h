@@ -7,7 +7,7 @@
  *              answers does not grow with its catalog.
  * Limits:  as in server/metrics.def.
  * Threads: as common/metrics.h.
- * Next:    server/metric_calls.c; docs/metrics.md.
+ * Next:    docs/metrics.md.
  */
 #pragma once
 

@@ -8,7 +8,7 @@
  *          2   rules of time read the injected clock; only threads that wait read the system's.
  *          3   frozen never goes back while the process lives; it is the whole catalog that is
  *              behind its store (Q36). A single run is frozen by a row: server/guard/identity.h.
- * Limits:  one catalog; one store that checkpoints are saved to (the others: server/guard/stores.h).
+ * Limits:  one catalog; one store that checkpoints are saved to (others: server/guard/stores.h).
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
  */
@@ -111,7 +111,7 @@ struct cairn_srv {
     enum cairn_srv_revocations revocations;  /* in the store; of the start, then of the sweep */
 };
 
-/* Q36: all of the catalog is older than the store. Logged once. One run: server/guard/identity.h. */
+/* Q36: all of the catalog is older than the store. Logged once. One run: guard/identity.h. */
 void cairn_srv_freeze(struct cairn_srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND when frozen. */
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;

@@ -3,7 +3,6 @@
 #include "server/settings.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cairn/cairn.h>

@@ -9,7 +9,6 @@
 #include "common/crc.h"
 #include "common/text.h"
 #include "server/http/request.h"
-#include "server/settings.h"
 
 #define FILES_WORD "@FILES@" /* in index.html: the folder of the others */
 /* Scripts and styles come from here alone, and nobody shows the page in a frame of his own. */

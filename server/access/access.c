@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "common/text.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "store/store.h"
 
 #define AGAIN_MS 1000 /* after the catalog could not be read */

@@ -5,16 +5,19 @@
 #include "server/db/catalog.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/process.h"
 #include "common/text.h"
-#include "server/db/actor.h"
 #include "server/db/engine.h"
-#include "server/db/notify.h"
 
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256
@@ -64,6 +67,135 @@ struct cairn_srv_catalog {
         size_t count; /* with those in use */
     } readers;
 };
+
+/* ---- what other servers are told ---- */
+
+#define AGAIN_MS 500    /* after a session that was lost, or could not be made */
+#define SILENCE_MS 5000 /* after which the session is asked whether it is still there */
+#define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
+
+struct cairn_srv_listener {
+    const struct cairn_srv_engine *engine;
+    void *place;
+    void (*changed)(void *owner, uint64_t key);
+    void *owner;
+    int wake_fd; /* readable from the stop on */
+    atomic_bool hears;
+    struct cairn_thread thread;
+};
+
+uint64_t cairn_srv_key_of(const char *text) {
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
+    return hash;
+}
+
+uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name) {
+    char text[RUN_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
+    return cairn_srv_key_of(text);
+}
+
+void cairn_srv_notify_events(struct cairn_srv_tx *tx) {
+    if (tx->engine->notify) tx->engine->notify(tx, CAIRN_SRV_NOTIFY_EVENTS);
+}
+
+void cairn_srv_notify_text(struct cairn_srv_tx *tx, const char *text) {
+    if (tx->engine->notify) tx->engine->notify(tx, cairn_srv_key_of(text));
+}
+
+void cairn_srv_notify_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name) {
+    CAIRN_ASSERT(name->run[0]);
+    if (tx->engine->notify) tx->engine->notify(tx, cairn_srv_key_of_run(name));
+}
+
+void cairn_srv_notify_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,
+                              const struct cairn_run_name *name) {
+    cairn_srv_notify_text(tx, id->text);
+    cairn_srv_notify_run(tx, name);
+}
+
+/* ---- listening ---- */
+
+/* Until the session is lost (that failure) or a stop (CAIRN_OK). */
+static enum cairn_code hear_all(struct cairn_srv_listener *listener, struct cairn_srv_tx *tx,
+                                struct cairn_error *err) {
+    const struct cairn_srv_engine *engine = listener->engine;
+    enum cairn_code code = CAIRN_OK;
+    listener->hears = true;
+    listener->changed(listener->owner, CAIRN_SRV_NOTIFY_ALL);
+    while (!code && cairn_thread_wait(&listener->thread, 0))
+        code = engine->listen_for(tx, listener->wake_fd, SILENCE_MS, listener->changed,
+                                  listener->owner, err);
+    listener->hears = false;
+    listener->changed(listener->owner, CAIRN_SRV_NOTIFY_ALL);
+    return code;
+}
+
+static void listen_loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_listener *listener = owner;
+    bool said = false;
+    do {
+        struct cairn_srv_tx *tx = NULL;
+        struct cairn_error why = {0};
+        enum cairn_code code = listener->engine->listen(listener->place, &tx, &why);
+        if (!code) {
+            if (said)
+                cairn_log(INFO, "catalog.heard", "server=%s",
+                          listener->engine->server(listener->place));
+            said = false;
+            code = hear_all(listener, tx, &why);
+            listener->engine->disconnect(tx);
+        }
+        if (code && !said)
+            cairn_log(WARN, "catalog.unheard",
+                      "cause=\"%s\" effect=\"requests that wait for another server's change look "
+                      "for it themselves, more often\"",
+                      why.message);
+        said |= code != CAIRN_OK;
+    } while (cairn_thread_wait(thread, cairn_mono_ms() + AGAIN_MS));
+}
+
+/* Nobody is called any more; others may still ask hears(). NULL is fine here and below. */
+static void stop_listener(struct cairn_srv_listener *listener) {
+    if (!listener) return;
+    if (listener->wake_fd >= 0) (void)eventfd_write(listener->wake_fd, 1);
+    cairn_thread_stop(&listener->thread);
+}
+
+static void free_listener(struct cairn_srv_listener *listener) {
+    if (!listener) return;
+    stop_listener(listener);
+    if (listener->wake_fd >= 0) close(listener->wake_fd);
+    free(listener);
+}
+
+/* *ret stays NULL where nobody else changes the catalog. */
+static enum cairn_code start_listener(const struct cairn_srv_engine *engine, void *place,
+                                      void (*changed)(void *owner, uint64_t key), void *owner,
+                                      struct cairn_srv_listener **ret, struct cairn_error *err) {
+    if (!engine->listen) return CAIRN_OK;
+    struct cairn_srv_listener *listener = calloc(1, sizeof(*listener));
+    if (!listener) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for listening");
+    listener->engine = engine;
+    listener->place = place;
+    listener->changed = changed;
+    listener->owner = owner;
+    listener->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    listener->thread =
+        (struct cairn_thread){.name = "cairn-listen", .run = listen_loop, .owner = listener};
+    enum cairn_code code = listener->wake_fd < 0 ? cairn_fail_errno(err, "eventfd")
+                                                 : cairn_thread_start(&listener->thread, err);
+    if (code)
+        free_listener(listener);
+    else
+        *ret = listener;
+    return code;
+}
+
+static bool listener_hears(const struct cairn_srv_listener *listener) {
+    return listener && listener->hears;
+}
 
 /* ---- durations ---- */
 
@@ -322,18 +454,18 @@ enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
                                          struct cairn_error *err) {
     struct cairn_srv_listener *listener = NULL;
     CAIRN_ASSERT(!catalog->listener);
-    CAIRN_TRY(cairn_srv_listener_new(catalog->engine, catalog->place, changed, owner, &listener,
+    CAIRN_TRY(start_listener(catalog->engine, catalog->place, changed, owner, &listener,
                                      err));
     catalog->listener = listener;
     return CAIRN_OK;
 }
 
 void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog) {
-    cairn_srv_listener_stop(catalog->listener);
+    stop_listener(catalog->listener);
 }
 
 bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog) {
-    return cairn_srv_listener_hears(catalog->listener);
+    return listener_hears(catalog->listener);
 }
 
 /* ---- readers ---- */
@@ -442,7 +574,7 @@ bool cairn_srv_catalog_is_there(const char *where) {
 }
 
 static void release_place(struct cairn_srv_catalog *catalog) {
-    cairn_srv_listener_free(catalog->listener);
+    free_listener(catalog->listener);
     while (catalog->readers.idle) {
         struct cairn_srv_tx *reader = catalog->readers.idle;
         catalog->readers.idle = reader->next;
@@ -508,4 +640,19 @@ void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
         pthread_join(catalog->thread, NULL);
     }
     release_place(catalog);
+}
+
+/* ---- who asks for the changes of a thread ---- */
+
+/* A handler and all that it calls run on one thread from begin to end, and its changes are carried
+ * out on another one, to which the catalog hands this. */
+
+static _Thread_local const struct cairn_srv_actor *acting;
+
+void cairn_srv_actor_set(const struct cairn_srv_actor *actor) {
+    acting = actor;
+}
+
+const struct cairn_srv_actor *cairn_srv_actor_get(void) {
+    return acting;
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalog: the server's database behind transactions, without its name.
+ * catalog: the server's database behind transactions, without its name; who asks for a change, and
+ * what it tells other servers.
  *
  * Why:     a version is committed by one transaction and by nothing else, so every rule of the
  *          server is written as a function over a transaction; which database runs it is decided
- *          here and nowhere above.
+ *          here and nowhere above. A request waits at one server for what another one changes: to
+ *          look again and again meanwhile costs a look a moment of each that waits, and is late all
+ *          the same. Every event says who asked and from where, and no call between a handler and
+ *          the row has to carry that along.
  * Promise: 1   a change is durable when cairn_srv_catalog_write returns CAIRN_OK, and has no effect
  *              at all when it returns anything else. Where a database was lost at COMMIT for so
  *              long that nobody knows, the message says so.
@@ -16,15 +20,26 @@
  *          4   a look sees one state of the whole catalog and can neither write nor checkpoint.
  *          5   a network file system, a standby, a newer schema, a weaker durability setting, and a
  *              second process on the same file of SQLite, are refused at open.
+ *          6   what a change tells is heard by each other server that listens, when the change is
+ *              committed and can be seen; what an undone change tells, by nobody.
+ *          7   while hears() is true a session listens, and has said something within 10 s. When it
+ *              is lost, and when there is one again, changed() is called with CAIRN_SRV_NOTIFY_ALL:
+ *              anything may have been told meanwhile.
+ *          8   nobody is called for what his own server told.
+ *          9   a change bears the actor that its thread had when it asked for it.
  * Limits:  4,096 changes waiting; 256 changes, begun within a second, a commit; 16 connections for
- *          looks, on which further ones wait (so a look does not look again inside).
- * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
- * Next:    server/db/sql.h for what is done inside; server/db/engine.h for what a
- *          database does for it.
+ *          looks, on which further ones wait (so a look does not look again inside). What is told
+ *          is a hint, not a record: who waits looks at the catalog, and looks again after a time
+ *          without being told (server/http/http.c); 400 keys a transaction, more are told as ALL.
+ *          One actor a thread.
+ * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback;
+ *          changed() on the listener's own thread; an actor is of the thread that sets it.
+ * Next:    server/db/sql.h for what is done inside; server/db/engine.h for what a database does for
+ *          it; server/http/waiters.h; E2 in server/README.md.
  */
 #pragma once
 
-#include "common/error.h"
+#include "api/documents/keys.h"
 
 struct cairn_srv_catalog;
 struct cairn_srv_tx;
@@ -62,7 +77,7 @@ bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog);
 /* Of the log beside the catalog's file; 0: there is none, or the database sees to it. */
 uint64_t cairn_srv_catalog_log_bytes(const struct cairn_srv_catalog *catalog);
 /* From here on, until unlisten, changed() is called for what changes of other servers tell
- * (notify.h). */
+ * (catalog.h). */
 enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
                                          void (*changed)(void *owner, uint64_t key), void *owner,
                                          struct cairn_error *err) CAIRN_MUST_USE;
@@ -111,3 +126,36 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                                                void *argument,
                                                                struct cairn_error *err),
                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- what other servers are told ---- */
+
+#define CAIRN_SRV_NOTIFY_ALL UINT64_C(0)
+#define CAIRN_SRV_NOTIFY_EVENTS UINT64_C(1) /* there are new rows of events */
+
+/* What a text is known by, here and to other servers. */
+uint64_t cairn_srv_key_of(const char *text);
+uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name);
+
+/* Inside a change: who waits for it at another server looks again. */
+void cairn_srv_notify_events(struct cairn_srv_tx *tx);
+void cairn_srv_notify_text(struct cairn_srv_tx *tx, const char *text);
+void cairn_srv_notify_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name);
+/* Of a version, and of its run. */
+void cairn_srv_notify_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,
+                              const struct cairn_run_name *name);
+
+struct cairn_srv_engine;
+struct cairn_srv_listener;
+
+/* ---- who asks for the changes of a thread ---- */
+
+struct cairn_srv_idempotency;
+
+struct cairn_srv_actor {
+    const char *who;  /* "" where nobody said */
+    const char *from; /* an address */
+    const struct cairn_srv_idempotency *idempotency; /* of a POST that has a key; else NULL */
+};
+/* NULL: the server itself, which is how a thread begins. It must live until it is set anew. */
+void cairn_srv_actor_set(const struct cairn_srv_actor *actor);
+const struct cairn_srv_actor *cairn_srv_actor_get(void);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy: a whole catalog into another one, of the same engine or the other.
+ * copy: a whole catalog into another one, of the same engine or the other, and a backup of it:
+ * cairn-server --copy-catalog and --backup-catalog, which `cairn catalog` runs.
  *
  * Why:     a site that outgrows one file, or one that goes back to it, takes along all that its
- *          catalog decided.
+ *          catalog decided; that a database took rows does not say that it gives the same ones
+ *          back. The command is installed on machines that have no database's libraries; the
+ *          server's program has both engines, and stands where a catalog does.
  * Promise: 1   neither is used by a server meanwhile: both engines' locks are held, or the copy is
  *              refused.
  *          2   the target is empty before, or a part of an earlier copy of the same catalog, which
@@ -14,14 +17,24 @@
  *          4   until then no server starts on the target (cairn_srv_copy_is_over).
  *          5   the source is brought to this program's schema, as by a start of the server, and
  *              changed in nothing else.
- * Limits:  pages of CAIRN_SRV_COPY_ROWS_MAX rows, about 4 MiB; a row of 256 MiB.
+ *          6   CAIRN_OK means that all rows and all columns are equal, bit by bit, and none is on
+ *              one side alone.
+ *          7   the first row that differs is named by its key, with the column and both values, as
+ *              CAIRN_CORRUPT.
+ *          8   results go to standard output, progress and failures to standard error, in the forms
+ *              of docs/command.md; the exit status is that of docs/codes.md.
+ *          9   what becomes of grant.key is said: copied from folder to folder, else where it is
+ *              needed.
+ * Limits:  pages of CAIRN_SRV_COPY_ROWS_MAX rows, about 4 MiB; a row of 256 MiB; values of rows
+ *          that differ are shown with at most 48 bytes.
  * Threads: one.
- * Next:    server/db/copying.h for the command line; docs/catalog.md.
+ * Next:    server/db/copy_page.h; cli/verbs/upkeep.c; docs/catalog.md.
  */
 #pragma once
 
 #include "common/hash/hash.h"
 #include "server/db/catalog.h"
+#include "server/db/copy_page.h"
 
 #define CAIRN_SRV_COPY_ROWS_MAX 8192
 #define CAIRN_SRV_COPY_TABLES_MAX 64
@@ -42,7 +55,7 @@ struct cairn_srv_copied {
     struct {
         char name[64];
         uint64_t rows;
-        uint8_t sha256[CAIRN_SHA256_BYTES]; /* of its rows (pack.h), in the order of its key */
+        uint8_t sha256[CAIRN_SHA256_BYTES]; /* of its rows (copy_page.h), in the order of its key */
     } tables[CAIRN_SRV_COPY_TABLES_MAX];
     size_t table_count;
     uint64_t rows, rows_found; /* found: of an earlier, unfinished copy */
@@ -71,3 +84,20 @@ enum cairn_code cairn_srv_copy_begin_reindex(const char *where,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- comparing ---- */
+
+struct cairn_srv_copy_compared {
+    void (*counted)(void *owner, uint64_t rows); /* as they were compared; or NULL */
+    void *owner;
+    uint64_t rows; /* set */
+    uint8_t sha256[CAIRN_SHA256_BYTES];
+};
+
+/* ---- the command line ---- */
+
+/* What stands behind --copy-catalog: FROM TO [--json] [--progress plain|json|none]. Returns the
+ * exit status. */
+int cairn_srv_copying_main(int argc, char **argv);
+/* What stands behind --backup-catalog, which `cairn catalog backup` runs: FROM FILE [--json]. */
+int cairn_srv_backup_main(int argc, char **argv);

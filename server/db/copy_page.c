@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statements made from the tables of the schema, and the two walks over them; see copy_page.h. */
+/* Statements made from the tables of the schema, the two walks over them, and rows as bytes; see
+ * copy_page.h. */
 #include "server/db/copy_page.h"
 
+#include <endian.h>
 #include <stdlib.h>
 
+#include "common/buf.h"
+#include "common/text.h"
 #include "server/db/copy.h"
+#include "server/db/engine_sqlite.h"
 
 #define PAGE_BYTES (4 * CAIRN_MIB)
 #define FIRST_ROWS 64
@@ -126,6 +131,128 @@ void cairn_srv_copy_end_close(struct cairn_srv_copy_end *end) {
     *end = (struct cairn_srv_copy_end){0};
 }
 
+/* ---- rows as bytes ---- */
+
+void cairn_srv_pack_release(struct cairn_srv_pack *pack) {
+    cairn_buf_release(&pack->bytes);
+    pack->rows = 0;
+}
+
+static void clear_pack(struct cairn_srv_pack *pack) {
+    cairn_buf_clear(&pack->bytes);
+    pack->rows = 0;
+}
+
+static enum cairn_code add_value(struct cairn_srv_pack *pack, const void *data, size_t size,
+                                 struct cairn_error *err) {
+    uint32_t length = htobe32((uint32_t)size);
+    CAIRN_TRY(cairn_buf_append(&pack->bytes, &length, sizeof(length), err));
+    return size ? cairn_buf_append(&pack->bytes, data, size, err) : CAIRN_OK;
+}
+
+static enum cairn_code add_null(struct cairn_srv_pack *pack, struct cairn_error *err) {
+    uint32_t null = UINT32_MAX;
+    return cairn_buf_append(&pack->bytes, &null, sizeof(null), err);
+}
+
+static enum cairn_code add_column(struct cairn_srv_pack *pack, char type,
+                                  const struct cairn_srv_rows *row, int column,
+                                  struct cairn_error *err) {
+    if (cairn_srv_rows_null(row, column)) return add_null(pack, err);
+    if (type == 'i') {
+        uint64_t number = htobe64((uint64_t)cairn_srv_rows_i64(row, column));
+        return add_value(pack, &number, sizeof(number), err);
+    }
+    struct cairn_view value = type == 't' ? cairn_view_of(cairn_srv_rows_text(row, column))
+                                          : cairn_srv_rows_blob(row, column);
+    return add_value(pack, value.data, value.size, err);
+}
+
+static enum cairn_code begin_row(struct cairn_srv_pack *pack, const struct cairn_srv_table *table,
+                                 struct cairn_error *err) {
+    uint16_t count = htobe16((uint16_t)table->column_count);
+    pack->bytes.limit = CAIRN_SRV_PACK_BYTES_MAX;
+    return cairn_buf_append(&pack->bytes, &count, sizeof(count), err);
+}
+
+/* The row that a query of all columns of the table, in their order, stands at. */
+static enum cairn_code add_row(struct cairn_srv_pack *pack, const struct cairn_srv_table *table,
+                               const struct cairn_srv_rows *row, struct cairn_error *err) {
+    CAIRN_TRY(begin_row(pack, table, err));
+    for (size_t i = 0; i < table->column_count; i++)
+        CAIRN_TRY(add_column(pack, table->types[i], row, (int)i, err));
+    pack->rows++;
+    return CAIRN_OK;
+}
+
+/* A row with this text as its key, and nulls beside it. */
+static enum cairn_code add_key_row(struct cairn_srv_pack *pack, const struct cairn_srv_table *table,
+                                   const char *key, struct cairn_error *err) {
+    CAIRN_TRY(begin_row(pack, table, err));
+    for (size_t i = 0; i < table->column_count; i++) {
+        bool is_key = i == table->key[0];
+        CAIRN_TRY(is_key ? add_value(pack, key, strlen(key), err) : add_null(pack, err));
+    }
+    pack->rows++;
+    return CAIRN_OK;
+}
+
+static const void *take(struct cairn_srv_unpacked *at, size_t size) {
+    const char *taken = at->left.data;
+    CAIRN_ASSERT(size <= at->left.size); /* they are our own bytes */
+    at->left = (struct cairn_view){taken + size, at->left.size - size};
+    return taken;
+}
+
+bool cairn_srv_unpack(struct cairn_srv_unpacked *at) {
+    if (!at->left.size) return false;
+    uint16_t count;
+    const char *begin = at->left.data;
+    memcpy(&count, take(at, sizeof(count)), sizeof(count));
+    at->column_count = be16toh(count);
+    CAIRN_ASSERT(at->column_count <= CAIRN_SRV_COLUMNS_MAX);
+    for (size_t i = 0; i < at->column_count; i++) {
+        uint32_t size;
+        memcpy(&size, take(at, sizeof(size)), sizeof(size));
+        size = be32toh(size);
+        bool null = size == UINT32_MAX;
+        at->columns[i] = (struct cairn_view){0};
+        if (!null) at->columns[i] = (struct cairn_view){take(at, size), size};
+    }
+    at->row = (struct cairn_view){begin, (size_t)((const char *)at->left.data - begin)};
+    return true;
+}
+
+int64_t cairn_srv_unpacked_number(const struct cairn_srv_unpacked *at, size_t column) {
+    uint64_t number;
+    CAIRN_ASSERT(at->columns[column].size == sizeof(number));
+    memcpy(&number, at->columns[column].data, sizeof(number));
+    return (int64_t)be64toh(number);
+}
+
+static int compare_bytes(struct cairn_view a, struct cairn_view b) {
+    int order = memcmp(a.data, b.data, a.size < b.size ? a.size : b.size);
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+int cairn_srv_unpacked_compare(const struct cairn_srv_table *table,
+                               const struct cairn_srv_unpacked *a,
+                               const struct cairn_srv_unpacked *b) {
+    for (size_t i = 0; i < table->key_count; i++) {
+        size_t column = table->key[i];
+        int order = 0;
+        if (table->types[column] == 'i') {
+            int64_t left = cairn_srv_unpacked_number(a, column);
+            int64_t right = cairn_srv_unpacked_number(b, column);
+            order = (left > right) - (left < right);
+        } else {
+            order = compare_bytes(a->columns[column], b->columns[column]);
+        }
+        if (order) return order;
+    }
+    return 0;
+}
+
 /* ---- pages ---- */
 
 void cairn_srv_copy_cursor_release(struct cairn_srv_copy_cursor *at) {
@@ -142,7 +269,7 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, const struct cairn_srv
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
-        CAIRN_TRY(cairn_srv_pack_add(ret, table, &rows, err));
+        CAIRN_TRY(add_row(ret, table, &rows, err));
     }
 }
 
@@ -208,14 +335,14 @@ enum cairn_code cairn_srv_copy_page(struct cairn_srv_copy_end *end, size_t table
     size_t count = at->begun ? of->key_count : 0;
     if (at->begun) CAIRN_TRY(set_key(of, &at->key, values, &held, err));
     values[count] = SQL_I(at->rows_next ? at->rows_next : FIRST_ROWS);
-    cairn_srv_pack_clear(&at->page);
+    clear_pack(&at->page);
     CAIRN_TRY(look(end, table, at->begun ? &texts->after : &texts->first, values, &at->page, err));
     return step(at, err);
 }
 
 enum cairn_code cairn_srv_copy_last(struct cairn_srv_copy_end *end, size_t table,
                                     struct cairn_srv_copy_cursor *at, struct cairn_error *err) {
-    cairn_srv_pack_clear(&at->page);
+    clear_pack(&at->page);
     CAIRN_TRY(look(end, table, &end->texts[table].last, NULL, &at->page, err));
     return step(at, err);
 }
@@ -224,8 +351,8 @@ enum cairn_code cairn_srv_copy_behind(struct cairn_srv_copy_end *end, size_t tab
                                       struct cairn_srv_copy_cursor *at, struct cairn_error *err) {
     const struct cairn_srv_table *of = &end->tables->at[table];
     CAIRN_ASSERT(of->key_count == 1 && of->types[of->key[0]] == 't');
-    cairn_srv_pack_clear(&at->page);
-    CAIRN_TRY(cairn_srv_pack_add_key(&at->page, of, key, err));
+    clear_pack(&at->page);
+    CAIRN_TRY(add_key_row(&at->page, of, key, err));
     return step(at, err);
 }
 
@@ -244,4 +371,83 @@ enum cairn_code cairn_srv_copy_count(struct cairn_srv_copy_end *end, size_t tabl
 enum cairn_code cairn_srv_copy_clear(struct cairn_srv_copy_end *end, size_t table,
                                      struct cairn_error *err) {
     return cairn_srv_sql_run(end->writer, NULL, err, &end->texts[table].clear);
+}
+
+/* ---- the tables of the schema ---- */
+
+/* Asked of SQLite, which keeps its schema as rows. */
+
+#define TABLES_MAX 256
+
+static const struct cairn_srv_statement all_tables = {
+    "tables", "",
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name NOT "
+    "IN ('servers', 'leases') ORDER BY rowid"}; /* those are about processes */
+static const struct cairn_srv_statement all_columns = {
+    "columns", "t", "SELECT name, type, pk FROM pragma_table_info(?1) ORDER BY cid"};
+
+static char type_of(const char *declared) {
+    return !strcmp(declared, "INTEGER") ? 'i' : !strcmp(declared, "TEXT") ? 't' : 'b';
+}
+
+static void add_table_column(struct cairn_srv_table *table, const struct cairn_srv_rows *row) {
+    size_t number = table->column_count++, place = (size_t)cairn_srv_rows_i64(row, 2);
+    CAIRN_ASSERT(number < CAIRN_SRV_COLUMNS_MAX);
+    CAIRN_ASSERT(place <= CAIRN_SRV_KEY_MAX);
+    (void)cairn_text_copy(table->columns[number], sizeof(table->columns[number]),
+                          cairn_srv_rows_text(row, 0));
+    table->types[number] = type_of(cairn_srv_rows_text(row, 1));
+    if (!place) return;
+    table->key[place - 1] = number;
+    if (place > table->key_count) table->key_count = place;
+}
+
+static enum cairn_code read_columns(struct cairn_srv_tx *tx, struct cairn_srv_table *table,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, &all_columns, SQL_T(table->name)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        add_table_column(table, &rows);
+    }
+    CAIRN_ASSERT(table->key_count > 0); /* a row without a name could not be compared */
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_tables(struct cairn_srv_tables *tables, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tables->tx, &rows, err, &all_tables));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(tables->at, tables->count, tables->capacity, TABLES_MAX,
+                                   "tables", err));
+        struct cairn_srv_table *table = &tables->at[tables->count++];
+        *table = (struct cairn_srv_table){0};
+        (void)cairn_text_copy(table->name, sizeof(table->name), cairn_srv_rows_text(&rows, 0));
+        CAIRN_TRY(read_columns(tables->tx, table, err));
+    }
+}
+
+enum cairn_code cairn_srv_tables_read(struct cairn_srv_tables *ret, struct cairn_error *err) {
+    const struct cairn_srv_engine *engine = &cairn_srv_engine_sqlite;
+    struct cairn_srv_tables tables = {0};
+    struct cairn_srv_migrated none;
+    enum cairn_code code = engine->take(CAIRN_SRV_SQLITE_MEMORY, &tables.place, err);
+    if (!code) code = engine->connect(tables.place, false, &tables.tx, err);
+    if (!code) code = engine->migrate(tables.tx, &none, err);
+    if (!code) code = read_tables(&tables, err);
+    if (code)
+        cairn_srv_tables_release(&tables);
+    else
+        *ret = tables;
+    return code;
+}
+
+void cairn_srv_tables_release(struct cairn_srv_tables *tables) {
+    if (tables->tx) cairn_srv_engine_sqlite.disconnect(tables->tx);
+    if (tables->place) cairn_srv_engine_sqlite.leave(tables->place);
+    free(tables->at);
+    *tables = (struct cairn_srv_tables){0};
 }

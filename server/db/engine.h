@@ -22,8 +22,8 @@
 #include "server/db/sql.h"
 
 struct cairn_srv_engine;
-struct cairn_srv_actor; /* actor.h */
-struct cairn_srv_table; /* tables.h */
+struct cairn_srv_actor; /* catalog.h */
+struct cairn_srv_table; /* copy_page.h */
 struct cairn_srv_backup; /* copy.h */
 
 #define CAIRN_SRV_CHECKED_BYTES 400
@@ -114,7 +114,7 @@ struct cairn_srv_engine {
     const char *(*text)(void *running, int column);
     struct cairn_view (*bytes)(void *running, int column);
 
-    /* ---- what other processes are told (notify.h) ---- */
+    /* ---- what other processes are told (catalog.h) ---- */
 
     /* Inside a change; NULL, as listen: nobody else is there. */
     void (*notify)(struct cairn_srv_tx *tx, uint64_t key);
@@ -133,7 +133,7 @@ struct cairn_srv_engine {
     /* From here to its end this is the only connection for changes, of all processes.
      * CAIRN_CONFLICT: another one is there. */
     enum cairn_code (*alone)(struct cairn_srv_tx *tx, struct cairn_error *err);
-    /* Rows (pack.h) into a table: one transaction; all of them, or none. */
+    /* Rows (copy_page.h) into a table: one transaction; all of them, or none. */
     enum cairn_code (*load)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
                             struct cairn_view rows, struct cairn_error *err);
     /* After the last of them: what numbers the table's next row. */

@@ -3,6 +3,8 @@
  * engine_postgres.h. */
 #include "server/db/engine_postgres.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +12,8 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
+#include "server/db/catalog.h"
+#include "server/db/copy_page.h"
 #include "server/db/sql.h"
 
 #define PAUSE_MS 200 /* between two tries to reach a database that is away */
@@ -28,6 +32,111 @@ static bool behind(const void *place) {
 
 static bool shared(const void *place) {
     return ((const struct cairn_srv_postgres_place *)place)->shared;
+}
+
+static void note_seen(struct cairn_srv_postgres_place *place, uint64_t position) {
+    uint64_t seen = place->seen;
+    while (seen < position && !atomic_compare_exchange_weak(&place->seen, &seen, position)) {
+    }
+}
+
+/* ---- notifications ----
+ *
+ * NOTIFY in the transaction of a change, and the session that listens; see catalog.h. Each catalog
+ * of a database has a channel by its schema's number; what is sent is who says it, the position of
+ * its transaction, and keys, in hexadecimal. */
+
+#define ALIVE_ANSWER_MS 5000
+#define CHANNEL                                                                                    \
+    "SELECT 'cairn_' || CAST(oid AS TEXT) FROM pg_namespace WHERE nspname = current_schema()"
+
+static const struct cairn_srv_statement notify_others = {"tell", "t",
+                                                         "SELECT pg_notify((" CHANNEL "), ?1)"};
+
+void cairn_srv_postgres_notify(struct cairn_srv_tx *tx, uint64_t key) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    CAIRN_ASSERT(!own->read_only);
+    for (size_t i = 0; i < own->notify_count; i++)
+        if (own->notify[i] == key) return;
+    if (key != CAIRN_SRV_NOTIFY_ALL && own->notify_count < CAIRN_SRV_POSTGRES_NOTIFY_MAX) {
+        own->notify[own->notify_count++] = key;
+        return;
+    }
+    own->notify[0] = CAIRN_SRV_NOTIFY_ALL;
+    if (!own->notify_count) own->notify_count = 1;
+}
+
+/* Nobody is told where nobody else has ever changed this catalog: a server that listens has
+ * joined it by a change, which the position of this transaction shows (engine_postgres.h#6). */
+static enum cairn_code send_notify(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    if (!own->notify_count || !own->place->shared) return CAIRN_OK;
+    bool all = own->notify[0] == CAIRN_SRV_NOTIFY_ALL;
+    CAIRN_TRY(cairn_buf_printf(&text, err, "%s %" PRIx64, own->place->server, own->position));
+    for (size_t i = 0; i < (all ? 1 : own->notify_count); i++)
+        CAIRN_TRY(cairn_buf_printf(&text, err, " %" PRIx64, own->notify[i]));
+    const struct cairn_srv_value values[] = {SQL_T(text.data)};
+    return cairn_srv_postgres_send(own, &notify_others, values, err);
+}
+
+/* Out of the pipeline, in which libpq takes one statement after the other and none of these. */
+static enum cairn_code begin_to_listen(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    char sql[120];
+    PGresult *result = NULL;
+    own->answer_ms = ALIVE_ANSWER_MS;
+    if (!PQexitPipelineMode(own->conn))
+        return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
+    /* A listener that takes nothing holds up the queue of the whole database. */
+    CAIRN_TRY(cairn_srv_postgres_exec(
+        own, "SET tcp_user_timeout = '20s'; SET application_name = 'cairn-listen'", NULL, err));
+    CAIRN_TRY(cairn_srv_postgres_exec(own, CHANNEL, &result, err));
+    snprintf(sql, sizeof(sql), "LISTEN %s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "cairn");
+    PQclear(result);
+    return cairn_srv_postgres_exec(own, sql, NULL, err);
+}
+
+static enum cairn_code listen_at(void *place, struct cairn_srv_tx **ret, struct cairn_error *err) {
+    struct cairn_srv_tx *tx = NULL;
+    CAIRN_TRY(cairn_srv_postgres_connect(place, true, &tx, err));
+    enum cairn_code code = begin_to_listen(cairn_srv_postgres_of(tx), err);
+    if (code)
+        cairn_srv_postgres_disconnect(tx);
+    else
+        *ret = tx;
+    return code;
+}
+
+static void read_notify(struct cairn_srv_postgres_place *place, const char *said,
+                        void (*heard)(void *owner, uint64_t key), void *owner) {
+    size_t size = strcspn(said, " ");
+    /* catalog.h#8 */
+    if (size == strlen(place->server) && !memcmp(said, place->server, size)) return;
+    place->shared = true;
+    const char *at = strchr(said, ' ');
+    if (!at) return;
+    /* It is committed there, so a database without it has gone back (engine_postgres.h#6). */
+    note_seen(place, strtoull(at + 1, NULL, 16));
+    while ((at = strchr(at + 1, ' '))) heard(owner, strtoull(at + 1, NULL, 16));
+}
+
+static enum cairn_code listen_for(struct cairn_srv_tx *tx, int wake_fd, uint32_t wait_ms,
+                                  void (*heard)(void *owner, uint64_t key), void *owner,
+                                  struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    PGnotify *said = NULL;
+    if (!own->conn) return cairn_fail(err, CAIRN_UNAVAILABLE, "catalog: the session is lost");
+    struct pollfd fds[2] = {{.fd = PQsocket(own->conn), .events = POLLIN},
+                            {.fd = wake_fd, .events = POLLIN}};
+    int ready = poll(fds, 2, (int)wait_ms);
+    if (ready < 0 && errno != EINTR) return cairn_fail_errno(err, "poll");
+    if (!ready) CAIRN_TRY(cairn_srv_postgres_exec(own, "SELECT 1", NULL, err));
+    if (!PQconsumeInput(own->conn))
+        return cairn_srv_postgres_fail(own->conn, NULL, "listening", err);
+    while ((said = PQnotifies(own->conn))) {
+        read_notify(own->place, said->extra, heard, owner);
+        PQfreemem(said);
+    }
+    return CAIRN_OK;
 }
 
 /* ---- transactions ---- */
@@ -60,12 +169,6 @@ static enum cairn_code begin_read(struct cairn_srv_tx *tx, struct cairn_error *e
                                             err);
 }
 
-void cairn_srv_postgres_note_seen(struct cairn_srv_postgres_place *place, uint64_t position) {
-    uint64_t seen = place->seen;
-    while (seen < position && !atomic_compare_exchange_weak(&place->seen, &seen, position)) {
-    }
-}
-
 static void rollback(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     cairn_srv_postgres_expect_no_more(own);
@@ -84,7 +187,7 @@ static void end_read(struct cairn_srv_tx *tx) {
     cairn_srv_postgres_expect_no_more(own);
     if (own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
     if (!own->conn) return;
-    if (own->position) cairn_srv_postgres_note_seen(own->place, own->position);
+    if (own->position) note_seen(own->place, own->position);
     if (cairn_srv_postgres_send(own, &undo_all, NULL, NULL) ||
         cairn_srv_postgres_leave_to_it(own, NULL))
         cairn_srv_postgres_drop(own);
@@ -167,7 +270,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     struct cairn_error why = {0};
     PGresult *result = NULL;
-    enum cairn_code code = cairn_srv_postgres_send_notify(own, &why);
+    enum cairn_code code = send_notify(own, &why);
     if (!code) code = cairn_srv_postgres_query(own, &commit_it, NULL, &result, &why);
     /* COMMIT of a transaction in which something failed is answered by ROLLBACK. */
     bool done = !code && !strcmp(PQcmdStatus(result), "COMMIT");
@@ -176,7 +279,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
         CAIRN_TRY(settle(own, &why, err));
         done = true;
     }
-    if (done) cairn_srv_postgres_note_seen(own->place, own->position);
+    if (done) note_seen(own->place, own->position);
     if (done) own->place->mine = own->position;
     if (done) return CAIRN_OK;
     if (!code) return cairn_fail(err, CAIRN_INTERNAL, "catalog: COMMIT was answered by ROLLBACK");
@@ -324,6 +427,132 @@ static struct cairn_view bytes(void *argument, int column) {
                                (size_t)PQgetlength(running->result, running->row, column)};
 }
 
+/* ---- rows of a copy: one transaction with one COPY, outside of libpq's pipeline ---- */
+
+/* What COPY's binary form has around its rows: signature, flags, no extension; no further row. */
+static const char head[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0";
+#define HEAD_BYTES 19
+static const char tail[2] = {'\377', '\377'};
+
+static enum cairn_code lost(struct cairn_srv_postgres *own, const char *what,
+                            struct cairn_error *err) {
+    enum cairn_code code = cairn_srv_postgres_fail(own->conn, NULL, what, err);
+    cairn_srv_postgres_drop(own);
+    return code;
+}
+
+/* libpq takes all that is given, or says that it would have to wait. */
+static enum cairn_code put(struct cairn_srv_postgres *own, struct cairn_view bytes, bool is_end,
+                           struct cairn_error *err) {
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, own->answer_ms);
+    for (;;) {
+        int taken = is_end ? PQputCopyEnd(own->conn, NULL)
+                           : PQputCopyData(own->conn, bytes.data, (int)bytes.size);
+        if (taken > 0) return CAIRN_OK;
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, until_ms);
+        struct pollfd fd = {.fd = PQsocket(own->conn), .events = POLLIN | POLLOUT};
+        if (taken < 0 || !left_ms || poll(&fd, 1, (int)left_ms) < 0 || PQflush(own->conn) < 0 ||
+            !PQconsumeInput(own->conn))
+            return lost(own, "sending rows", err);
+    }
+}
+
+static enum cairn_code send_rows(struct cairn_srv_postgres *own, struct cairn_view rows,
+                                 struct cairn_error *err) {
+    const size_t most = CAIRN_MIB;
+    CAIRN_TRY(put(own, (struct cairn_view){head, HEAD_BYTES}, false, err));
+    for (size_t at = 0; at < rows.size; at += most) {
+        size_t size = rows.size - at < most ? rows.size - at : most;
+        CAIRN_TRY(put(own, (struct cairn_view){(const char *)rows.data + at, size}, false, err));
+    }
+    CAIRN_TRY(put(own, (struct cairn_view){tail, sizeof(tail)}, false, err));
+    return put(own, (struct cairn_view){0}, true, err);
+}
+
+/* What became of a command; all of its results are taken. */
+static enum cairn_code hear(struct cairn_srv_postgres *own, ExecStatusType wanted,
+                            struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
+    for (;;) {
+        CAIRN_TRY(cairn_srv_postgres_wait(own, code ? NULL : err));
+        PGresult *result = PQgetResult(own->conn);
+        if (!result) return code;
+        ExecStatusType status = PQresultStatus(result);
+        if (!code && status != wanted)
+            code = cairn_srv_postgres_fail(own->conn, result, "COPY", err);
+        PQclear(result);
+        if (status == PGRES_COPY_IN) return code; /* it goes on until the rows' end is sent */
+    }
+}
+
+static enum cairn_code copy_in(struct cairn_srv_postgres *own, const struct cairn_srv_table *table,
+                               struct cairn_view rows, struct cairn_error *err) {
+    CAIRN_AUTO(buf) sql = {0};
+    CAIRN_TRY(cairn_buf_printf(&sql, err, "COPY %s(", table->name));
+    for (size_t i = 0; i < table->column_count; i++)
+        CAIRN_TRY(cairn_buf_printf(&sql, err, "%s%s", i ? ", " : "", table->columns[i]));
+    CAIRN_TRY(cairn_buf_append_text(&sql, ") FROM STDIN WITH (FORMAT binary)", err));
+    if (!PQsendQuery(own->conn, sql.data)) return lost(own, "COPY", err);
+    CAIRN_TRY(hear(own, PGRES_COPY_IN, err));
+    CAIRN_TRY(send_rows(own, rows, err));
+    return hear(own, PGRES_COMMAND_OK, err);
+}
+
+/* Pipeline mode is left, and entered again whatever happened in between. */
+static enum cairn_code
+outside(struct cairn_srv_postgres *own,
+        enum cairn_code (*work)(struct cairn_srv_postgres *own, const struct cairn_srv_table *table,
+                                struct cairn_view rows, struct cairn_error *err),
+        const struct cairn_srv_table *table, struct cairn_view rows, struct cairn_error *err) {
+    CAIRN_ASSERT(own->ahead_count == 0);
+    if (!own->conn) return cairn_fail(err, CAIRN_UNAVAILABLE, "catalog: the connection was lost");
+    if (!PQexitPipelineMode(own->conn)) return lost(own, "pipeline", err);
+    enum cairn_code code = work(own, table, rows, err);
+    if (own->conn && !PQenterPipelineMode(own->conn) && !code) code = lost(own, "pipeline", err);
+    return code;
+}
+
+static enum cairn_code load_all(struct cairn_srv_postgres *own, const struct cairn_srv_table *table,
+                                struct cairn_view rows, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_postgres_exec(own, "BEGIN; SET LOCAL statement_timeout = 0", NULL, err));
+    enum cairn_code code = copy_in(own, table, rows, err);
+    if (!code) return cairn_srv_postgres_exec(own, "COMMIT", NULL, err);
+    if (own->conn) (void)!cairn_srv_postgres_exec(own, "ROLLBACK", NULL, NULL);
+    return cairn_within(err, code, "table %s", table->name);
+}
+
+/* Only a connection tells, and a look at what is in it. */
+static bool is_there(const char *where) {
+    (void)where;
+    return true;
+}
+
+static enum cairn_code load(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                            struct cairn_view rows, struct cairn_error *err) {
+    return outside(cairn_srv_postgres_of(tx), load_all, table, rows, err);
+}
+
+/* The next number of an identity is its sequence's, which COPY does not raise. */
+static enum cairn_code raise_identity(struct cairn_srv_postgres *own,
+                                      const struct cairn_srv_table *table, struct cairn_view none,
+                                      struct cairn_error *err) {
+    (void)none;
+    const char *column = table->columns[table->key[0]];
+    CAIRN_AUTO(buf) sql = {0};
+    CAIRN_TRY(cairn_buf_printf(
+        &sql, err,
+        "SELECT setval(s, greatest((SELECT coalesce(max(%s), 0) FROM %s), 1)) FROM (SELECT "
+        "pg_get_serial_sequence('%s', '%s') AS s) q WHERE s IS NOT NULL",
+        column, table->name, table->name, column));
+    return cairn_srv_postgres_exec(own, sql.data, NULL, err);
+}
+
+static enum cairn_code loaded(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                              struct cairn_error *err) {
+    if (table->key_count != 1 || table->types[table->key[0]] != 'i') return CAIRN_OK;
+    return outside(cairn_srv_postgres_of(tx), raise_identity, table, (struct cairn_view){0}, err);
+}
+
 const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .name = "postgresql",
     .knows = cairn_srv_postgres_knows,
@@ -358,10 +587,10 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .text = text,
     .bytes = bytes,
     .notify = cairn_srv_postgres_notify,
-    .listen = cairn_srv_postgres_listen,
-    .listen_for = cairn_srv_postgres_listen_for,
-    .is_there = cairn_srv_postgres_is_there,
+    .listen = listen_at,
+    .listen_for = listen_for,
+    .is_there = is_there,
     .alone = cairn_srv_postgres_alone,
-    .load = cairn_srv_postgres_load,
-    .loaded = cairn_srv_postgres_loaded,
+    .load = load,
+    .loaded = loaded,
 };

@@ -25,6 +25,11 @@
  *          8   a database that speaks PostgreSQL's protocol and lacks what Cairn is built on
  *              (notifications, advisory locks of sessions) is refused at the first session for
  *              changes, by its name where it says one.
+ *          9   of statements.def and migrations.def, which stand once, a statement's parameters ?1,
+ *              ?2 become $1, $2, and nothing else changes.
+ *          10  a migration's types hold the same values and sort them the same way: TEXT by bytes,
+ *              INTEGER in 64 bits; a key that SQLite hands out by itself PostgreSQL hands out, too.
+ *          11  what stands in quotes is left alone.
  * Limits:  256 statements are kept per connection; a result is held in memory as a whole; 512
  *          commands on their way at once.
  * Threads: a connection belongs to one thread at a time.
@@ -35,6 +40,7 @@
 
 #include <libpq-fe.h>
 
+#include "common/buf.h"
 #include "common/trace.h"
 #include "server/db/engine.h"
 
@@ -80,7 +86,7 @@ struct cairn_srv_postgres {
     size_t ahead_count, unended_bytes;
     size_t kept_ahead; /* the first of them belong to changes that were kept */
     uint64_t notify[CAIRN_SRV_POSTGRES_NOTIFY_MAX]; /* keys of this transaction; the first is ALL
-                                                       where it is full (notify.h) */
+                                                       where it is full (catalog.h) */
     size_t notify_count, notify_before;             /* in all, and before the savepoint */
     struct cairn_srv_postgres_expected *expected;   /* in the order in which they were sent */
     size_t expected_count, expected_heard, expected_next;
@@ -121,24 +127,17 @@ enum cairn_code cairn_srv_postgres_exec(struct cairn_srv_postgres *own, const ch
 enum cairn_code cairn_srv_postgres_wait(struct cairn_srv_postgres *own,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Has the other side closed it while nothing was asked? */
-/* A transaction that counted up to this position is committed. */
-void cairn_srv_postgres_note_seen(struct cairn_srv_postgres_place *place, uint64_t position);
 bool cairn_srv_postgres_is_lost(struct cairn_srv_postgres *own);
 void cairn_srv_postgres_drop(struct cairn_srv_postgres *own); /* it may connect again */
 /* A connection that could not be made, or a message of the database without a result. */
 enum cairn_code cairn_srv_postgres_fail(const PGconn *conn, const PGresult *result,
                                         const char *what, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- engine_postgres_expect.c ---- */
-
 /* As in engine.h. */
 enum cairn_code cairn_srv_postgres_expect(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_statement *statement,
                                           const struct cairn_srv_value *values,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* The next one's result; not good: nobody gets it. */
-void cairn_srv_postgres_expected_heard(struct cairn_srv_postgres *own, PGresult *take_result,
-                                       bool good);
 /* *ret NULL: it is not expected. */
 enum cairn_code cairn_srv_postgres_take_expected(struct cairn_srv_postgres *own,
                                                  const struct cairn_srv_statement *statement,
@@ -149,15 +148,6 @@ enum cairn_code cairn_srv_postgres_take_expected(struct cairn_srv_postgres *own,
 void cairn_srv_postgres_expect_no_more(struct cairn_srv_postgres *own);
 void cairn_srv_postgres_expected_release(struct cairn_srv_postgres *own);
 bool cairn_srv_postgres_only_looks(const struct cairn_srv_statement *statement);
-
-/* ---- engine_postgres_remedy.c ---- */
-
-/* Why there is no connection, and what to do about it. */
-enum cairn_code cairn_srv_postgres_explain(const PGconn *conn,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* Refuses a server of a release that is older than CAIRN_SRV_POSTGRES_RELEASE_MIN. */
-enum cairn_code cairn_srv_postgres_release(const PGconn *conn,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- engine_postgres_open.c ---- */
 
@@ -186,25 +176,16 @@ extern const struct cairn_srv_statement cairn_srv_postgres_end_holder;
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- engine_postgres_notify.c ---- */
+/* ---- engine_postgres.c ---- */
 
 /* As in engine.h. */
 void cairn_srv_postgres_notify(struct cairn_srv_tx *tx, uint64_t key);
-enum cairn_code cairn_srv_postgres_listen(void *place, struct cairn_srv_tx **ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_postgres_listen_for(struct cairn_srv_tx *tx, int wake_fd,
-                                              uint32_t wait_ms,
-                                              void (*heard)(void *owner, uint64_t key), void *owner,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
-/* What the transaction has told goes ahead of its COMMIT. */
-enum cairn_code cairn_srv_postgres_send_notify(struct cairn_srv_postgres *own,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
 
-/* engine_postgres_load.c; as in engine.h. */
-bool cairn_srv_postgres_is_there(const char *where);
-enum cairn_code cairn_srv_postgres_load(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_table *table, struct cairn_view rows,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_postgres_loaded(struct cairn_srv_tx *tx,
-                                          const struct cairn_srv_table *table,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* ---- statements.def and migrations.def in PostgreSQL's words (engine_postgres_open.c) ----
+ *
+ * Words are in upper case, as the two tables write them; there are no comments in the text. */
+
+enum cairn_code cairn_srv_dialect_statement(const char *sql, struct cairn_buf *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_dialect_schema(const char *sql, struct cairn_buf *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,13 +1,606 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transactions and statements on one SQLite connection, prepared once and kept by the address of
- * their text; see engine.h. */
+/* The engine SQLite: a file and its lock, connections with the settings that the promises rest on,
+ * the schema, transactions, and statements that are prepared once and kept by the address of their
+ * text; see engine.h and engine_sqlite.h. */
 #include "server/db/engine_sqlite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/hooks.h"
+#include "common/log.h"
+#include "common/process.h"
+#include "common/text.h"
+#include "server/db/copy.h"
+#include "server/db/copy_page.h"
+#include "server/db/sql.h"
+
+#define BUSY_MS 5000
+#define CHECKPOINT_PAGES 1000 /* SQLite's own */
+#define LOG_PAGES (CAIRN_SRV_SQLITE_LOG_BYTES / 4096)
+#define RESTART_EVERY_MS 5000 /* the longest that looks cost a change then is RESTART_WAIT_MS */
+#define RESTART_WAIT_MS 100
+
+struct cairn_srv_sqlite_check;
+struct cairn_srv_sqlite_place {
+    char path[1024];
+    char server[CAIRN_UUID_TEXT_BYTES];
+    int lock_fd; /* -1: in memory */
+    bool clean;  /* the file is as the last server left it that ended well */
+    struct cairn_srv_sqlite_check *check; /* NULL: not begun */
+};
+
+/* ---- connections ---- */
 
 static sqlite3 *db_of(struct cairn_srv_tx *tx) {
     return cairn_srv_sqlite_of(tx)->db;
 }
 
-/* ---- connections ---- */
+static enum cairn_code code_of(int result) {
+    switch (result & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return CAIRN_BUSY;
+    case SQLITE_FULL:
+        return CAIRN_NO_SPACE;
+    case SQLITE_NOMEM:
+        return CAIRN_NO_MEMORY;
+    case SQLITE_IOERR:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+        return CAIRN_IO;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return CAIRN_CORRUPT;
+    case SQLITE_TOOBIG:
+        return CAIRN_TOO_LARGE;
+    default:
+        return CAIRN_INTERNAL;
+    }
+}
+
+static enum cairn_code sqlite_failure(struct cairn_srv_tx *tx, int result, const char *what,
+                                      struct cairn_error *err) {
+    sqlite3 *db = cairn_srv_sqlite_of(tx)->db;
+    return cairn_fail(err, code_of(result), "catalog: %s: %s", what,
+                      db ? sqlite3_errmsg(db) : sqlite3_errstr(result));
+}
+
+enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
+                                      struct cairn_error *err) {
+    int result = sqlite3_exec(cairn_srv_sqlite_of(tx)->db, sql, NULL, NULL, NULL);
+    if (result != SQLITE_OK) return sqlite_failure(tx, result, "statement", err);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_sqlite_ask(struct cairn_srv_tx *tx, const char *sql, char ret[32],
+                                     struct cairn_error *err) {
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(cairn_srv_sqlite_of(tx)->db, sql, -1, &statement, NULL);
+    if (result == SQLITE_OK) result = sqlite3_step(statement);
+    const unsigned char *text = result == SQLITE_ROW ? sqlite3_column_text(statement, 0) : NULL;
+    snprintf(ret, 32, "%s", text ? (const char *)text : "");
+    sqlite3_finalize(statement);
+    if (result != SQLITE_ROW) return sqlite_failure(tx, result, sql, err);
+    return CAIRN_OK;
+}
+
+static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const char *wanted,
+                              struct cairn_error *err) {
+    char got[32];
+    CAIRN_TRY(cairn_srv_sqlite_ask(tx, sql, got, err));
+    if (strcmp(got, wanted))
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "catalog: %s is \"%s\", it must be \"%s\"", sql,
+                          got, wanted);
+    return CAIRN_OK;
+}
+
+/* The log is copied into the file at each commit beyond CHECKPOINT_PAGES, and begun anew when no
+ * look reads in it. Looks that overlap keep it from that for ever, so beyond LOG_PAGES the writer
+ * waits for them, shortly and now and then; journal_size_limit cuts the file when it is begun anew.
+ * What fails here is tried again with the next commit. */
+static int after_commit(void *owner, sqlite3 *db, const char *name, int pages) {
+    struct cairn_srv_sqlite *own = owner;
+    uint64_t now_ms = cairn_mono_ms();
+    if (pages >= CHECKPOINT_PAGES)
+        (void)sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (pages < LOG_PAGES || now_ms < own->restart_ms) return SQLITE_OK;
+    own->restart_ms = now_ms + RESTART_EVERY_MS;
+    sqlite3_busy_timeout(db, RESTART_WAIT_MS);
+    (void)sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_timeout(db, BUSY_MS);
+    return SQLITE_OK;
+}
+
+static enum cairn_code bound_log(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_sqlite *own = cairn_srv_sqlite_of(tx);
+    char sql[64];
+    snprintf(sql, sizeof(sql), "PRAGMA journal_size_limit=%d", CAIRN_SRV_SQLITE_LOG_BYTES);
+    CAIRN_TRY(cairn_srv_sqlite_exec(tx, sql, err));
+    (void)sqlite3_wal_hook(own->db, after_commit, own);
+    return CAIRN_OK;
+}
+
+static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(demand(tx, "PRAGMA journal_mode=WAL",
+                                      in_memory ? "memory" : "wal", err));
+    CAIRN_TRY(cairn_srv_sqlite_exec(tx, "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", err));
+    /* D02: 2 is FULL. With NORMAL a power cut takes acknowledged commits with it. */
+    CAIRN_TRY(demand(tx, "PRAGMA synchronous", "2", err));
+    return bound_log(tx, err);
+}
+
+enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
+                                      struct cairn_error *err) {
+    struct cairn_srv_sqlite *own = calloc(1, sizeof(*own));
+    if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a catalog connection");
+    struct cairn_srv_tx *tx = &own->tx;
+    tx->engine = &cairn_srv_engine_sqlite;
+    int flags = read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    int result = sqlite3_open_v2(path, &own->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    enum cairn_code code = CAIRN_OK;
+    if (result != SQLITE_OK) code = sqlite_failure(tx, result, path, err);
+    if (!code) {
+        sqlite3_busy_timeout(own->db, BUSY_MS);
+        sqlite3_extended_result_codes(own->db, 1);
+        code =
+            cairn_srv_sqlite_exec(tx, "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;", err);
+    }
+    if (!code && !read_only) code = set_up_writer(tx, !strcmp(path, CAIRN_SRV_SQLITE_MEMORY), err);
+    if (code) {
+        cairn_srv_sqlite_free(tx);
+        return code;
+    }
+    *ret = tx;
+    return CAIRN_OK;
+}
+
+void cairn_srv_sqlite_free(struct cairn_srv_tx *tx) {
+    struct cairn_srv_sqlite *own = cairn_srv_sqlite_of(tx);
+    for (size_t i = 0; i < CAIRN_SRV_STATEMENTS_MAX; i++) sqlite3_finalize(own->kept[i].statement);
+    sqlite3_close(own->db);
+    free(own);
+}
+
+static uint64_t log_bytes(const void *place) {
+    const struct cairn_srv_sqlite_place *own = place;
+    char path[1100];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s-wal", own->path);
+    return stat(path, &status) ? 0 : (uint64_t)status.st_size;
+}
+
+/* ---- is the file whole? ----
+ *
+ * A small one is read through before it is used. A large one takes half a minute from a cold disk:
+ * after a clean stop it is believed, as long as it is the same file with the same size and time;
+ * else it is read through by a thread with a connection of its own, while calls are answered. */
+
+#define BESIDE_BYTES (64 * 1024 * 1024) /* from here on it is not waited for */
+#define STOP_EVERY 10000                /* steps of SQLite: a fraction of a second */
+
+enum state { STATE_OK, STATE_RUNS, STATE_STOPPED, STATE_DAMAGED };
+struct cairn_srv_sqlite_check {
+    const struct cairn_srv_sqlite_place *place;
+    struct cairn_thread thread;
+    uint64_t began_ms;
+    _Atomic enum state state;
+    _Atomic bool stopping;
+    char text[200]; /* once it is damaged: written before the state is */
+};
+
+static void stamp_path(const struct cairn_srv_sqlite_place *place, char ret[1100]) {
+    snprintf(ret, 1100, "%.*s.clean", 1000, place->path);
+}
+
+/* "": the file is not as a clean stop leaves it. */
+static void stamp_text(const struct cairn_srv_sqlite_place *place, char ret[128]) {
+    struct stat status;
+    *ret = '\0';
+    if (stat(place->path, &status) || log_bytes(place)) return;
+    snprintf(ret, 128, "%" PRIu64 " %" PRIu64 " %" PRIu64 ".%09ld\n", (uint64_t)status.st_ino,
+             (uint64_t)status.st_size, (uint64_t)status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+}
+
+/* It holds for one start. */
+static bool take_stamp(const struct cairn_srv_sqlite_place *place) {
+    char path[1100], wanted[128];
+    CAIRN_AUTO(buf) found = {.limit = 128};
+    struct cairn_error unused = {0};
+    stamp_path(place, path);
+    stamp_text(place, wanted);
+    if (cairn_file_load(path, &found, &unused)) return false;
+    (void)unlink(path);
+    return wanted[0] && found.size == strlen(wanted) && !memcmp(found.data, wanted, found.size);
+}
+
+static void leave_stamp(const struct cairn_srv_sqlite_place *place) {
+    char path[1100], text[128];
+    struct cairn_error why = {0};
+    stamp_path(place, path);
+    stamp_text(place, text);
+    if (text[0] && cairn_file_replace(path, cairn_view_of(text), 0600, &why))
+        cairn_log(INFO, "catalog.stop_not_noted", "cause=\"%s\"", why.message);
+}
+
+static int asked_to_stop(void *owner) {
+    const struct cairn_srv_sqlite_check *check = owner;
+    return check->stopping;
+}
+
+static enum cairn_code read_through(struct cairn_srv_sqlite_check *check, struct cairn_error *err) {
+    struct cairn_srv_tx *tx = NULL;
+    CAIRN_TRY(cairn_srv_sqlite_open(check->place->path, true, &tx, err));
+    sqlite3_progress_handler(cairn_srv_sqlite_of(tx)->db, STOP_EVERY, asked_to_stop, check);
+    enum cairn_code code = demand(tx, "PRAGMA quick_check(1)", "ok", err);
+    cairn_srv_sqlite_free(tx);
+    return code;
+}
+
+static void check_file(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_sqlite_check *check = owner;
+    struct cairn_error why = {0};
+    (void)thread;
+    enum cairn_code code = read_through(check, &why);
+    bool damaged = code == CAIRN_UNSUPPORTED || code == CAIRN_CORRUPT;
+    if (damaged)
+        cairn_log(ERROR, "catalog.damaged", "path=%s cause=\"%s\"", check->place->path,
+                  why.message);
+    else
+        cairn_log(INFO, "catalog.read_through", "path=%s ms=%" PRIu64 "%s", check->place->path,
+                  cairn_mono_ms() - check->began_ms, code ? " whole=unknown" : "");
+    (void)cairn_text_copy(check->text, sizeof(check->text), why.message);
+    check->state = damaged ? STATE_DAMAGED : code ? STATE_STOPPED : STATE_OK;
+}
+
+static enum cairn_code check_place(struct cairn_srv_sqlite_place *place,
+                                   struct cairn_srv_tx *writer, struct cairn_error *err) {
+    struct stat status = {0};
+    bool in_memory = !strcmp(place->path, CAIRN_SRV_SQLITE_MEMORY);
+    bool large = !in_memory && !stat(place->path, &status) && status.st_size >= BESIDE_BYTES;
+    bool clean = !in_memory && place->clean;
+    if (!large) CAIRN_TRY(demand(writer, "PRAGMA quick_check(1)", "ok", err));
+    struct cairn_srv_sqlite_check *check = calloc(1, sizeof(*check));
+    if (!check) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a check of the catalog");
+    check->place = place;
+    check->began_ms = cairn_mono_ms();
+    place->check = check;
+    if (!large || clean) return CAIRN_OK;
+    check->state = STATE_RUNS;
+    check->thread =
+        (struct cairn_thread){.name = "catalog-check", .run = check_file, .owner = check};
+    return cairn_thread_start(&check->thread, err);
+}
+
+static void begin_check(struct cairn_srv_sqlite_place *place) {
+    place->clean = take_stamp(place);
+}
+
+static void end_check(struct cairn_srv_sqlite_place *place) {
+    struct cairn_srv_sqlite_check *check = place->check;
+    if (!check) return;
+    check->stopping = true;
+    cairn_thread_stop(&check->thread);
+    if (check->state == STATE_OK && place->lock_fd >= 0) leave_stamp(place);
+    free(check);
+    place->check = NULL;
+}
+
+static enum cairn_srv_checked checked(const void *place, char ret[CAIRN_SRV_CHECKED_BYTES]) {
+    const struct cairn_srv_sqlite_check *check =
+        ((const struct cairn_srv_sqlite_place *)place)->check;
+    enum state state = check ? check->state : STATE_OK;
+    const char *text = "ok";
+    if (state == STATE_DAMAGED) {
+        snprintf(ret, CAIRN_SRV_CHECKED_BYTES,
+                 "the file is damaged, nothing is written to it any more: restore a backup, or "
+                 "make it again from the stores (docs/catalog.md): %s",
+                 check->text);
+        return CAIRN_SRV_CHECKED_DAMAGED;
+    }
+    if (state == STATE_RUNS)
+        text = "the file is being read through, since the last stop was no clean one";
+    else if (state == STATE_STOPPED)
+        text = "the file could not be read through, see the log";
+    (void)cairn_text_copy(ret, CAIRN_SRV_CHECKED_BYTES, text);
+    return state == STATE_OK ? CAIRN_SRV_CHECKED_OK : CAIRN_SRV_CHECKED_NOT_YET;
+}
+
+/* ---- a backup: a catalog as of one moment into a file, while its server changes it ----
+ *
+ * SQLite's own backup call copies page by page and begins anew whenever another connection has
+ * changed the database, so under a server it never ends. VACUUM INTO reads in one transaction. The
+ * log cannot shrink meanwhile; after_commit bounds it afterwards. */
+
+#define PART ".part"
+
+static bool is_there(const char *where) {
+    char path[1024];
+    snprintf(path, sizeof(path), "%.900s/catalog.db", where);
+    return access(path, F_OK) == 0;
+}
+
+/* One state of the catalog, over a connection that can neither write nor checkpoint (S1). */
+static enum cairn_code copy_into(const char *path, const char *part, struct cairn_error *err) {
+    struct cairn_srv_tx *tx = NULL;
+    CAIRN_TRY(cairn_srv_sqlite_open(path, true, &tx, err));
+    sqlite3_stmt *statement = NULL;
+    sqlite3 *db = cairn_srv_sqlite_of(tx)->db;
+    int result = sqlite3_prepare_v2(db, "VACUUM INTO ?1", -1, &statement, NULL);
+    if (result == SQLITE_OK) result = sqlite3_bind_text(statement, 1, part, -1, SQLITE_STATIC);
+    if (result == SQLITE_OK) result = sqlite3_step(statement);
+    enum cairn_code code = CAIRN_OK;
+    if (result != SQLITE_DONE) code = sqlite_failure(tx, result, part, err);
+    sqlite3_finalize(statement);
+    cairn_srv_sqlite_free(tx);
+    return code;
+}
+
+/* A backup that nobody has read is a hope. */
+static enum cairn_code look_at(const char *part, struct cairn_srv_backup *ret,
+                               struct cairn_error *err) {
+    struct cairn_srv_tx *tx = NULL;
+    char text[32] = "";
+    CAIRN_TRY(cairn_srv_sqlite_open(part, true, &tx, err));
+    enum cairn_code code = demand(tx, "PRAGMA quick_check(1)", "ok", err);
+    if (code) code = cairn_within(err, CAIRN_CORRUPT, "the copy");
+    if (!code) code = cairn_srv_sqlite_ask(tx, "PRAGMA user_version", text, err);
+    ret->schema = (unsigned)strtoul(text, NULL, 10);
+    cairn_srv_sqlite_free(tx);
+    return code;
+}
+
+/* What a backup that was ended left is written over; one that runs is left alone. */
+static enum cairn_code take_part(int dir_fd, const char *part, int *ret_fd,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = openat(dir_fd, part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return cairn_fail_errno(err, "open %s", part);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return cairn_fail(err, CAIRN_CONFLICT, "%s: another backup is writing there", part);
+    if (ftruncate(fd, 0) != 0) return cairn_fail_errno(err, "empty %s", part);
+    *ret_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_part(const char *path, int fd, const char *part,
+                                  struct cairn_srv_backup *ret, struct cairn_error *err) {
+    struct stat status;
+    CAIRN_TRY(copy_into(path, part, err));
+    CAIRN_TRY(look_at(part, ret, err));
+    if (fsync(fd) != 0 || fstat(fd, &status) != 0) return cairn_fail_errno(err, "sync %s", part);
+    ret->bytes = (uint64_t)status.st_size;
+    return CAIRN_OK;
+}
+
+static enum cairn_code backup(const char *where, const char *file, struct cairn_srv_backup *ret,
+                              struct cairn_error *err) {
+    char path[1024], part[PATH_MAX], folder[PATH_MAX];
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    size_t folder_size = slash ? (size_t)(slash - file) + 1 : 1;
+    snprintf(path, sizeof(path), "%.900s/catalog.db", where);
+    if (!is_there(where))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no catalog in %s", where);
+    if (!*name || folder_size >= sizeof(folder) ||
+        (size_t)snprintf(part, sizeof(part), "%s" PART, file) >= sizeof(part))
+        return cairn_fail(err, CAIRN_INVALID, "FILE: want the name of a file, not %.200s", file);
+    snprintf(folder, sizeof(folder), "%.*s", (int)folder_size, slash ? file : ".");
+    CAIRN_AUTO_FD dir_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) return cairn_fail_errno(err, "%s", folder);
+    if (!faccessat(dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
+        return cairn_fail(err, CAIRN_CONFLICT, "%s is already there: name another file", file);
+    CAIRN_AUTO_FD fd = -1;
+    const char *part_name = part + (name - file);
+    CAIRN_TRY(take_part(dir_fd, part_name, &fd, err));
+    enum cairn_code code = write_part(path, fd, part, ret, err);
+    if (!code) code = cairn_file_publish(dir_fd, part_name, name, err);
+    if (code) (void)unlinkat(dir_fd, part_name, 0);
+    return code;
+}
+
+/* ---- the file ---- */
+
+/* D06: WAL needs memory that both sides share, which a network file system does not give. */
+static enum cairn_code refuse_network(const char *folder, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return cairn_fail_errno(err, "%s", folder);
+    const char *kind = cairn_file_network_fs(fd);
+    if (kind)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s is on %s: the catalog needs a local disk (setting data-dir)", folder,
+                          kind);
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_folder(const char *folder, struct cairn_srv_sqlite_place *place,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_dir_make(folder, 0700, err));
+    CAIRN_TRY(refuse_network(folder, err));
+    char lock_path[1024];
+    snprintf(lock_path, sizeof(lock_path), "%.900s/catalog.lock", folder);
+    snprintf(place->path, sizeof(place->path), "%.900s/catalog.db", folder);
+    enum cairn_code code = cairn_file_lock(lock_path, &place->lock_fd, err);
+    if (code == CAIRN_CONFLICT)
+        return cairn_within(err, code,
+                            "another cairn-server uses this catalog, and servers share "
+                            "one in PostgreSQL alone (setting catalog)");
+    if (code) return code;
+    return CAIRN_OK;
+}
+
+static void leave(void *place) {
+    struct cairn_srv_sqlite_place *own = place;
+    end_check(own);
+    if (own->lock_fd >= 0) close(own->lock_fd);
+    free(own);
+}
+
+static enum cairn_code take(const char *where, void **ret_place, struct cairn_error *err) {
+    struct cairn_srv_sqlite_place *place = calloc(1, sizeof(*place));
+    if (!place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
+    place->lock_fd = -1;
+    cairn_uuid_random(place->server);
+    enum cairn_code code = CAIRN_OK;
+    if (strcmp(where, CAIRN_SRV_SQLITE_MEMORY) != 0)
+        code = take_folder(where, place, err);
+    else
+        snprintf(place->path, sizeof(place->path), "%s", where);
+    if (code)
+        leave(place);
+    else
+        *ret_place = place;
+    if (!code && place->lock_fd >= 0) begin_check(place);
+    return code;
+}
+
+/* ---- the schema ---- */
+
+static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
+                                      struct cairn_error *err) {
+    for (size_t i = 0; i < cairn_srv_migration_count; i++) {
+        if (cairn_srv_migrations[i].number <= from) continue;
+        enum cairn_code code = cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, err);
+        if (code) return cairn_within(err, code, "migration %u", cairn_srv_migrations[i].number);
+        CAIRN_CRASHPOINT("server.catalog.migrated");
+    }
+    char sql[64];
+    snprintf(sql, sizeof(sql), "PRAGMA user_version=%u", cairn_srv_catalog_schema());
+    return cairn_srv_sqlite_exec(tx, sql, err);
+}
+
+/* catalog-schema-<number>.db beside the catalog: what a release that knows that schema starts on.
+ * One of an earlier migration from the same schema is replaced. False: the catalog is no file. */
+static bool path_before(struct cairn_srv_tx *tx, unsigned long schema, char folder[1024],
+                        char ret[1100]) {
+    const char *path = sqlite3_db_filename(cairn_srv_sqlite_of(tx)->db, "main");
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (!slash || (size_t)(slash - path) >= 1000) return false;
+    snprintf(folder, 1024, "%.*s", (int)(slash - path), path);
+    snprintf(ret, 1100, "%s/catalog-schema-%lu.db", folder, schema);
+    return true;
+}
+
+static enum cairn_code copy_before(struct cairn_srv_tx *tx, unsigned long schema, char ret[1100],
+                                   struct cairn_error *err) {
+    char folder[1024];
+    struct cairn_srv_backup made;
+    if (!path_before(tx, schema, folder, ret)) return CAIRN_OK;
+    if (unlink(ret) && errno != ENOENT) return cairn_fail_errno(err, "removing %s", ret);
+    enum cairn_code code = backup(folder, ret, &made, err);
+    if (!code) return code;
+    return cairn_within(err, code, "the copy of the catalog before it is migrated");
+}
+
+static enum cairn_code refuse_newer(struct cairn_srv_tx *tx, unsigned long found,
+                                    struct cairn_error *err) {
+    char folder[1024], before[1100];
+    unsigned own = cairn_srv_catalog_schema();
+    bool kept = path_before(tx, own, folder, before) && !access(before, F_OK);
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "the catalog has schema %lu; this program knows up to %u: start the release "
+                      "that wrote it, or a newer one%s%s%s",
+                      found, own, kept ? ", or go back to " : "",
+                      kept ? strrchr(before, '/') + 1 : "",
+                      kept ? " beside it (docs/upgrade.md)" : "");
+}
+
+static enum cairn_code migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
+                               struct cairn_error *err) {
+    char text[32];
+    *ret = (struct cairn_srv_migrated){0};
+    CAIRN_TRY(cairn_srv_sqlite_ask(tx, "PRAGMA user_version", text, err));
+    unsigned long found = strtoul(text, NULL, 10);
+    if (found > cairn_srv_catalog_schema()) return refuse_newer(tx, found, err);
+    if (found == cairn_srv_catalog_schema()) return CAIRN_OK;
+    if (found) CAIRN_TRY(copy_before(tx, found, ret->before, err));
+    CAIRN_TRY(cairn_srv_sqlite_exec(tx, "BEGIN IMMEDIATE", err));
+    enum cairn_code code = run_migrations(tx, (unsigned)found, err);
+    if (!code) code = cairn_srv_sqlite_exec(tx, "COMMIT", err);
+    if (code) (void)sqlite3_exec(cairn_srv_sqlite_of(tx)->db, "ROLLBACK", NULL, NULL, NULL);
+    if (!code) ret->from = (unsigned)found;
+    return code;
+}
+
+/* ---- rows of a copy: one transaction, one INSERT that is bound anew for each row ---- */
+
+/* Keys of versions are random, so each row touches other pages of a dozen indexes. */
+#define LOAD_CACHE "PRAGMA cache_size=-262144"
+
+static enum cairn_code prepare_insert(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                                      sqlite3_stmt **ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) sql = {0};
+    CAIRN_TRY(cairn_buf_printf(&sql, err, "INSERT INTO %s(", table->name));
+    for (size_t i = 0; i < table->column_count; i++)
+        CAIRN_TRY(cairn_buf_printf(&sql, err, "%s%s", i ? ", " : "", table->columns[i]));
+    for (size_t i = 0; i < table->column_count; i++)
+        CAIRN_TRY(cairn_buf_append_text(&sql, i ? ", ?" : ") VALUES(?", err));
+    CAIRN_TRY(cairn_buf_append_text(&sql, ")", err));
+    int result = sqlite3_prepare_v2(cairn_srv_sqlite_of(tx)->db, sql.data, -1, ret, NULL);
+    return result == SQLITE_OK ? CAIRN_OK : sqlite_failure(tx, result, table->name, err);
+}
+
+static int bind_column(sqlite3_stmt *statement, const struct cairn_srv_table *table,
+                       const struct cairn_srv_unpacked *row, size_t i) {
+    struct cairn_view value = row->columns[i];
+    int place = (int)i + 1;
+    if (!value.data) return sqlite3_bind_null(statement, place);
+    if (table->types[i] == 'i')
+        return sqlite3_bind_int64(statement, place, cairn_srv_unpacked_number(row, i));
+    if (table->types[i] == 't')
+        return sqlite3_bind_text64(statement, place, value.data, value.size, SQLITE_STATIC,
+                                   SQLITE_UTF8);
+    return sqlite3_bind_blob64(statement, place, value.data, value.size, SQLITE_STATIC);
+}
+
+static enum cairn_code insert_all(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                                  struct cairn_view rows, struct cairn_error *err) {
+    sqlite3_stmt *statement = NULL;
+    struct cairn_srv_unpacked row = {.left = rows};
+    CAIRN_TRY(prepare_insert(tx, table, &statement, err));
+    int result = SQLITE_DONE;
+    while (result == SQLITE_DONE && cairn_srv_unpack(&row)) {
+        CAIRN_ASSERT(row.column_count == table->column_count);
+        result = SQLITE_OK;
+        for (size_t i = 0; i < row.column_count && result == SQLITE_OK; i++)
+            result = bind_column(statement, table, &row, i);
+        if (result == SQLITE_OK) result = sqlite3_step(statement);
+        (void)sqlite3_reset(statement);
+    }
+    enum cairn_code code =
+        result == SQLITE_DONE ? CAIRN_OK : sqlite_failure(tx, result, table->name, err);
+    sqlite3_finalize(statement);
+    return code;
+}
+
+static enum cairn_code load(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                            struct cairn_view rows, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sqlite_exec(tx, LOAD_CACHE, err));
+    CAIRN_TRY(tx->engine->begin_write(tx, err));
+    enum cairn_code code = insert_all(tx, table, rows, err);
+    if (!code) code = tx->engine->commit(tx, err);
+    if (code) tx->engine->rollback(tx);
+    return code;
+}
+
+/* A rowid is one more than the largest. */
+static enum cairn_code loaded(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                              struct cairn_error *err) {
+    (void)tx, (void)table, (void)err;
+    return CAIRN_OK;
+}
+
+/* ---- the place ---- */
 
 /* SQLite is where no other engine knows the place: a folder. */
 static bool knows(const char *where) {
@@ -58,7 +651,7 @@ static enum cairn_code connect_to(void *place, bool read_only, struct cairn_srv_
                                   struct cairn_error *err) {
     struct cairn_srv_tx *tx = NULL;
     CAIRN_TRY(cairn_srv_sqlite_open(describe(place), read_only, &tx, err));
-    enum cairn_code code = read_only ? CAIRN_OK : cairn_srv_sqlite_check(place, tx, err);
+    enum cairn_code code = read_only ? CAIRN_OK : check_place(place, tx, err);
     if (code)
         cairn_srv_sqlite_free(tx);
     else
@@ -127,7 +720,7 @@ static enum cairn_code prepare(struct cairn_srv_tx *tx, const char *sql, sqlite3
     own->kept[room].statement = NULL;
     sqlite3_stmt *statement = NULL;
     int result = sqlite3_prepare_v3(own->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
-    if (result != SQLITE_OK) return cairn_srv_sqlite_fail(tx, result, sql, err);
+    if (result != SQLITE_OK) return sqlite_failure(tx, result, sql, err);
     own->kept[room].sql = sql;
     own->kept[room].statement = statement;
     own->kept[room].busy = true;
@@ -165,7 +758,7 @@ static enum cairn_code start(struct cairn_srv_tx *tx, const struct cairn_srv_sta
     for (int i = 0; statement->types[i]; i++) {
         int result = bind(prepared, i + 1, &values[i]);
         if (result == SQLITE_OK) continue;
-        enum cairn_code code = cairn_srv_sqlite_fail(tx, result, statement->name, err);
+        enum cairn_code code = sqlite_failure(tx, result, statement->name, err);
         finish(tx, prepared);
         return code;
     }
@@ -177,7 +770,7 @@ static enum cairn_code next(struct cairn_srv_tx *tx, void *running, bool *ret_mo
                             struct cairn_error *err) {
     int result = sqlite3_step(running);
     if (result != SQLITE_ROW && result != SQLITE_DONE)
-        return cairn_srv_sqlite_fail(tx, result, sqlite3_sql(running), err);
+        return sqlite_failure(tx, result, sqlite3_sql(running), err);
     *ret_more = result == SQLITE_ROW;
     return CAIRN_OK;
 }
@@ -215,8 +808,8 @@ static struct cairn_view bytes(void *running, int column) {
 const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .name = "sqlite",
     .knows = knows,
-    .take = cairn_srv_sqlite_take,
-    .leave = cairn_srv_sqlite_leave,
+    .take = take,
+    .leave = leave,
     .describe = describe,
     .server = server_of,
     .behind = behind,
@@ -225,7 +818,7 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .lives = lives,
     .connect = connect_to,
     .disconnect = cairn_srv_sqlite_free,
-    .migrate = cairn_srv_sqlite_migrate,
+    .migrate = migrate,
     .begin_read = begin_read,
     .end_read = end_read,
     .begin_write = begin_write,
@@ -244,11 +837,11 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .text = text,
     .bytes = bytes,
     .in_folder = true,
-    .is_there = cairn_srv_sqlite_is_there,
+    .is_there = is_there,
     .alone = alone,
-    .load = cairn_srv_sqlite_load,
-    .loaded = cairn_srv_sqlite_loaded,
-    .backup = cairn_srv_sqlite_backup,
-    .log_bytes = cairn_srv_sqlite_log_bytes,
-    .checked = cairn_srv_sqlite_checked,
+    .load = load,
+    .loaded = loaded,
+    .backup = backup,
+    .log_bytes = log_bytes,
+    .checked = checked,
 };

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two tables, and a statement's way to the engine and back; see sql.h. */
+/* The two tables, a statement's way to the engine and back, lists, and the catalog's single values;
+ * see sql.h. */
 #include "server/db/sql.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 
+#include "common/buf.h"
 #include "server/db/engine.h"
 #include "server/db/predicates.h"
 
@@ -53,6 +58,16 @@ enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_row
     enum cairn_code code = start(tx, ret, err, statement, &arguments);
     va_end(arguments);
     return code;
+}
+
+enum cairn_code cairn_srv_sql_first(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                                    bool *ret_found, struct cairn_error *err,
+                                    const struct cairn_srv_statement *statement, ...) {
+    va_list arguments;
+    va_start(arguments, statement);
+    enum cairn_code code = start(tx, ret, err, statement, &arguments);
+    va_end(arguments);
+    return code ? code : cairn_srv_rows_next(ret, ret_found, err);
 }
 
 enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
@@ -126,4 +141,99 @@ enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct c
     enum cairn_code code = start(tx, &rows, err, statement, &arguments);
     va_end(arguments);
     return code ? code : cairn_srv_rows_next(&rows, ret, err);
+}
+
+/* ---- single values ---- */
+
+static enum cairn_code get_tick(struct cairn_srv_tx *tx, int64_t *ret, struct cairn_error *err) {
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, ret, err, SQL(tick)));
+    CAIRN_ASSERT(found); /* the first migration made the row */
+    return CAIRN_OK;
+}
+
+uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
+    int64_t value = 0;
+    return get_tick(tx, &value, NULL) ? 0 : (uint64_t)value;
+}
+
+enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
+                                    size_t capacity, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(meta_get), SQL_T(name)));
+    (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_srv_store_seen *ret,
+                                         struct cairn_error *err) {
+    char number[32];
+    CAIRN_TRY(cairn_srv_value_get(tx, "store_uuid", ret->uuid, sizeof(ret->uuid), err));
+    CAIRN_TRY(cairn_srv_value_get(tx, "generation", number, sizeof(number), err));
+    ret->generation = strtoull(number, NULL, 10);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_store_seen *seen,
+                                         struct cairn_error *err) {
+    char number[32];
+    snprintf(number, sizeof(number), "%" PRIu64, seen->generation);
+    CAIRN_TRY(cairn_srv_value_put(tx, "store_uuid", seen->uuid, err));
+    return cairn_srv_value_put(tx, "generation", number, err);
+}
+
+/* ---- lists that grow with what a statement gives ---- */
+
+#define ITEMS_MAX 100000000
+
+void cairn_srv_ids_release(struct cairn_srv_ids *ids) {
+    free(ids->ids);
+    *ids = (struct cairn_srv_ids){0};
+}
+
+enum cairn_code cairn_srv_ids_add(struct cairn_srv_ids *ids, const struct cairn_version_id *id,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(ids->ids, ids->count, ids->capacity, ITEMS_MAX, "versions", err));
+    ids->ids[ids->count++] = *id;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_ids_read(struct cairn_srv_rows *rows, size_t limit,
+                                   struct cairn_srv_ids *ret, struct cairn_error *err) {
+    bool more = true;
+    ret->count = 0;
+    while (ret->count < limit) {
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) break;
+        struct cairn_version_id id;
+        SQL_COPY(id.text, rows, 0);
+        CAIRN_TRY(cairn_srv_ids_add(ret, &id, err));
+    }
+    return CAIRN_OK;
+}
+
+void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column,
+                         struct cairn_run_name *ret) {
+    SQL_COPY(ret->project, rows, column);
+    SQL_COPY(ret->run, rows, column + 1);
+}
+
+void cairn_srv_run_names_release(struct cairn_srv_run_names *names) {
+    free(names->names);
+    *names = (struct cairn_srv_run_names){0};
+}
+
+enum cairn_code cairn_srv_run_names_read(struct cairn_srv_rows *rows, size_t limit,
+                                         struct cairn_srv_run_names *ret, struct cairn_error *err) {
+    bool more = true;
+    for (ret->count = 0; ret->count < limit; ret->count++) {
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) break;
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(ret->names, ret->count, ret->capacity, ITEMS_MAX, "runs", err));
+        struct cairn_run_name *name = &ret->names[ret->count];
+        cairn_srv_rows_name(rows, 0, name);
+    }
+    return CAIRN_OK;
 }

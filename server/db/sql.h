@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sql: the catalog's statements by name, and the rows they give.
+ * sql: the catalog's statements by name, the rows and lists they give, and what the catalog knows
+ * about itself.
  *
  * Why:     every statement stands in one table (statements.def), so that its plan can be looked at
- *          by a test, a predicate is written once, and another engine is another column.
+ *          by a test, a predicate is written once, and another engine is another column. A list is
+ *          read whole before anything is done with it, since a row that is changed while its list
+ *          is being read may be met twice or not at all. Rules of time count in a clock that goes
+ *          on with the catalog and stands while no server runs (Q34), and a catalog must know which
+ *          store it belongs to (Q35).
  * Promise: 1    a value of another type than the table says for its parameter is an assert.
  *          2    a statement is prepared once a connection and kept.
+ *          Q34  catalog time is one row, raised by compare-and-set.
+ *          3    a list is filled anew: what it held before is gone.
+ *          4    no more than the limit is read; the rest comes with the next round.
  * Limits:  64 MiB a value; 16 parameters; 128 statements kept; a statement's text lives as long as
- *          the process.
- * Threads: inside a transaction.
- * Next:    server/db/statements.def, server/db/predicates.h, server/db/engine.h.
+ *          the process; lists as long as the caller says.
+ * Threads: inside a transaction; a list belongs to its caller.
+ * Next:    server/db/statements.def, server/db/predicates.h, server/db/engine.h,
+ *          server/guard/identity.h.
  */
 #pragma once
 
+#include "api/documents/keys.h"
+#include "common/text.h"
+#include "common/trace.h"
 #include "server/db/catalog.h"
 
 #define CAIRN_SRV_PARAMETERS_MAX 16
@@ -71,6 +83,11 @@ struct cairn_srv_rows {
 enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
                                    struct cairn_error *err,
                                    const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;
+/* The same, and to the first row; *ret_found false when there is none. */
+enum cairn_code cairn_srv_sql_first(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                                    bool *ret_found, struct cairn_error *err,
+                                    const struct cairn_srv_statement *statement,
+                                    ...) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_rows_release(struct cairn_srv_rows *rows);
@@ -82,8 +99,74 @@ static inline uint64_t cairn_srv_rows_u64(const struct cairn_srv_rows *rows, int
 /* "" for null; valid until the next row. */
 const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column);
 struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column);
+/* The text of a column into an array. */
+#define SQL_COPY(array, rows, column)                                                              \
+    (void)cairn_text_copy(array, sizeof(array), cairn_srv_rows_text(rows, column))
 /* The first column of the first row; *ret_found false when there is none. */
 enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,
                                      struct cairn_error *err,
                                      const struct cairn_srv_statement *statement,
                                      ...) CAIRN_MUST_USE;
+
+/* A word of a header: it runs one statement. */
+#define CAIRN_SRV_WORD static inline CAIRN_MUST_USE enum cairn_code
+
+/* ---- single values ---- */
+
+/* sql.h */
+CAIRN_SRV_WORD cairn_srv_tick_expect(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(tick));
+}
+uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* catalog time in ms; 0 when unreadable */
+/* From seen_ms, which this change has read, to seen_ms + step_ms. */
+CAIRN_SRV_WORD cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
+                                    struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(seen_ms));
+}
+
+/* One text by its name; "" where there is none. */
+enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
+                                    size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
+                                   struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(name), SQL_T(value));
+}
+
+struct cairn_srv_store_seen {
+    char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */
+    uint64_t generation;
+};
+enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_srv_store_seen *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_store_seen *seen,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- lists that grow with what a statement gives ---- */
+
+#define CAIRN_SRV_ALL SIZE_MAX
+
+struct cairn_srv_ids {
+    struct cairn_version_id *ids; /* owned */
+    size_t count, capacity;
+};
+void cairn_srv_ids_release(struct cairn_srv_ids *ids);
+enum cairn_code cairn_srv_ids_add(struct cairn_srv_ids *ids, const struct cairn_version_id *id,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* The first column of each row. */
+enum cairn_code cairn_srv_ids_read(struct cairn_srv_rows *rows, size_t limit,
+                                   struct cairn_srv_ids *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+
+/* The project and the run of a row: this column and the next. */
+void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column,
+                         struct cairn_run_name *ret);
+struct cairn_srv_run_names {
+    struct cairn_run_name *names; /* owned */
+    size_t count, capacity;
+};
+void cairn_srv_run_names_release(struct cairn_srv_run_names *names);
+/* The first two columns of each row: project and run. */
+enum cairn_code cairn_srv_run_names_read(struct cairn_srv_rows *rows, size_t limit,
+                                         struct cairn_srv_run_names *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -20,7 +20,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "common/text.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/ledger/events.h"

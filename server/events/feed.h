@@ -13,7 +13,7 @@
  *          P16  a follower is told of what its token may read, and its stream ends within
  *              CAIRN_SRV_FEED_BEAT_MS after that was revoked.
  *          4   an event of this server wakes its followers at once, one of another server when it
- *              is heard (catalog/notify.h); where listening is lost, within CAIRN_SRV_FEED_LOOK_MS,
+ *              is heard (db/catalog.h); where listening is lost, within CAIRN_SRV_FEED_LOOK_MS,
  *              and behind a session that is silently dead within CAIRN_SRV_FEED_HEARD_MS. Hundreds
  *              are woken within some tens of milliseconds, a few at a time, so that other callers
  *              have the event loops in between.

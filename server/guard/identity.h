@@ -29,7 +29,7 @@
  *          removal; reasons of CAIRN_SRV_CAUSE_BYTES.
  * Threads: start; raise on the sweeping thread; all else on any, with a worker of that store.
  * Next:    api/documents/manifest.h, struct cairn_store_record; server/guard/stores.h;
- *          server/recovery/recovery.h finds frozen runs, reconcile.h ends them.
+ *          server/recovery/recovery.h, server/recovery/recovery.h.
  */
 #pragma once
 
@@ -52,9 +52,6 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
 
 /* ---- freezing ---- */
 
-/* At start: how many there are. */
-enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Makes the run's row if need be, and fails: CAIRN_CATALOG_BEHIND, or that it could not be
  * written. */
 enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,

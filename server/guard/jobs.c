@@ -11,7 +11,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/process.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/http/waiters.h"
 
 /* They share the catalog's commits, and wait for the store side by side. */

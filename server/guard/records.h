@@ -66,11 +66,6 @@ enum cairn_code cairn_srv_mark_trashed(struct cairn_store_worker *worker,
  * meanwhile. */
 enum cairn_code cairn_srv_mark_settle(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       const char *id, struct cairn_error *err) CAIRN_MUST_USE;
-/* Of what a committed version supersedes, if it does. */
-enum cairn_code cairn_srv_mark_superseded(struct cairn_srv *server,
-                                          struct cairn_store_worker *worker,
-                                          const struct cairn_srv_version *version,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Once in the life of a catalog that is older than marks: those of its trash are written, so that
  * the rows are not taken for undeleted. Not while a store is adopted that is ahead of it. */
 enum cairn_code cairn_srv_marks_write_missing(struct cairn_srv *server,

@@ -21,12 +21,11 @@ struct cairn_srv_idle {
 
 /* ---- life ---- */
 
-enum cairn_code cairn_srv_tiers_new(struct cairn_srv *server,
-                                    enum cairn_code (*open)(struct cairn_srv *server,
-                                                            const char *url,
-                                                            struct cairn_store **ret,
-                                                            struct cairn_error *err),
-                                    struct cairn_srv_tiers **ret, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_tiers_new(struct cairn_srv *server,
+                    enum cairn_code (*open)(struct cairn_srv *server, const char *url,
+                                            struct cairn_store **ret, struct cairn_error *err),
+                    struct cairn_srv_tiers **ret, struct cairn_error *err) {
     struct cairn_srv_tiers *tiers = calloc(1, sizeof(*tiers));
     if (!tiers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the setting stores");
     cairn_lock_init(&tiers->lock, CAIRN_LOCK_server_tiers);
@@ -255,9 +254,10 @@ bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objec
                                              sizeof(number), by_number);
 }
 
-enum cairn_code cairn_srv_run_objects_join(struct cairn_srv_run_objects *objects,
-                                           const struct cairn_srv_run_objects *more,
-                                           struct cairn_error *err) {
+/* Adds what another store has of the same run. */
+static enum cairn_code join_objects(struct cairn_srv_run_objects *objects,
+                                    const struct cairn_srv_run_objects *more,
+                                    struct cairn_error *err) {
     for (size_t i = 0; i < more->version_count; i++)
         CAIRN_TRY(add_version(objects, &more->versions[i], err));
     for (size_t i = 0; i < more->mark_count; i++)
@@ -419,7 +419,7 @@ enum cairn_code cairn_srv_run_stores_list(struct cairn_srv_run_stores *stores,
         enum cairn_code code = cairn_srv_run_objects_list(&one->objects, one->worker, false, err);
         if (!code && !one->objects.listed)
             code = cairn_fail(err, CAIRN_FORBIDDEN, "these keys may not list the store");
-        if (!code) code = cairn_srv_run_objects_join(ret, &one->objects, err);
+        if (!code) code = join_objects(ret, &one->objects, err);
         if (code) return cairn_srv_run_store_within(stores, i, code, err);
     }
     ret->listed = true;

@@ -59,13 +59,11 @@ struct cairn_srv_tiers {
 };
 
 /* server->store is open: it becomes main's. open is called for each of the others. */
-enum cairn_code cairn_srv_tiers_new(struct cairn_srv *server,
-                                    enum cairn_code (*open)(struct cairn_srv *server,
-                                                            const char *url,
-                                                            struct cairn_store **ret,
-                                                            struct cairn_error *err),
-                                    struct cairn_srv_tiers **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_tiers_new(struct cairn_srv *server,
+                    enum cairn_code (*open)(struct cairn_srv *server, const char *url,
+                                            struct cairn_store **ret, struct cairn_error *err),
+                    struct cairn_srv_tiers **ret, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers); /* NULL is fine; main's is not freed */
 
 /* Is there any store beside main? */
@@ -108,10 +106,6 @@ const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_r
 bool cairn_srv_run_objects_touch(const struct cairn_srv_run_objects *objects, const char *id);
 bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objects,
                                        uint64_t number);
-/* Adds what another store has of the same run. */
-enum cairn_code cairn_srv_run_objects_join(struct cairn_srv_run_objects *objects,
-                                           const struct cairn_srv_run_objects *more,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* attempts_only: the versions are left out. */
 enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
                                            struct cairn_store_worker *worker, bool attempts_only,

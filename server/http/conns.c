@@ -347,7 +347,7 @@ static void unwatch(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
 
 /* NULL: it is being woken, or about to be parked; who does that takes it from here. */
 static struct cairn_srv_exchange *take_if_parked(struct cairn_srv_http *http,
-                                            struct cairn_srv_conn *conn) {
+                                                 struct cairn_srv_conn *conn) {
     struct cairn_srv_exchange *exchange = conn->parked;
     if (!exchange || !cairn_srv_waiters_cancel(http->server->waiters, &exchange->waiter))
         return NULL;

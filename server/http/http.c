@@ -76,7 +76,7 @@ static void wake_exchange(struct cairn_srv_waiter *waiter) {
     if (!push(exchange)) refuse_stopping(exchange);
 }
 
-/* What another server changes wakes a request here when it is heard (catalog/notify.h). */
+/* What another server changes wakes a request here when it is heard (server/db/catalog.h). */
 static uint64_t look_again_ms(const struct cairn_srv_exchange *exchange) {
     const struct cairn_srv *server = exchange->http->server;
     uint64_t look_ms = cairn_srv_catalog_hears(server->catalog) ? HEARD_LOOK_MS : SHARED_LOOK_MS;

@@ -34,7 +34,6 @@
  */
 #pragma once
 
-#include "common/error.h"
 #include "server/server.h"
 
 enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_http **ret,

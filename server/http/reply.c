@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers onto the wire: problems, flows of bytes, pages, refusals of the library. */
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -10,7 +9,6 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/http/inside.h"
-#include "server/http/waiters.h"
 #include "server/metrics.h"
 
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/text.h"
 #include "server/http/inside.h"
 
 struct walk {
@@ -335,7 +334,7 @@ static enum cairn_code ask_plain(int fd, const char *text, char *answer, struct 
 }
 
 static enum cairn_code expect_answer(const char *listen, uint16_t port, const char *text,
-                                const char *wanted, struct cairn_error *err) {
+                                     const char *wanted, struct cairn_error *err) {
     int fd_value = -1;
     CAIRN_TRY(connect_to(listen, port, &fd_value, err));
     CAIRN_AUTO_FD fd = fd_value;

@@ -10,8 +10,6 @@
 
 #include "common/file.h"
 #include "common/hash/hash.h"
-#include "common/log.h"
-#include "common/text.h"
 #include "server/http/inside.h"
 
 #define CHAIN_MAX 16

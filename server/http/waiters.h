@@ -23,8 +23,7 @@
 #pragma once
 
 #include "api/wire/routes.h"
-#include "common/error.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "store/store.h"
 
 struct cairn_srv_waiters;
@@ -50,7 +49,7 @@ void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
 /* Whom each finding is told, on the waiters' own thread; set before anybody parks. */
 void cairn_srv_waiters_on_late(struct cairn_srv_waiters *waiters, void (*late)(void *owner),
                                void *owner);
-/* What a key of notify.h names has changed; CAIRN_SRV_NOTIFY_ALL: anything may have. */
+/* What a key of catalog.h names has changed; CAIRN_SRV_NOTIFY_ALL: anything may have. */
 void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key);
 /* What the text names has changed. */
 void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text);

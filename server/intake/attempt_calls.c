@@ -10,7 +10,7 @@
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/guard/records.h"

@@ -17,7 +17,7 @@
 #include "api/wire/messages.h"
 #include "common/text.h"
 #include "common/trace.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"

@@ -18,8 +18,8 @@ enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id
                                          bool *ret_found, struct cairn_srv_attempt *ret,
                                          struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_of_job), SQL_I(run_id), SQL_T(job)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_of_job), SQL_I(run_id),
+                                  SQL_T(job)));
     if (!*ret_found) return CAIRN_OK;
     *ret = (struct cairn_srv_attempt){.number = cairn_srv_rows_u64(&rows, 0),
                                       .world_size = cairn_srv_rows_u64(&rows, 2),
@@ -28,10 +28,51 @@ enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id
                                       .choice_step = cairn_srv_rows_u64(&rows, 6),
                                       .weights = strdup(cairn_srv_rows_text(&rows, 7))};
     if (!ret->weights) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 1));
-    (void)cairn_text_copy(ret->resume, sizeof(ret->resume), cairn_srv_rows_text(&rows, 3));
-    (void)cairn_text_copy(ret->choice.text, sizeof(ret->choice.text),
-                          cairn_srv_rows_text(&rows, 4));
+    SQL_COPY(ret->nonce, &rows, 1);
+    SQL_COPY(ret->resume, &rows, 3);
+    SQL_COPY(ret->choice.text, &rows, 4);
+    return CAIRN_OK;
+}
+
+/* ---- jobs and runs that are over ---- */
+
+/* Each kind goes by the key or an index of its own. */
+
+static enum cairn_code drop_older_members(struct cairn_srv_tx *tx, int64_t run_id, uint64_t newest,
+                                          struct cairn_error *err) {
+    if (newest < 2) return CAIRN_OK;
+    return cairn_srv_sql_run(tx, NULL, err, SQL(members_drop_before), SQL_I(run_id),
+                             SQL_I(newest - 1));
+}
+
+static enum cairn_code find_removed(struct cairn_srv_tx *tx, uint64_t before,
+                                    int64_t ret[CAIRN_SRV_OVER_ROUND], size_t *ret_count,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    *ret_count = 0;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_removed_before), SQL_I(before),
+                                 SQL_I(CAIRN_SRV_OVER_ROUND)));
+    for (bool more = true; *ret_count < CAIRN_SRV_OVER_ROUND;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        ret[(*ret_count)++] = cairn_srv_rows_i64(&rows, 0);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
+                                      struct cairn_error *err) {
+    static const enum cairn_srv_statement_number drops[] = {
+        CAIRN_SRV_STATEMENT_run_drop_tombstones, CAIRN_SRV_STATEMENT_run_drop_uploaders,
+        CAIRN_SRV_STATEMENT_run_drop_ranks, CAIRN_SRV_STATEMENT_run_drop_attempts,
+        CAIRN_SRV_STATEMENT_run_set_forgotten};
+    int64_t runs[CAIRN_SRV_OVER_ROUND];
+    size_t count = 0;
+    CAIRN_TRY(find_removed(tx, before, runs, &count, err));
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < CAIRN_COUNT(drops); k++)
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &cairn_srv_statements[drops[k]],
+                                        SQL_I(runs[i])));
     return CAIRN_OK;
 }
 
@@ -73,7 +114,7 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
                                 SQL_T(superseded), SQL_I(opened->wall_ms),
                                 SQL_T(opened->incarnation),
                                 SQL_T(attempt->weights ? attempt->weights : "")));
-    CAIRN_TRY(cairn_srv_over_attempt(tx, run_id, attempt->number, err));
+    CAIRN_TRY(drop_older_members(tx, run_id, attempt->number, err));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ATTEMPT_OPENED, run_id, attempt->number,
                                   opened->job, err);
 }
@@ -86,41 +127,30 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
                                              int64_t *ret_run_id, struct cairn_attempt_record *ret,
                                              struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_unrecorded), SQL_T(name->project),
-                                 SQL_T(name->run), SQL_I(state)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_unrecorded),
+                                  SQL_T(name->project), SQL_T(name->run), SQL_I(state)));
     if (!*ret_found) return CAIRN_OK;
     *ret_run_id = cairn_srv_rows_i64(&rows, 0);
     ret->name = *name;
     ret->attempt = cairn_srv_rows_u64(&rows, 1);
-    (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 2));
-    (void)cairn_text_copy(ret->job, sizeof(ret->job), cairn_srv_rows_text(&rows, 3));
+    SQL_COPY(ret->nonce, &rows, 2);
+    SQL_COPY(ret->job, &rows, 3);
     ret->world_size = (uint32_t)cairn_srv_rows_i64(&rows, 4);
     ret->joins = !strcmp(cairn_srv_rows_text(&rows, 8), CAIRN_SRV_RESUME_KEEP);
     ret->has_resume = !cairn_srv_rows_null(&rows, 5);
-    (void)cairn_text_copy(ret->resume_version.text, sizeof(ret->resume_version.text),
-                          cairn_srv_rows_text(&rows, 5));
+    SQL_COPY(ret->resume_version.text, &rows, 5);
     if (!(ret->weights = strdup(cairn_srv_rows_text(&rows, 7))))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a record");
     return read_ids(cairn_srv_rows_text(&rows, 6), ret, err);
-}
-
-enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
-                                               uint64_t number, enum cairn_srv_recorded state,
-                                               struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(run_id), SQL_I(number),
-                             SQL_I(state));
 }
 
 enum cairn_code cairn_srv_attempt_copy_missing(struct cairn_srv_tx *tx, bool *ret_found,
                                                struct cairn_run_name *ret,
                                                struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_copy_owed)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_copy_owed)));
     if (!*ret_found) return CAIRN_OK;
-    (void)cairn_text_copy(ret->project, sizeof(ret->project), cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(ret->run, sizeof(ret->run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, ret);
     return CAIRN_OK;
 }
 
@@ -128,14 +158,12 @@ enum cairn_code cairn_srv_attempt_newest_recorded(struct cairn_srv_tx *tx, bool 
                                                   struct cairn_attempt_record *ret,
                                                   struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_newest_recorded)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(attempt_newest_recorded)));
     if (!*ret_found) return CAIRN_OK;
     struct cairn_run_name *name = &ret->name;
-    (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, name);
     ret->attempt = cairn_srv_rows_u64(&rows, 2);
-    (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 3));
+    SQL_COPY(ret->nonce, &rows, 3);
     return CAIRN_OK;
 }
 
@@ -189,9 +217,9 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_joining *joining,
-                                      struct cairn_error *err) {
+/* These ranks' processes on this node have ended. */
+static enum cairn_code end_members(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
+                                   struct cairn_error *err) {
     for (size_t i = 0; i < json_array_size(joining->ended); i++)
         CAIRN_TRY(cairn_srv_sql_run(
             tx, NULL, err, SQL(member_end), SQL_I(joining->run_id), SQL_I(joining->attempt),
@@ -204,10 +232,9 @@ static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_joining *joining, bool *ret_same,
                                            struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_incarnation), SQL_I(joining->run_id),
-                                 SQL_I(joining->attempt)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(attempt_incarnation),
+                                  SQL_I(joining->run_id), SQL_I(joining->attempt)));
     const char *known = more ? cairn_srv_rows_text(&rows, 0) : "";
     bool both = known[0] && joining->incarnation[0];
     *ret_same = both && !strcmp(known, joining->incarnation);
@@ -224,10 +251,9 @@ static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                                         bool *none_ended, struct cairn_error *err) {
     if (*none_ended) return CAIRN_OK;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_first_ended), SQL_I(joining->run_id),
-                                 SQL_I(joining->attempt)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(member_first_ended),
+                                  SQL_I(joining->run_id), SQL_I(joining->attempt)));
     *none_ended = !more || !CAIRN_RULE(Q54);
     if (*none_ended) return CAIRN_OK;
     return cairn_fail(err, CAIRN_JOB_REUSED,
@@ -266,9 +292,8 @@ static enum cairn_code look_at_rank(struct cairn_srv_tx *tx,
                                     bool *none_ended, bool *ret_known, struct cairn_error *err) {
     uint32_t rank = rank_at(joining, i);
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(joining->run_id),
-                                 SQL_I(joining->attempt), SQL_I(rank)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_known, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_known, err, SQL(member_get),
+                                  SQL_I(joining->run_id), SQL_I(joining->attempt), SQL_I(rank)));
     if (!*ret_known) return refuse_strangers(tx, joining, rank, none_ended, err);
     if (!strcmp(cairn_srv_rows_text(&rows, 0), proc_at(joining, i))) return CAIRN_OK;
     return cairn_fail(err, CAIRN_JOB_REUSED,
@@ -299,7 +324,7 @@ enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_joining *joining,
                                        struct cairn_error *err) {
     bool same = false;
-    CAIRN_TRY(cairn_srv_members_end(tx, joining, err));
+    CAIRN_TRY(end_members(tx, joining, err));
     CAIRN_TRY(compare_incarnation(tx, joining, &same, err));
     bool none_ended = same; /* the same incarnation is taken whoever has ended */
     size_t all = json_array_size(joining->ranks);
@@ -319,11 +344,10 @@ enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
     ret_reason[0] = 0;
     if (!CAIRN_RULE(Q56)) return CAIRN_OK;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_gone), SQL_I(version->run_id),
-                                 SQL_I(version->attempt), SQL_T(version->id.text),
-                                 SQL_I(CAIRN_SRV_END_SETTLED), SQL_I(version->world_size)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(member_gone), SQL_I(version->run_id),
+                                  SQL_I(version->attempt), SQL_T(version->id.text),
+                                  SQL_I(CAIRN_SRV_END_SETTLED), SQL_I(version->world_size)));
     if (more)
         snprintf(ret_reason, CAIRN_SRV_REASON_BYTES, REASON_FORMAT,
                  (unsigned)cairn_srv_rows_i64(&rows, 0), cairn_srv_rows_text(&rows, 1),
@@ -399,11 +423,12 @@ enum cairn_code cairn_srv_attempt_uploader_put(struct cairn_srv_tx *tx,
                              SQL_I(said->run_id), SQL_I(said->attempt));
 }
 
-enum cairn_code cairn_srv_attempt_peers(
-    struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
-    enum cairn_code (*each)(void *argument, const char *node, const char *uploader,
-                            struct cairn_error *err),
-    void *argument, struct cairn_error *err) {
+enum cairn_code cairn_srv_attempt_peers(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                        uint64_t limit, bool *ret_complete,
+                                        enum cairn_code (*each)(void *argument, const char *node,
+                                                                const char *uploader,
+                                                                struct cairn_error *err),
+                                        void *argument, struct cairn_error *err) {
     int64_t missing = 0;
     bool found = false;
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, &missing, err, SQL(attempt_ranks_missing),
@@ -436,9 +461,8 @@ enum cairn_code cairn_srv_member_node(struct cairn_srv_tx *tx, int64_t run_id, u
                                       struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(run_id), SQL_I(attempt),
-                                 SQL_I(rank)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(member_get), SQL_I(run_id),
+                                  SQL_I(attempt), SQL_I(rank)));
     (void)cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 1,
                           found ? cairn_srv_rows_text(&rows, 1) : "");
     return CAIRN_OK;
@@ -575,53 +599,5 @@ enum cairn_code cairn_srv_weights(struct cairn_srv_tx *tx, int64_t run_id, uint6
     }
     if (!differ) *made = '\0';
     *ret = CAIRN_TAKE(made);
-    return CAIRN_OK;
-}
-
-/* ---- jobs and runs that are over ---- */
-
-/* Each kind goes by the key or an index of its own. */
-
-enum cairn_code cairn_srv_over_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t newest,
-                                       struct cairn_error *err) {
-    if (newest < 2) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(members_drop_before), SQL_I(run_id),
-                             SQL_I(newest - 1));
-}
-
-enum cairn_code cairn_srv_over_ended(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(tombstones_drop_of_ended), SQL_I(run_id),
-                             SQL_I(attempt));
-}
-
-static enum cairn_code find_removed(struct cairn_srv_tx *tx, uint64_t before,
-                                    int64_t ret[CAIRN_SRV_OVER_ROUND], size_t *ret_count,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    *ret_count = 0;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_removed_before), SQL_I(before),
-                                 SQL_I(CAIRN_SRV_OVER_ROUND)));
-    for (bool more = true; *ret_count < CAIRN_SRV_OVER_ROUND;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        ret[(*ret_count)++] = cairn_srv_rows_i64(&rows, 0);
-    }
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
-                                      struct cairn_error *err) {
-    static const enum cairn_srv_statement_number drops[] = {
-        CAIRN_SRV_STATEMENT_run_drop_tombstones, CAIRN_SRV_STATEMENT_run_drop_uploaders,
-        CAIRN_SRV_STATEMENT_run_drop_ranks, CAIRN_SRV_STATEMENT_run_drop_attempts,
-        CAIRN_SRV_STATEMENT_run_set_forgotten};
-    int64_t runs[CAIRN_SRV_OVER_ROUND];
-    size_t count = 0;
-    CAIRN_TRY(find_removed(tx, before, runs, &count, err));
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < CAIRN_COUNT(drops); k++)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &cairn_srv_statements[drops[k]],
-                                        SQL_I(runs[i])));
     return CAIRN_OK;
 }

@@ -82,9 +82,12 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
                                              enum cairn_srv_recorded state, bool *ret_found,
                                              int64_t *ret_run_id, struct cairn_attempt_record *ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
-                                               uint64_t number, enum cairn_srv_recorded state,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
+                                              uint64_t number, enum cairn_srv_recorded state,
+                                              struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(run_id), SQL_I(number),
+                             SQL_I(state));
+}
 /* Some run with an attempt whose copy is missing. Reads all attempts. */
 enum cairn_code cairn_srv_attempt_copy_missing(struct cairn_srv_tx *tx, bool *ret_found,
                                                struct cairn_run_name *ret,
@@ -126,10 +129,6 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
 enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_joining *joining,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* These ranks' processes on this node have ended. */
-enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_joining *joining,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Why an open version can never become whole: "" when no rank that it still needs has ended. */
 enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version,
@@ -182,11 +181,12 @@ enum cairn_code cairn_srv_attempt_uploader_put(struct cairn_srv_tx *tx,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* Of these, those that have not said good-bye, by name, limit at most; *ret_complete: every rank of
  * the attempt has joined it, and each of their nodes has sent a heartbeat with its grant. */
-enum cairn_code cairn_srv_attempt_peers(
-    struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
-    enum cairn_code (*each)(void *argument, const char *node, const char *uploader,
-                            struct cairn_error *err),
-    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_attempt_peers(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                        uint64_t limit, bool *ret_complete,
+                                        enum cairn_code (*each)(void *argument, const char *node,
+                                                                const char *uploader,
+                                                                struct cairn_error *err),
+                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 /* Those of them that a version needs still: a rank not sealed, or a shard not registered. */
 enum cairn_code
 cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
@@ -228,11 +228,11 @@ enum cairn_code cairn_srv_weights(struct cairn_srv_tx *tx, int64_t run_id, uint6
 
 #define CAIRN_SRV_OVER_ROUND 1000
 
-/* After an attempt was opened; and after the end of a rank. */
-enum cairn_code cairn_srv_over_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t newest,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_over_ended(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_over_ended(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                    struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(tombstones_drop_of_ended), SQL_I(run_id),
+                             SQL_I(attempt));
+}
 /* before: a catalog tick; rows of what was over by then are not kept any more. */
 enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -9,12 +9,13 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/db/notify.h"
-#include "server/db/values.h"
+#include "server/db/catalog.h"
+#include "server/db/sql.h"
 
 #define RUN_COPIES_MAX 10000000
 
-const char *cairn_srv_copy_state_text(enum cairn_srv_copy_state state) {
+/* "making" and so on. */
+static const char *copy_state_name(enum cairn_srv_copy_state state) {
     static const char *const texts[] = {[CAIRN_SRV_COPY_MAKING] = "making",
                                         [CAIRN_SRV_COPY_WHOLE] = "whole",
                                         [CAIRN_SRV_COPY_REMOVING] = "removing",
@@ -33,7 +34,7 @@ static struct cairn_srv_copy read_copy(const struct cairn_srv_rows *rows, int at
                                   .changed_ms = cairn_srv_rows_i64(rows, at + 3),
                                   .damaged = cairn_srv_rows_u64(rows, at + 4),
                                   .damaged_ms = cairn_srv_rows_i64(rows, at + 5)};
-    (void)cairn_text_copy(copy.store, sizeof(copy.store), cairn_srv_rows_text(rows, at));
+    SQL_COPY(copy.store, rows, at);
     return copy;
 }
 
@@ -102,7 +103,7 @@ enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, jso
         CAIRN_AUTO_JSON json_t *damage = copy->damaged ? damage_json(copy) : NULL;
         if (copy->state == CAIRN_SRV_COPY_GONE) continue;
         json_t *item = CAIRN_PACK(copy_row, .store = copy->store,
-                                  .state = cairn_srv_copy_state_text(copy->state),
+                                  .state = copy_state_name(copy->state),
                                   .by_policy = copy->by_policy, .damage = damage);
         if ((copy->damaged && !damage) || json_array_append_new(array, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -151,8 +152,7 @@ enum cairn_code cairn_srv_copy_put(struct cairn_srv_tx *tx, const char *version,
 
 static void read_left(const struct cairn_srv_rows *rows, struct cairn_srv_copy_left *ret) {
     *ret = (struct cairn_srv_copy_left){.copy = read_copy(rows, 1)};
-    (void)cairn_text_copy(ret->version.text, sizeof(ret->version.text),
-                          cairn_srv_rows_text(rows, 0));
+    SQL_COPY(ret->version.text, rows, 0);
 }
 
 enum cairn_code cairn_srv_copies_unfinished(struct cairn_srv_tx *tx, const char *store,
@@ -180,14 +180,11 @@ enum cairn_code cairn_srv_copies_damaged(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_sql_number(tx, &there, &count, err, SQL(copies_damaged_count)));
     if (!count) return CAIRN_OK;
     ret->count = (uint64_t)count;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(copies_damaged_first)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &there, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &there, err, SQL(copies_damaged_first)));
     if (!there) return CAIRN_OK; /* rows of a version that is being forgotten */
-    (void)cairn_text_copy(ret->name.project, sizeof(ret->name.project),
-                          cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(ret->name.run, sizeof(ret->name.run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, &ret->name);
     ret->step = cairn_srv_rows_u64(&rows, 2);
-    (void)cairn_text_copy(ret->store, sizeof(ret->store), cairn_srv_rows_text(&rows, 3));
+    SQL_COPY(ret->store, &rows, 3);
     ret->objects = cairn_srv_rows_u64(&rows, 4);
     return CAIRN_OK;
 }
@@ -271,11 +268,6 @@ bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, c
     return main;
 }
 
-enum cairn_code cairn_srv_copies_forget(struct cairn_srv_tx *tx, const char *version,
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(copies_forget), SQL_T(version));
-}
-
 /* ---- whose stores they are ---- */
 
 static enum cairn_code first_text(struct cairn_srv_tx *tx,
@@ -283,8 +275,7 @@ static enum cairn_code first_text(struct cairn_srv_tx *tx,
                                   char *ret, size_t capacity, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, statement, SQL_T(by)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, statement, SQL_T(by)));
     (void)cairn_text_copy(ret, capacity, found ? cairn_srv_rows_text(&rows, 0) : "");
     return CAIRN_OK;
 }
@@ -322,8 +313,4 @@ enum cairn_code cairn_srv_tier_unread_put(struct cairn_srv_tx *tx, const char *s
     char name[sizeof(UNREAD) + CAIRN_SRV_TIER_NAME_BYTES];
     snprintf(name, sizeof(name), UNREAD "%s", store);
     return cairn_srv_value_put(tx, name, unread ? "1" : "0", err);
-}
-
-enum cairn_code cairn_srv_tiers_unread_put(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(stores_unread_put));
 }

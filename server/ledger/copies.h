@@ -19,8 +19,8 @@
 #include "common/json.h"
 #include "common/trace.h"
 #include "plan/retention.h"
+#include "server/db/sql.h"
 #include "server/ledger/events.h"
-#include "server/ledger/lists.h"
 #include "store/open.h"
 
 #define CAIRN_SRV_TIERS_MAX CAIRN_STORES_MAX
@@ -33,8 +33,6 @@ enum cairn_srv_copy_state {
     CAIRN_SRV_COPY_REMOVING, /* the record goes first, then the rest */
     CAIRN_SRV_COPY_GONE,     /* it was there: late writes are swept with the version's */
 };
-/* "making" and so on. */
-const char *cairn_srv_copy_state_text(enum cairn_srv_copy_state state);
 
 struct cairn_srv_copy {
     char store[CAIRN_SRV_TIER_NAME_BYTES];
@@ -112,8 +110,10 @@ enum cairn_code cairn_srv_copies_damaged(struct cairn_srv_tx *tx,
                                          struct cairn_srv_damaged_copies *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* With the version's row. */
-enum cairn_code cairn_srv_copies_forget(struct cairn_srv_tx *tx, const char *version,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_copies_forget(struct cairn_srv_tx *tx, const char *version,
+                                       struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(copies_forget), SQL_T(version));
+}
 
 /* ---- whose stores they are ---- */
 
@@ -131,5 +131,6 @@ enum cairn_code cairn_srv_tier_unread_get(struct cairn_srv_tx *tx, const char *s
 enum cairn_code cairn_srv_tier_unread_put(struct cairn_srv_tx *tx, const char *store, bool unread,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Of all that have a name here. */
-enum cairn_code cairn_srv_tiers_unread_put(struct cairn_srv_tx *tx,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_tiers_unread_put(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(stores_unread_put));
+}

@@ -8,10 +8,9 @@
 #include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/db/engine.h"
-#include "server/db/notify.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
 static const char *const names[CAIRN_SRV_EVENT_COUNT] = {
@@ -313,11 +312,8 @@ enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
         struct cairn_srv_event_row row = {.number = cairn_srv_rows_u64(&rows, 0),
                                           .event = cairn_srv_rows_text(&rows, 2),
                                           .json = json};
-        (void)cairn_text_copy(row.name.project, sizeof(row.name.project),
-                              cairn_srv_rows_text(&rows, 3));
-        (void)cairn_text_copy(row.name.run, sizeof(row.name.run), cairn_srv_rows_text(&rows, 4));
-        (void)cairn_text_copy(row.version.text, sizeof(row.version.text),
-                              cairn_srv_rows_text(&rows, 5));
+        cairn_srv_rows_name(&rows, 3, &row.name);
+        SQL_COPY(row.version.text, &rows, 5);
         CAIRN_TRY(each(&row, owner, err));
     }
 }
@@ -348,8 +344,7 @@ static enum cairn_code get(struct cairn_srv_tx *tx, const char *name, bool *ret_
                            struct cairn_srv_webhook_row *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     *ret = (struct cairn_srv_webhook_row){0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(webhook_get), SQL_T(name)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(webhook_get), SQL_T(name)));
     if (!*ret_found) return CAIRN_OK;
     ret->position = cairn_srv_rows_u64(&rows, 0);
     ret->failures = cairn_srv_rows_u64(&rows, 1);
@@ -383,15 +378,6 @@ enum cairn_code cairn_srv_webhook_open(struct cairn_srv_tx *tx, const char *name
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_webhook_put(struct cairn_srv_tx *tx, const char *name,
-                                      const struct cairn_srv_webhook_row *row,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(webhook_put), SQL_T(name), SQL_I(row->position),
-                             SQL_I(row->failures), SQL_I(row->failing_tick), SQL_I(row->missed),
-                             SQL_I(row->delivered), SQL_I(row->tried_ms), SQL_I(row->delivered_ms),
-                             SQL_T(row->cause));
-}
-
 /* ---- dead letters ---- */
 
 void cairn_srv_letter_release(struct cairn_srv_letter *letter) {
@@ -421,21 +407,10 @@ enum cairn_code cairn_srv_letter_put(struct cairn_srv_tx *tx, const char *name,
                              SQL_I(CAIRN_SRV_LETTERS_MAX));
 }
 
-enum cairn_code cairn_srv_letter_drop(struct cairn_srv_tx *tx, const char *name, uint64_t number,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(letter_drop), SQL_T(name), SQL_I(number));
-}
-
-enum cairn_code cairn_srv_letters_again(struct cairn_srv_tx *tx, const char *name, uint64_t *ret,
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, ret, err, SQL(letters_again), SQL_T(name));
-}
-
 enum cairn_code cairn_srv_letter_next(struct cairn_srv_tx *tx, const char *name, bool *ret_found,
                                       struct cairn_srv_letter *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(letter_next), SQL_T(name)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(letter_next), SQL_T(name)));
     return *ret_found ? read_letter(&rows, ret, err) : CAIRN_OK;
 }
 

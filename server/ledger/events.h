@@ -131,9 +131,14 @@ enum cairn_code cairn_srv_webhook_open(struct cairn_srv_tx *tx, const char *name
                                        struct cairn_srv_webhook_row *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* The row as it is now. */
-enum cairn_code cairn_srv_webhook_put(struct cairn_srv_tx *tx, const char *name,
-                                      const struct cairn_srv_webhook_row *row,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_webhook_put(struct cairn_srv_tx *tx, const char *name,
+                                     const struct cairn_srv_webhook_row *row,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(webhook_put), SQL_T(name), SQL_I(row->position),
+                             SQL_I(row->failures), SQL_I(row->failing_tick), SQL_I(row->missed),
+                             SQL_I(row->delivered), SQL_I(row->tried_ms), SQL_I(row->delivered_ms),
+                             SQL_T(row->cause));
+}
 
 /* ---- dead letters ---- */
 
@@ -147,11 +152,15 @@ void cairn_srv_letter_release(struct cairn_srv_letter *letter);
 enum cairn_code cairn_srv_letter_put(struct cairn_srv_tx *tx, const char *name,
                                      const struct cairn_srv_letter *letter,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_letter_drop(struct cairn_srv_tx *tx, const char *name, uint64_t number,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_letter_drop(struct cairn_srv_tx *tx, const char *name, uint64_t number,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(letter_drop), SQL_T(name), SQL_I(number));
+}
 /* All of them are to be tried once more; *ret: how many. */
-enum cairn_code cairn_srv_letters_again(struct cairn_srv_tx *tx, const char *name, uint64_t *ret,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_letters_again(struct cairn_srv_tx *tx, const char *name, uint64_t *ret,
+                                       struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, ret, err, SQL(letters_again), SQL_T(name));
+}
 /* The first that is to be tried once more. */
 enum cairn_code cairn_srv_letter_next(struct cairn_srv_tx *tx, const char *name, bool *ret_found,
                                       struct cairn_srv_letter *ret,

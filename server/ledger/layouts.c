@@ -5,7 +5,6 @@
 #include <endian.h>
 
 #include "common/hash/hash.h"
-#include "common/text.h"
 #include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
@@ -22,17 +21,11 @@ enum cairn_code cairn_srv_table_keep(struct cairn_srv_tx *tx, const uint8_t dige
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_table_there(struct cairn_srv_tx *tx, const uint8_t digest[32], bool *ret,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(table_there), SQL_D(digest));
-}
-
 enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                     struct cairn_buf *ret, bool *ret_there,
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(table_get), SQL_D(digest)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_there, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_there, err, SQL(table_get), SQL_D(digest)));
     if (!*ret_there) return CAIRN_OK;
     struct cairn_view bytes = cairn_srv_rows_blob(&rows, 0);
     return cairn_buf_append(ret, bytes.data, bytes.size, err);
@@ -115,19 +108,6 @@ static enum cairn_code ask(struct cairn_srv_tx *tx, const struct cairn_srv_state
                                SQL_D(layout->digest), SQL_T(layout->writer.text));
 }
 
-enum cairn_code cairn_srv_layout_choose(struct cairn_srv_tx *tx, const char *version,
-                                        int64_t run_id, const uint8_t digest[32],
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_choose_layout), SQL_T(version),
-                             SQL_D(digest), SQL_I(run_id));
-}
-
-enum cairn_code cairn_srv_layout_rechoose(struct cairn_srv_tx *tx, const char *version,
-                                          const char *writer, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_layout_writer), SQL_T(version),
-                             SQL_T(writer));
-}
-
 enum cairn_code cairn_srv_layout_there(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_layout *layout, bool *ret,
                                        struct cairn_error *err) {
@@ -156,12 +136,6 @@ enum cairn_code cairn_srv_layout_take(struct cairn_srv_tx *tx,
     return change(tx, SQL(layout_take), layout, err);
 }
 
-enum cairn_code cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run_id,
-                                            const char *version, bool *ret,
-                                            struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(layout_of_writer), SQL_I(run_id), SQL_T(version));
-}
-
 /* ---- unused layouts ---- */
 
 /* Rows are only touched when that changes. */
@@ -181,13 +155,10 @@ static enum cairn_code list_unused(struct cairn_srv_tx *tx, int64_t before,
         if (!more) break;
         struct cairn_srv_layout *one = &ret[*ret_count];
         one->run_id = cairn_srv_rows_i64(&rows, 0);
-        (void)cairn_text_copy(one->name.project, sizeof(one->name.project),
-                              cairn_srv_rows_text(&rows, 1));
-        (void)cairn_text_copy(one->name.run, sizeof(one->name.run), cairn_srv_rows_text(&rows, 2));
+        cairn_srv_rows_name(&rows, 1, &one->name);
         struct cairn_view digest = cairn_srv_rows_blob(&rows, 3);
         if (digest.size == 32) memcpy(one->digest, digest.data, 32);
-        (void)cairn_text_copy(one->writer.text, sizeof(one->writer.text),
-                              cairn_srv_rows_text(&rows, 4));
+        SQL_COPY(one->writer.text, &rows, 4);
     }
     return CAIRN_OK;
 }

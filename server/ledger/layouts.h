@@ -15,6 +15,7 @@
 #include "api/documents/keys.h"
 #include "common/buf.h"
 #include "server/db/catalog.h"
+#include "server/db/sql.h"
 
 #define CAIRN_SRV_LAYOUTS_MAX 100
 
@@ -22,8 +23,10 @@
 enum cairn_code cairn_srv_table_keep(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                      struct cairn_view bytes, bool *ret_made,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_table_there(struct cairn_srv_tx *tx, const uint8_t digest[32], bool *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_table_there(struct cairn_srv_tx *tx, const uint8_t digest[32], bool *ret,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(table_there), SQL_D(digest));
+}
 enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                     struct cairn_buf *ret, bool *ret_there,
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -57,13 +60,17 @@ struct cairn_srv_layout {
     struct cairn_version_id writer;
 };
 /* Keeps in the version's row which object holds its layout: one that is there, or its own. */
-enum cairn_code cairn_srv_layout_choose(struct cairn_srv_tx *tx, const char *version,
-                                        int64_t run_id, const uint8_t digest[32],
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_layout_choose(struct cairn_srv_tx *tx, const char *version, int64_t run_id,
+                                       const uint8_t digest[32], struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_choose_layout), SQL_T(version),
+                             SQL_D(digest), SQL_I(run_id));
+}
 /* Q53: another version's object, which the stored manifest names. */
-enum cairn_code cairn_srv_layout_rechoose(struct cairn_srv_tx *tx, const char *version,
-                                          const char *writer,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_layout_rechoose(struct cairn_srv_tx *tx, const char *version,
+                                         const char *writer, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_layout_writer), SQL_T(version),
+                             SQL_T(writer));
+}
 enum cairn_code cairn_srv_layout_there(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_layout *layout, bool *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
@@ -81,9 +88,11 @@ enum cairn_code cairn_srv_layout_take(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_layout *layout,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Has this version written a layout that there is a row of? */
-enum cairn_code cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run_id,
-                                            const char *version, bool *ret,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run_id,
+                                           const char *version, bool *ret,
+                                           struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(layout_of_writer), SQL_I(run_id), SQL_T(version));
+}
 
 /* Marks what is named by no version any more, drops unused tables, and lists the layouts that were
  * unused for unused_ms: from here on no version refers to them. */

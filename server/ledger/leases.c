@@ -10,120 +10,19 @@
 #include "common/hash/hash.h"
 #include "common/text.h"
 #include "server/db/engine.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/ledger/events.h"
 
-enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
-                                         struct cairn_srv_lease_row *ret,
-                                         struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    *ret = (struct cairn_srv_lease_row){0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(lease_get), SQL_T(job)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &ret->there, err));
-    if (!ret->there) return CAIRN_OK;
-    (void)cairn_text_copy(ret->server, sizeof(ret->server), cairn_srv_rows_text(&rows, 0));
-    ret->fence = cairn_srv_rows_u64(&rows, 1);
-    ret->until_tick = cairn_srv_rows_u64(&rows, 2);
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_lease_row_expect(struct cairn_srv_tx *tx, const char *job,
-                                           struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(lease_get), SQL_T(job));
-}
-
-/* Nobody's, over, or of a server that is gone? */
-static enum cairn_code is_free(struct cairn_srv_tx *tx, const struct cairn_srv_holder *holder,
-                               const struct cairn_srv_lease_row *found, uint64_t now_tick,
-                               bool *ret_free, struct cairn_error *err) {
-    bool lives = true;
-    *ret_free = true;
-    if (!found->there || !strcmp(found->server, holder->server)) return CAIRN_OK;
-    if (found->until_tick <= now_tick) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_server_lives(tx, found->server, &lives, err));
-    *ret_free = !lives;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_lease_row_is_expect(struct cairn_srv_tx *tx,
-                                              const struct cairn_srv_holder *holder,
-                                              struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(lease_is), SQL_T(holder->job), SQL_T(holder->server),
-                                SQL_I(holder->fence));
-}
-
-enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
-                                         const struct cairn_srv_lease_row *found, uint64_t now_tick,
-                                         uint64_t until_tick, bool *ret_taken,
-                                         struct cairn_error *err) {
-    CAIRN_TRY(is_free(tx, holder, found, now_tick, ret_taken, err));
-    holder->fence = found->fence + 1;
-    if (!*ret_taken) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(lease_put), SQL_T(holder->job),
-                             SQL_T(holder->server), SQL_I(holder->fence), SQL_I(until_tick));
-}
-
-enum cairn_code cairn_srv_lease_row_is(struct cairn_srv_tx *tx,
-                                       const struct cairn_srv_holder *holder, bool *ret,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(lease_is), SQL_T(holder->job),
-                               SQL_T(holder->server), SQL_I(holder->fence));
-}
-
-enum cairn_code cairn_srv_lease_row_drop(struct cairn_srv_tx *tx,
-                                         const struct cairn_srv_holder *holder,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(lease_drop), SQL_T(holder->job),
-                             SQL_T(holder->server), SQL_I(holder->fence));
-}
-
-enum cairn_code cairn_srv_lease_rows_renew(struct cairn_srv_tx *tx, const char *server,
-                                           uint64_t until_tick, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(leases_renew), SQL_T(server), SQL_I(until_tick));
-}
-
 /* ---- servers ---- */
-
-enum cairn_code cairn_srv_server_put(struct cairn_srv_tx *tx, const char *server, const char *name,
-                                     int64_t wall_ms, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(server_put), SQL_T(server), SQL_T(name),
-                             SQL_I(wall_ms), SQL_I(cairn_srv_tick(tx)));
-}
-
-enum cairn_code cairn_srv_server_seen(struct cairn_srv_tx *tx, const char *server,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(server_seen), SQL_T(server),
-                             SQL_I(cairn_srv_tick(tx)));
-}
-
-enum cairn_code cairn_srv_server_there(struct cairn_srv_tx *tx, const char *server, bool *ret,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(server_there), SQL_T(server));
-}
-
-enum cairn_code cairn_srv_servers_trim(struct cairn_srv_tx *tx, const char *server,
-                                       uint64_t tick_ms, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(servers_drop_silent), SQL_T(server),
-                             SQL_I(tick_ms));
-}
-
-enum cairn_code cairn_srv_server_mark(struct cairn_srv_tx *tx, const char *server, const char *mark,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(server_mark), SQL_T(server), SQL_T(mark));
-}
-
-enum cairn_code cairn_srv_server_mark_is(struct cairn_srv_tx *tx, const char *server,
-                                         const char *mark, bool *ret, struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(server_mark_is), SQL_T(server), SQL_T(mark));
-}
 
 enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx, struct cairn_error *err) {
     bool others = false;
     return tx->engine->join(tx, true, &others, err);
 }
 
-enum cairn_code cairn_srv_server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
-                                       struct cairn_error *err) {
+/* Has that one joined, and not ended? */
+static enum cairn_code server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                                    struct cairn_error *err) {
     return tx->engine->lives(tx, server, ret, err);
 }
 
@@ -161,13 +60,46 @@ enum cairn_code cairn_srv_key_digest_put(struct cairn_srv_tx *tx, const char *di
     return cairn_srv_value_put(tx, "grant_key_digest", digest, err);
 }
 
-/* ---- nodes ---- */
+/* ---- leases of jobs ---- */
 
-enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
-                                   int64_t wall_ms, bool away, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(node_put), SQL_T(node), SQL_T(uploader),
-                             SQL_I(cairn_srv_tick(tx)), SQL_I(wall_ms), SQL_I(away));
+enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
+                                         struct cairn_srv_lease_row *ret,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    *ret = (struct cairn_srv_lease_row){0};
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &ret->there, err, SQL(lease_get), SQL_T(job)));
+    if (!ret->there) return CAIRN_OK;
+    SQL_COPY(ret->server, &rows, 0);
+    ret->fence = cairn_srv_rows_u64(&rows, 1);
+    ret->until_tick = cairn_srv_rows_u64(&rows, 2);
+    return CAIRN_OK;
 }
+
+/* Nobody's, over, or of a server that is gone? */
+static enum cairn_code is_free(struct cairn_srv_tx *tx, const struct cairn_srv_holder *holder,
+                               const struct cairn_srv_lease_row *found, uint64_t now_tick,
+                               bool *ret_free, struct cairn_error *err) {
+    bool lives = true;
+    *ret_free = true;
+    if (!found->there || !strcmp(found->server, holder->server)) return CAIRN_OK;
+    if (found->until_tick <= now_tick) return CAIRN_OK;
+    CAIRN_TRY(server_lives(tx, found->server, &lives, err));
+    *ret_free = !lives;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
+                                         const struct cairn_srv_lease_row *found, uint64_t now_tick,
+                                         uint64_t until_tick, bool *ret_taken,
+                                         struct cairn_error *err) {
+    CAIRN_TRY(is_free(tx, holder, found, now_tick, ret_taken, err));
+    holder->fence = found->fence + 1;
+    if (!*ret_taken) return CAIRN_OK;
+    return cairn_srv_sql_run(tx, NULL, err, SQL(lease_put), SQL_T(holder->job),
+                             SQL_T(holder->server), SQL_I(holder->fence), SQL_I(until_tick));
+}
+
+/* ---- nodes ---- */
 
 struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows) {
     return (struct cairn_srv_node_mark){.node = cairn_srv_rows_text(rows, 0),
@@ -179,11 +111,6 @@ struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows) 
                                         .projects = cairn_srv_rows_text(rows, 6)};
 }
 
-enum cairn_code cairn_srv_node_put_projects(struct cairn_srv_tx *tx, const char *node,
-                                            const char *projects, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(node_put_projects), SQL_T(node), SQL_T(projects));
-}
-
 enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
                                     void (*each)(void *argument,
                                                  const struct cairn_srv_node_mark *mark,
@@ -192,28 +119,14 @@ enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
     CAIRN_AUTO(srv_rows) marks = {0};
     CAIRN_AUTO(srv_rows) words = {0};
     bool there = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &marks, err, SQL(node_get), SQL_T(node)));
-    CAIRN_TRY(cairn_srv_rows_next(&marks, &there, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &marks, &there, err, SQL(node_get), SQL_T(node)));
     if (there) {
-        CAIRN_TRY(cairn_srv_sql_open(tx, &words, err, SQL(node_uploader), SQL_T(node)));
-        CAIRN_TRY(cairn_srv_rows_next(&words, &there, err));
+        CAIRN_TRY(cairn_srv_sql_first(tx, &words, &there, err, SQL(node_uploader), SQL_T(node)));
     }
     if (!there) return cairn_fail(err, CAIRN_NOT_FOUND, "node %s has no row", node);
     const struct cairn_srv_node_mark mark = cairn_srv_node_of(&marks);
     each(argument, &mark, cairn_srv_rows_text(&words, 0), cairn_srv_tick(tx));
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_node_answer(struct cairn_srv_tx *tx, const char *node, uint64_t asked,
-                                      const char *said, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(node_answer), SQL_T(node), SQL_I(asked),
-                             SQL_T(said));
-}
-
-enum cairn_code cairn_srv_nodes_ask(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                    uint64_t asked, bool all, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(nodes_ask), SQL_I(run_id), SQL_I(attempt),
-                             SQL_I(asked), SQL_I(all));
 }
 
 enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
@@ -224,11 +137,6 @@ enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, b
     if (!changed) return CAIRN_OK;
     static const struct cairn_run_name all;
     return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_NODE_REMOVED, &all, node, err);
-}
-
-enum cairn_code cairn_srv_node_end(struct cairn_srv_tx *tx, const char *node,
-                                   struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(node_drop), SQL_T(node));
 }
 
 enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,
@@ -324,12 +232,6 @@ enum cairn_code cairn_srv_read_lease_drop(struct cairn_srv_tx *tx, const char *i
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *version, bool *ret,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(read_lease_holds), SQL_T(version),
-                               SQL_I(cairn_srv_tick(tx)));
-}
-
 enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *version,
                                          uint64_t step, json_t **ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -352,8 +254,4 @@ enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *ve
     }
     *ret = CAIRN_TAKE(array);
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_read_leases_trim(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(read_leases_trim), SQL_I(cairn_srv_tick(tx)));
 }

@@ -35,8 +35,6 @@
 #include "common/json.h"
 #include "common/trace.h"
 #include "server/db/sql.h"
-#include "server/db/values.h"
-#include "server/ledger/lists.h"
 
 #define CAIRN_SRV_JOB_BYTES 96
 
@@ -54,55 +52,78 @@ enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *jo
                                          struct cairn_srv_lease_row *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* What find will look at (sql.h). */
-enum cairn_code cairn_srv_lease_row_expect(struct cairn_srv_tx *tx, const char *job,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_lease_row_expect(struct cairn_srv_tx *tx, const char *job,
+                                          struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(lease_get), SQL_T(job));
+}
 /* From whom find has found in the same change. until_tick: of the new holder. *ret_taken false:
  * another one has it. */
 enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
                                          const struct cairn_srv_lease_row *found, uint64_t now_tick,
                                          uint64_t until_tick, bool *ret_taken,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_lease_row_is(struct cairn_srv_tx *tx,
-                                       const struct cairn_srv_holder *holder, bool *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_lease_row_is(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_holder *holder, bool *ret,
+                                      struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(lease_is), SQL_T(holder->job),
+                               SQL_T(holder->server), SQL_I(holder->fence));
+}
 /* What is will look at (sql.h). */
-enum cairn_code cairn_srv_lease_row_is_expect(struct cairn_srv_tx *tx,
-                                              const struct cairn_srv_holder *holder,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_lease_row_drop(struct cairn_srv_tx *tx,
-                                         const struct cairn_srv_holder *holder,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_lease_row_is_expect(struct cairn_srv_tx *tx,
+                                             const struct cairn_srv_holder *holder,
+                                             struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(lease_is), SQL_T(holder->job), SQL_T(holder->server),
+                                SQL_I(holder->fence));
+}
+CAIRN_SRV_WORD cairn_srv_lease_row_drop(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_holder *holder,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(lease_drop), SQL_T(holder->job),
+                             SQL_T(holder->server), SQL_I(holder->fence));
+}
 /* All that the server holds. */
-enum cairn_code cairn_srv_lease_rows_renew(struct cairn_srv_tx *tx, const char *server,
-                                           uint64_t until_tick,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_lease_rows_renew(struct cairn_srv_tx *tx, const char *server,
+                                          uint64_t until_tick, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(leases_renew), SQL_T(server), SQL_I(until_tick));
+}
 
 /* ---- servers ---- */
 
 /* This server's own row, which its transactions keep. */
-enum cairn_code cairn_srv_server_put(struct cairn_srv_tx *tx, const char *server, const char *name,
-                                     int64_t wall_ms, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_server_put(struct cairn_srv_tx *tx, const char *server, const char *name,
+                                    int64_t wall_ms, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(server_put), SQL_T(server), SQL_T(name),
+                             SQL_I(wall_ms), SQL_I(cairn_srv_tick(tx)));
+}
 /* It was there, in catalog time. */
-enum cairn_code cairn_srv_server_seen(struct cairn_srv_tx *tx, const char *server,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_server_seen(struct cairn_srv_tx *tx, const char *server,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(server_seen), SQL_T(server),
+                             SQL_I(cairn_srv_tick(tx)));
+}
 /* Was it one of this catalog's? Rows are kept as long as those of nodes. */
-enum cairn_code cairn_srv_server_there(struct cairn_srv_tx *tx, const char *server, bool *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_servers_trim(struct cairn_srv_tx *tx, const char *server,
-                                       uint64_t tick_ms, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_server_there(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                                      struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(server_there), SQL_T(server));
+}
+CAIRN_SRV_WORD cairn_srv_servers_trim(struct cairn_srv_tx *tx, const char *server, uint64_t tick_ms,
+                                      struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(servers_drop_silent), SQL_T(server),
+                             SQL_I(tick_ms));
+}
 /* A text that is written and read back, to see that it can be. */
-enum cairn_code cairn_srv_server_mark(struct cairn_srv_tx *tx, const char *server, const char *mark,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_server_mark_is(struct cairn_srv_tx *tx, const char *server,
-                                         const char *mark, bool *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_server_mark(struct cairn_srv_tx *tx, const char *server, const char *mark,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(server_mark), SQL_T(server), SQL_T(mark));
+}
+CAIRN_SRV_WORD cairn_srv_server_mark_is(struct cairn_srv_tx *tx, const char *server,
+                                        const char *mark, bool *ret, struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(server_mark_is), SQL_T(server), SQL_T(mark));
+}
 
 /* Does another one live that has joined? Inside a change. */
 enum cairn_code cairn_srv_servers_others(struct cairn_srv_tx *tx, bool *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Has that one joined, and not ended? */
-enum cairn_code cairn_srv_server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* From here on others know that this server lives, until its process ends. */
 enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -131,9 +152,11 @@ struct cairn_srv_node_row {
     int64_t wall_ms;             /* when it was written */
 };
 /* away: it has said good-bye. */
-enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
-                                   int64_t wall_ms, bool away,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
+                                  int64_t wall_ms, bool away, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_put), SQL_T(node), SQL_T(uploader),
+                             SQL_I(cairn_srv_tick(tx)), SQL_I(wall_ms), SQL_I(away));
+}
 /* What servers tell each other of it; texts live during the call. */
 struct cairn_srv_node_mark {
     const char *node, *said; /* said: JSON, of the heartbeat that answered; "" none ever */
@@ -152,22 +175,30 @@ enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
                                     void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 #define CAIRN_SRV_NODE_PROJECTS_BYTES 2048
 /* projects: see Q58; at most CAIRN_SRV_NODE_PROJECTS_BYTES with its end. */
-enum cairn_code cairn_srv_node_put_projects(struct cairn_srv_tx *tx, const char *node,
-                                            const char *projects,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_node_put_projects(struct cairn_srv_tx *tx, const char *node,
+                                           const char *projects, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_put_projects), SQL_T(node), SQL_T(projects));
+}
 /* A heartbeat of after it was asked says so much. */
-enum cairn_code cairn_srv_node_answer(struct cairn_srv_tx *tx, const char *node, uint64_t asked,
-                                      const char *said, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_node_answer(struct cairn_srv_tx *tx, const char *node, uint64_t asked,
+                                     const char *said, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_answer), SQL_T(node), SQL_I(asked),
+                             SQL_T(said));
+}
 /* Nodes of an attempt; all: also those whose answer is still awaited. */
-enum cairn_code cairn_srv_nodes_ask(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                    uint64_t asked, bool all,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_nodes_ask(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                   uint64_t asked, bool all, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(nodes_ask), SQL_I(run_id), SQL_I(attempt),
+                             SQL_I(asked), SQL_I(all));
+}
 /* *ret_there: it had a row. */
 enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The same of a node that ends by itself, of which no event tells. */
-enum cairn_code cairn_srv_node_end(struct cairn_srv_tx *tx, const char *node,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_node_end(struct cairn_srv_tx *tx, const char *node,
+                                  struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_drop), SQL_T(node));
+}
 /* Those that are silent since before tick_ms, and the longest silent of more than
  * CAIRN_SRV_NODE_ROWS_MAX. */
 enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,
@@ -204,12 +235,16 @@ enum cairn_code cairn_srv_read_lease_drop(struct cairn_srv_tx *tx, const char *i
                                           const char *version, bool *ret_found,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Does one last beyond this moment? */
-enum cairn_code cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *version, bool *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *version, bool *ret,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(read_lease_holds), SQL_T(version),
+                               SQL_I(cairn_srv_tick(tx)));
+}
 /* A JSON array of lease_row (api/messages.def), at most 1,000, the one that ends last first. */
 enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *version,
                                          uint64_t step, json_t **ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Those that have ended are forgotten. */
-enum cairn_code cairn_srv_read_leases_trim(struct cairn_srv_tx *tx,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_read_leases_trim(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(read_leases_trim), SQL_I(cairn_srv_tick(tx)));
+}

@@ -8,8 +8,8 @@
 
 #include "common/buf.h"
 #include "common/text.h"
-#include "server/db/notify.h"
-#include "server/db/values.h"
+#include "server/db/catalog.h"
+#include "server/db/sql.h"
 #include "server/ledger/events.h"
 #include "server/ledger/tokens.h"
 
@@ -133,12 +133,10 @@ static enum cairn_code read_row(const struct cairn_srv_rows *rows, struct cairn_
         .cancel = cairn_srv_rows_i64(rows, 8) != 0,
         .created_ms = cairn_srv_rows_i64(rows, 12),
         .ended_ms = cairn_srv_rows_i64(rows, 13)};
-    (void)cairn_text_copy(ret->id, sizeof(ret->id), cairn_srv_rows_text(rows, 0));
-    (void)cairn_text_copy(ret->kind, sizeof(ret->kind), cairn_srv_rows_text(rows, 1));
-    (void)cairn_text_copy(ret->name.project, sizeof(ret->name.project),
-                          cairn_srv_rows_text(rows, 2));
-    (void)cairn_text_copy(ret->name.run, sizeof(ret->name.run), cairn_srv_rows_text(rows, 3));
-    (void)cairn_text_copy(ret->who, sizeof(ret->who), cairn_srv_rows_text(rows, 11));
+    SQL_COPY(ret->id, rows, 0);
+    SQL_COPY(ret->kind, rows, 1);
+    cairn_srv_rows_name(rows, 2, &ret->name);
+    SQL_COPY(ret->who, rows, 11);
     CAIRN_TRY(read_text(rows, 4, &ret->request, err));
     CAIRN_TRY(read_text(rows, 9, &ret->result, err));
     return read_text(rows, 10, &ret->problem, err);
@@ -148,8 +146,7 @@ enum cairn_code cairn_srv_operation_get(struct cairn_srv_tx *tx, const char *id,
                                         struct cairn_srv_operation *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(operation_get), SQL_T(id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(operation_get), SQL_T(id)));
     if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no operation %s", id);
     return read_row(&rows, ret, err);
 }
@@ -160,12 +157,6 @@ enum cairn_code cairn_srv_operation_start(struct cairn_srv_tx *tx, const char *i
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(operation_start), SQL_T(id)));
     *ret_started = changed > 0;
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char *id, uint64_t done,
-                                            uint64_t total, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(operation_move_on), SQL_T(id), SQL_I(done),
-                             SQL_I(total));
 }
 
 enum cairn_code cairn_srv_operation_cancel(struct cairn_srv_tx *tx, const char *id,
@@ -208,11 +199,11 @@ enum cairn_code cairn_srv_operations_unfinished(struct cairn_srv_tx *tx,
     }
 }
 
-enum cairn_code cairn_srv_operations_each(
-    struct cairn_srv_tx *tx, const char *before, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_operation *operation, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_operations_each(struct cairn_srv_tx *tx, const char *before, uint64_t limit,
+                          enum cairn_code (*each)(const struct cairn_srv_operation *operation,
+                                                  void *owner, struct cairn_error *err),
+                          void *owner, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_AUTO(srv_operation) operation = {0};
     CAIRN_TRY(

@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "server/ledger/lists.h"
+#include "server/db/sql.h"
 
 #define CAIRN_SRV_OPERATION_BYTES 36 /* "op_", 12 digits of time, 20 that are random, NUL */
 #define CAIRN_SRV_OPERATION_TEXT_MAX 65536
@@ -64,9 +64,11 @@ enum cairn_code cairn_srv_operation_get(struct cairn_srv_tx *tx, const char *id,
 enum cairn_code cairn_srv_operation_start(struct cairn_srv_tx *tx, const char *id,
                                           bool *ret_started,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char *id, uint64_t done,
-                                            uint64_t total,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char *id, uint64_t done,
+                                           uint64_t total, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(operation_move_on), SQL_T(id), SQL_I(done),
+                             SQL_I(total));
+}
 /* Of one that runs; its server looks. */
 enum cairn_code cairn_srv_operation_cancel(struct cairn_srv_tx *tx, const char *id,
                                            struct cairn_error *err) CAIRN_MUST_USE;
@@ -84,11 +86,11 @@ enum cairn_code cairn_srv_operations_unfinished(struct cairn_srv_tx *tx,
                                                 size_t *ret_count,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* `limit` before that id, the newest first. */
-enum cairn_code cairn_srv_operations_each(
-    struct cairn_srv_tx *tx, const char *before, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_operation *operation, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_operations_each(struct cairn_srv_tx *tx, const char *before, uint64_t limit,
+                          enum cairn_code (*each)(const struct cairn_srv_operation *operation,
+                                                  void *owner, struct cairn_error *err),
+                          void *owner, struct cairn_error *err) CAIRN_MUST_USE;
 /* Those that ended before that tick go, and all but the newest `keep`, 1,000 a call. */
 enum cairn_code cairn_srv_operations_trim(struct cairn_srv_tx *tx, uint64_t before_tick,
                                           uint64_t keep, struct cairn_error *err) CAIRN_MUST_USE;

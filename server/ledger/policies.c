@@ -16,9 +16,8 @@ static enum cairn_code text_before(struct cairn_srv_tx *tx, const struct cairn_r
                                    struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(policy_get), SQL_T(name->project),
-                                 SQL_T(name->run)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(policy_get), SQL_T(name->project),
+                                  SQL_T(name->run)));
     const char *text = found ? cairn_srv_rows_text(&rows, 0) : "";
     return cairn_buf_append(ret, text, strlen(text) + 1, err);
 }
@@ -49,8 +48,8 @@ enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn
 static enum cairn_code look(struct cairn_srv_tx *tx, const char *project, const char *run,
                             struct cairn_policy *ret, bool *ret_found, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(policy_get), SQL_T(project), SQL_T(run)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(policy_get), SQL_T(project),
+                                  SQL_T(run)));
     if (!*ret_found) return CAIRN_OK;
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_view text = cairn_view_of(cairn_srv_rows_text(&rows, 0));
@@ -131,7 +130,7 @@ static enum cairn_code read_item(const struct cairn_srv_rows *rows,
                                  const struct cairn_policy *policy, const char *resumed,
                                  struct cairn_srv_candidates *ret, struct cairn_error *err) {
     struct cairn_version_id id;
-    (void)cairn_text_copy(id.text, sizeof(id.text), cairn_srv_rows_text(rows, 0));
+    SQL_COPY(id.text, rows, 0);
     bool recorded = cairn_srv_rows_i64(rows, 4) == CAIRN_STATE_COMMITTED &&
                     cairn_srv_rows_i64(rows, 5); /* Q24: the others are in flight */
     struct cairn_plan_item item = {.attempt = cairn_srv_rows_u64(rows, 1),
@@ -159,8 +158,7 @@ static enum cairn_code find_resumed(struct cairn_srv_tx *tx, int64_t run_id, cha
                                     size_t capacity, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_needed_version), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(run_needed_version), SQL_I(run_id)));
     (void)cairn_text_copy(ret, capacity, found ? cairn_srv_rows_text(&rows, 0) : "");
     return CAIRN_OK;
 }
@@ -228,8 +226,7 @@ enum cairn_code cairn_srv_usage_get(struct cairn_srv_tx *tx, const char *project
                                     struct cairn_srv_usage *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(usage_get), SQL_T(project)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(usage_get), SQL_T(project)));
     *ret = (struct cairn_srv_usage){0};
     if (found) *ret = (struct cairn_srv_usage){counted(&rows, 0), counted(&rows, 1)};
     return CAIRN_OK;
@@ -321,18 +318,12 @@ enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project
     return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_SET, &name, reason, was, is, err);
 }
 
-enum cairn_code cairn_srv_quota_expect(struct cairn_srv_tx *tx, const char *project,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(quota_get), SQL_T(project));
-}
-
 enum cairn_code cairn_srv_quota_get(struct cairn_srv_tx *tx, const char *project,
                                     struct cairn_srv_quota *ret, enum cairn_srv_scope *ret_scope,
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(quota_get), SQL_T(project)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(quota_get), SQL_T(project)));
     *ret = (struct cairn_srv_quota){CAIRN_QUOTA_NONE, CAIRN_QUOTA_NONE};
     *ret_scope = CAIRN_SRV_SCOPE_NONE;
     if (!found) return CAIRN_OK;
@@ -378,7 +369,7 @@ enum cairn_code cairn_srv_projects_each(struct cairn_srv_tx *tx, const char *aft
         struct cairn_srv_project one = {.used = {counted(&rows, 1), counted(&rows, 2)},
                                         .quota = others,
                                         .scope = of_others};
-        (void)cairn_text_copy(one.name, sizeof(one.name), cairn_srv_rows_text(&rows, 0));
+        SQL_COPY(one.name, &rows, 0);
         if (!cairn_srv_rows_null(&rows, 3)) {
             one.quota = (struct cairn_srv_quota){of_column(&rows, 3), of_column(&rows, 4)};
             one.scope = CAIRN_SRV_SCOPE_PROJECT;

@@ -29,6 +29,7 @@
 #include "api/wire/words.h"
 #include "common/hash/hash.h"
 #include "plan/retention.h"
+#include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
 /* Where a policy stands; in the order in which they give way. */
@@ -119,8 +120,10 @@ enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project
                                     const struct cairn_srv_quota *quota,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The one that holds there; it will be got soon (sql.h, expect). */
-enum cairn_code cairn_srv_quota_expect(struct cairn_srv_tx *tx, const char *project,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_quota_expect(struct cairn_srv_tx *tx, const char *project,
+                                      struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(quota_get), SQL_T(project));
+}
 enum cairn_code cairn_srv_quota_get(struct cairn_srv_tx *tx, const char *project,
                                     struct cairn_srv_quota *ret, enum cairn_srv_scope *ret_scope,
                                     struct cairn_error *err) CAIRN_MUST_USE;

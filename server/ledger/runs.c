@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/ledger/events.h"
 
 void cairn_srv_run_release(struct cairn_srv_run *run) {
@@ -18,10 +18,9 @@ void cairn_srv_run_release(struct cairn_srv_run *run) {
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_get), SQL_T(name->project),
+                                  SQL_T(name->run)));
     if (!more)
         return cairn_fail(err, CAIRN_NOT_FOUND, "there is no run %s/%s", name->project, name->run);
     struct cairn_srv_run run = {.id = cairn_srv_rows_i64(&rows, 0),
@@ -30,7 +29,7 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
                                 .created_ms = cairn_srv_rows_i64(&rows, 3),
                                 .removed = cairn_srv_rows_i64(&rows, 5) != 0,
                                 .unmarked = cairn_srv_rows_i64(&rows, 6) != 0};
-    (void)cairn_text_copy(run.nonce, sizeof(run.nonce), cairn_srv_rows_text(&rows, 2));
+    SQL_COPY(run.nonce, &rows, 2);
     run.labels = strdup(cairn_srv_rows_text(&rows, 4));
     run.note = strdup(cairn_srv_rows_text(&rows, 7));
     if (!run.labels || !run.note) {
@@ -39,11 +38,6 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
     }
     *ret = run;
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run));
 }
 
 static enum cairn_code get_or_insert(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
@@ -111,11 +105,6 @@ enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_CREATED, run->id, 0, NULL, err);
 }
 
-enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_marked), SQL_I(run_id));
-}
-
 enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
                                    struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_hide), SQL_I(run_id)));
@@ -127,9 +116,8 @@ enum cairn_code cairn_srv_run_held(struct cairn_srv_tx *tx, int64_t run_id,
                                    struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_held), SQL_I(run_id),
-                                 SQL_I(cairn_srv_tick(tx))));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(run_held), SQL_I(run_id),
+                                  SQL_I(cairn_srv_tick(tx))));
     (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(&rows, 0) : "");
     *ret_step = found ? cairn_srv_rows_u64(&rows, 1) : 0;
     return CAIRN_OK;
@@ -191,21 +179,6 @@ enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_i
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_run_misses_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                            struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_owes_record), SQL_I(run_id));
-}
-
-enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_staged), SQL_I(run_id));
-}
-
-enum cairn_code cairn_srv_run_has_open(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_open), SQL_I(run_id));
-}
-
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
                                          const char *labels, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run_id), SQL_T(labels)));
@@ -224,8 +197,7 @@ enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
                                      struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_totals), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_totals), SQL_I(run_id)));
     CAIRN_ASSERT(more); /* sums have a row, also over nothing */
     *ret_versions = cairn_srv_rows_u64(&rows, 0);
     *ret_bytes = cairn_srv_rows_u64(&rows, 1);
@@ -236,8 +208,7 @@ enum cairn_code cairn_srv_run_removal(struct cairn_srv_tx *tx, int64_t run_id,
                                       struct cairn_srv_run_removal *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_removal), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_removal), SQL_I(run_id)));
     CAIRN_ASSERT(more); /* sums have a row, also over nothing */
     *ret = (struct cairn_srv_run_removal){.versions = cairn_srv_rows_u64(&rows, 0),
                                           .bytes = cairn_srv_rows_u64(&rows, 1),
@@ -250,8 +221,7 @@ enum cairn_code cairn_srv_run_opened(struct cairn_srv_tx *tx, int64_t run_id, ui
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(run_opened), SQL_I(run_id), SQL_I(attempt)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_opened), SQL_I(run_id), SQL_I(attempt)));
     CAIRN_ASSERT(more); /* without FROM there is one row */
     *ret_ms = cairn_srv_rows_i64(&rows, 0);
     *ret_saving = cairn_srv_rows_i64(&rows, 1) != 0;
@@ -278,13 +248,11 @@ enum cairn_code cairn_srv_runs_all(struct cairn_srv_tx *tx, struct cairn_srv_run
     return cairn_srv_run_names_read(&rows, CAIRN_SRV_ALL, ret, err);
 }
 
-enum cairn_code cairn_srv_runs_last_commits(struct cairn_srv_tx *tx, size_t limit,
-                                            enum cairn_code (*each)(void *argument,
-                                                                    const char *project,
-                                                                    const char *run,
-                                                                    int64_t committed_ms,
-                                                                    struct cairn_error *err),
-                                            void *argument, struct cairn_error *err) {
+enum cairn_code cairn_srv_runs_last_commits(
+    struct cairn_srv_tx *tx, size_t limit,
+    enum cairn_code (*each)(void *argument, const char *project, const char *run,
+                            int64_t committed_ms, struct cairn_error *err),
+    void *argument, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_last_commits), SQL_I(limit)));
     for (bool more = true;;) {
@@ -302,10 +270,6 @@ enum cairn_code cairn_srv_runs_count(struct cairn_srv_tx *tx, uint64_t *ret,
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(runs_count)));
     *ret = (uint64_t)count;
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_runs_any(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(runs_any));
 }
 
 /* ---- frozen runs, and objects that a reconcile has set aside ---- */
@@ -334,9 +298,8 @@ enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cai
                                        bool *ret_frozen, char ret[CAIRN_SRV_CAUSE_BYTES],
                                        struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_cause_of_run), SQL_T(name->project),
-                                 SQL_T(name->run)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_frozen, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_frozen, err, SQL(frozen_cause_of_run),
+                                  SQL_T(name->project), SQL_T(name->run)));
     if (*ret_frozen)
         (void)cairn_text_copy(ret, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 0));
     return CAIRN_OK;
@@ -352,11 +315,6 @@ enum cairn_code cairn_srv_frozen_ends(struct cairn_srv_tx *tx, const struct cair
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_tx_run_thawed_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                               struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(frozen_is), SQL_I(run_id));
-}
-
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) {
     bool frozen = false;
@@ -370,11 +328,9 @@ enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
                                        char ret_cause[CAIRN_SRV_CAUSE_BYTES],
                                        struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_first)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(frozen_first)));
     if (!*ret_found) return CAIRN_OK;
-    (void)cairn_text_copy(ret->project, sizeof(ret->project), cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(ret->run, sizeof(ret->run), cairn_srv_rows_text(&rows, 1));
+    cairn_srv_rows_name(&rows, 0, ret);
     (void)cairn_text_copy(ret_cause, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 2));
     return CAIRN_OK;
 }
@@ -391,18 +347,11 @@ enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id
         CAIRN_TRY(
             cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_RECONCILING, run_id, 0, NULL, err));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_note), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_frozen, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_frozen, err, SQL(frozen_note), SQL_I(run_id)));
     if (!*ret_frozen) return CAIRN_OK;
     (void)cairn_text_copy(ret_cause, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 0));
     (void)cairn_text_copy(ret_note, CAIRN_SRV_CAUSE_BYTES, cairn_srv_rows_text(&rows, 1));
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_id, const char *note,
-                                          uint64_t due_tick, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_set_note), SQL_I(run_id), SQL_T(note),
-                             SQL_I(due_tick));
 }
 
 enum cairn_code cairn_srv_frozen_drop(struct cairn_srv_tx *tx, int64_t run_id,
@@ -423,8 +372,7 @@ cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
         if (!more) return CAIRN_OK;
         struct cairn_srv_reconcile_request *one = &ret[*ret_count];
         struct cairn_run_name *name = &one->name;
-        (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
-        (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));
+        cairn_srv_rows_name(&rows, 0, name);
         one->run_id = cairn_srv_rows_i64(&rows, 2);
         one->due_tick = cairn_srv_rows_u64(&rows, 3);
     }
@@ -432,14 +380,3 @@ cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
 }
 
 /* ---- objects set aside ---- */
-
-enum cairn_code cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
-                                      struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(aside_there), SQL_T(key));
-}
-
-enum cairn_code cairn_srv_aside_put(struct cairn_srv_tx *tx, const char *key, const char *cause,
-                                    int64_t wall_ms, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(aside_put), SQL_T(key), SQL_T(cause),
-                             SQL_I(wall_ms));
-}

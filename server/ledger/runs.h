@@ -16,7 +16,7 @@
 #pragma once
 
 #include "api/wire/rights.h"
-#include "server/ledger/lists.h"
+#include "server/db/sql.h"
 
 struct cairn_srv_run {
     int64_t id;
@@ -32,8 +32,10 @@ struct cairn_srv_run {
 void cairn_srv_run_release(struct cairn_srv_run *run);
 
 /* It will be got soon (sql.h, expect). */
-enum cairn_code cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                    struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run));
+}
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
@@ -56,8 +58,10 @@ enum cairn_code cairn_srv_run_renew(struct cairn_srv_tx *tx, const struct cairn_
  * change and no event when it was not removed. */
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_marked), SQL_I(run_id));
+}
 /* It is shown no more; what it has in the trash goes by itself. */
 enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
                                    struct cairn_error *err) CAIRN_MUST_USE;
@@ -77,13 +81,19 @@ enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_i
                                           const char *nonce,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Q52: has the run a committed version that lacks its record? */
-enum cairn_code cairn_srv_run_misses_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_run_misses_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                           struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_owes_record), SQL_I(run_id));
+}
 /* Q3 (a): has the run a version with all ranks sealed, or one whose record is being written? */
-enum cairn_code cairn_srv_run_has_open(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_run_has_open(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                      struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_open), SQL_I(run_id));
+}
+CAIRN_SRV_WORD cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_staged), SQL_I(run_id));
+}
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
                                          const char *labels,
                                          struct cairn_error *err) CAIRN_MUST_USE;
@@ -116,18 +126,16 @@ enum cairn_code cairn_srv_runs_page(struct cairn_srv_tx *tx, const char *project
 enum cairn_code cairn_srv_runs_all(struct cairn_srv_tx *tx, struct cairn_srv_run_names *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* The newest commit of each, those that committed last first; of runs that have one. */
-enum cairn_code cairn_srv_runs_last_commits(struct cairn_srv_tx *tx, size_t limit,
-                                            enum cairn_code (*each)(void *argument,
-                                                                    const char *project,
-                                                                    const char *run,
-                                                                    int64_t committed_ms,
-                                                                    struct cairn_error *err),
-                                            void *argument,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_runs_last_commits(
+    struct cairn_srv_tx *tx, size_t limit,
+    enum cairn_code (*each)(void *argument, const char *project, const char *run,
+                            int64_t committed_ms, struct cairn_error *err),
+    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_runs_count(struct cairn_srv_tx *tx, uint64_t *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_runs_any(struct cairn_srv_tx *tx, bool *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_runs_any(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(runs_any));
+}
 
 /* ---- frozen runs, and objects that a reconcile has set aside ---- */
 
@@ -150,8 +158,10 @@ enum cairn_code cairn_srv_frozen_ends(struct cairn_srv_tx *tx, const struct cair
 /* CAIRN_CATALOG_BEHIND when it is frozen: for what must not slip in between. */
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_tx_run_thawed_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_tx_run_thawed_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                              struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(frozen_is), SQL_I(run_id));
+}
 /* The one that is frozen for longest. */
 enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
                                        struct cairn_run_name *ret,
@@ -163,9 +173,11 @@ enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id
                                          char ret_note[CAIRN_SRV_CAUSE_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* How a reconcile goes, for people, and when it may read the store (catalog tick; 0: not known). */
-enum cairn_code cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_id, const char *note,
-                                          uint64_t due_tick,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_id, const char *note,
+                                         uint64_t due_tick, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_set_note), SQL_I(run_id), SQL_T(note),
+                             SQL_I(due_tick));
+}
 enum cairn_code cairn_srv_frozen_drop(struct cairn_srv_tx *tx, int64_t run_id,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Those whose reconcile was requested, the longest frozen first. */
@@ -181,7 +193,12 @@ cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
                           size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Objects of the store that a reconcile has set aside: a comparison passes over them. */
-enum cairn_code cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_aside_put(struct cairn_srv_tx *tx, const char *key, const char *cause,
-                                    int64_t wall_ms, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(aside_there), SQL_T(key));
+}
+CAIRN_SRV_WORD cairn_srv_aside_put(struct cairn_srv_tx *tx, const char *key, const char *cause,
+                                   int64_t wall_ms, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(aside_put), SQL_T(key), SQL_T(cause),
+                             SQL_I(wall_ms));
+}

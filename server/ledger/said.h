@@ -42,9 +42,9 @@ enum cairn_code cairn_srv_said_piece(struct cairn_srv_tx *tx, const char *from, 
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* pieces: "pieces":[...], or "" where it is whole. */
 enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t generation,
-                                       const char *pieces, struct cairn_buf *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+                                     const char *pieces, struct cairn_buf *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* A copy without its pieces, or a piece. *ret_rows: how many were taken over. CAIRN_CORRUPT: it is
  * no such document. */
 enum cairn_code cairn_srv_said_take(struct cairn_srv_tx *tx, const json_t *document,
-                                      uint64_t *ret_rows, struct cairn_error *err) CAIRN_MUST_USE;
+                                    uint64_t *ret_rows, struct cairn_error *err) CAIRN_MUST_USE;

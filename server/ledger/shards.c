@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/manifest.h"
 #include "api/documents/names.h"
 #include "api/table/table.h"
 #include "api/wire/messages.h"
@@ -25,11 +24,6 @@ static enum cairn_code check_rank(const struct cairn_srv_registration *batch, ui
     if (rank < batch->version->world_size) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "rank %" PRIu64 " of a world of %u", rank,
                       batch->version->world_size);
-}
-
-enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
-                                      bool *ret, struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(rank_sealed), SQL_T(version), SQL_I(rank));
 }
 
 /* The columns of shard_look. */
@@ -395,10 +389,9 @@ static enum cairn_code repeated(struct cairn_srv_tx *tx, const struct cairn_srv_
     bool same = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(rank_digest),
-                                     SQL_T(batch->version->id.text), SQL_I(seal->msg.rank)));
         bool more = false;
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(rank_digest),
+                                      SQL_T(batch->version->id.text), SQL_I(seal->msg.rank)));
         struct cairn_view digest = cairn_srv_rows_blob(&rows, 0);
         same = digest.size == 32 && seal->msg.table ? !memcmp(digest.data, seal->table, 32)
                                                     : !digest.size == !seal->msg.table;
@@ -579,19 +572,12 @@ enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
 
 /* ---- all of a version's ---- */
 
-enum cairn_code cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
-                                              int64_t wall_ms, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_durable), SQL_T(version),
-                             SQL_I(wall_ms));
-}
-
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
                                        uint64_t *ret_known, uint64_t *ret_registered,
                                        struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_counts), SQL_T(version)));
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(shards_counts), SQL_T(version)));
     *ret_known = cairn_srv_rows_u64(&rows, 0);
     *ret_registered = cairn_srv_rows_u64(&rows, 1);
     CAIRN_ASSERT(*ret_registered <= *ret_known);
@@ -679,8 +665,7 @@ enum cairn_code cairn_srv_version_weight(struct cairn_srv_tx *tx, const char *ve
                                          uint64_t *ret_bytes, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_weight), SQL_T(version)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(version_weight), SQL_T(version)));
     CAIRN_ASSERT(more); /* sums have a row, also over nothing */
     *ret_bytes = cairn_srv_rows_u64(&rows, 0) + cairn_srv_rows_u64(&rows, 1);
     return CAIRN_OK;
@@ -691,8 +676,7 @@ enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *
                                            struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_counts), SQL_T(version)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(version_counts), SQL_T(version)));
     CAIRN_ASSERT(more); /* sums have a row, also over nothing */
     *ret = (struct cairn_srv_progress){.shards = cairn_srv_rows_u64(&rows, 0),
                                        .registered = cairn_srv_rows_u64(&rows, 1),
@@ -708,12 +692,6 @@ enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx, struct cairn
 }
 
 /* ---- ranks that have begun, and their groups ---- */
-
-enum cairn_code cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
-                                    const char *node, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_insert), SQL_T(version), SQL_I(rank),
-                             SQL_T(node));
-}
 
 enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                      uint64_t *ret, struct cairn_error *err) {
@@ -733,9 +711,8 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
                                 SQL_T(said->words), SQL_I(said->rank)));
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(group_get), SQL_T(version), SQL_T(said->name)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(group_get), SQL_T(version),
+                                  SQL_T(said->name)));
     CAIRN_ASSERT(found); /* put in above, or by an earlier begin */
     *ret_first = cairn_srv_rows_u64(&rows, 1);
     return cairn_buf_append_text(ret_words, cairn_srv_rows_text(&rows, 0), err);
@@ -745,14 +722,8 @@ enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *versi
                                       struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(dispute_get), SQL_T(version)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(dispute_get), SQL_T(version)));
     return found ? cairn_buf_append_text(ret, cairn_srv_rows_text(&rows, 0), err) : CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_dispute_put(struct cairn_srv_tx *tx, const char *version,
-                                      const char *words, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(dispute_put), SQL_T(version), SQL_T(words));
 }
 
 enum cairn_code cairn_srv_dispute_settle(struct cairn_srv_tx *tx, const char *version,

@@ -51,11 +51,15 @@ enum cairn_code cairn_srv_shards_expect(struct cairn_srv_tx *tx, const char *ver
                                         const struct cairn_srv_shard_said *shards, size_t count,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* All of it is sealed and registered now. */
-enum cairn_code cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
-                                              int64_t wall_ms,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
-                                      bool *ret, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
+                                             int64_t wall_ms, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_durable), SQL_T(version),
+                             SQL_I(wall_ms));
+}
+CAIRN_SRV_WORD cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                     bool *ret, struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(rank_sealed), SQL_T(version), SQL_I(rank));
+}
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
                                        uint64_t *ret_known, uint64_t *ret_registered,
                                        struct cairn_error *err) CAIRN_MUST_USE;
@@ -118,8 +122,11 @@ enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx,
 
 /* ---- ranks that have begun, and their groups ---- */
 
-enum cairn_code cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
-                                    const char *node, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                   const char *node, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_insert), SQL_T(version), SQL_I(rank),
+                             SQL_T(node));
+}
 /* The lowest rank that has begun, other than this one; 0 when there is none. */
 enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                      uint64_t *ret, struct cairn_error *err) CAIRN_MUST_USE;
@@ -139,8 +146,10 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
 enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *version,
                                       struct cairn_buf *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_dispute_put(struct cairn_srv_tx *tx, const char *version,
-                                      const char *words, struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_dispute_put(struct cairn_srv_tx *tx, const char *version,
+                                     const char *words, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(dispute_put), SQL_T(version), SQL_T(words));
+}
 enum cairn_code cairn_srv_dispute_settle(struct cairn_srv_tx *tx, const char *version,
                                          const char *reason,
                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -7,9 +7,8 @@
 #include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/db/engine.h"
-#include "server/db/notify.h"
 #include "server/ledger/events.h"
 
 static const struct cairn_run_name everything = {"", ""};
@@ -60,10 +59,10 @@ static enum cairn_code read_row(const struct cairn_srv_rows *rows, struct cairn_
         !cairn_text_copy(ret->key.id, sizeof(ret->key.id), cairn_srv_rows_text(rows, 0)))
         return cairn_fail(err, CAIRN_IO, "a row of tokens is none");
     memcpy(ret->key.digest, digest.data, digest.size);
-    (void)cairn_text_copy(ret->name, sizeof(ret->name), cairn_srv_rows_text(rows, 2));
-    (void)cairn_text_copy(ret->projects, sizeof(ret->projects), cairn_srv_rows_text(rows, 4));
-    (void)cairn_text_copy(ret->who, sizeof(ret->who), cairn_srv_rows_text(rows, 7));
-    (void)cairn_text_copy(ret->parent, sizeof(ret->parent), cairn_srv_rows_text(rows, 8));
+    SQL_COPY(ret->name, rows, 2);
+    SQL_COPY(ret->projects, rows, 4);
+    SQL_COPY(ret->who, rows, 7);
+    SQL_COPY(ret->parent, rows, 8);
     return CAIRN_OK;
 }
 
@@ -71,8 +70,7 @@ enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
                                     struct cairn_srv_token *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(token_get), SQL_T(id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(token_get), SQL_T(id)));
     if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no token %s", id);
     return read_row(&rows, ret, err);
 }
@@ -101,10 +99,9 @@ static enum cairn_code drop_oldest_operator(struct cairn_srv_tx *tx, struct cair
     bool found = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(tokens_oldest_by),
-                                     SQL_T(CAIRN_SRV_TOKENS_SERVER),
-                                     SQL_T(CAIRN_SRV_TOKENS_OPERATORS)));
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+        CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(tokens_oldest_by),
+                                      SQL_T(CAIRN_SRV_TOKENS_SERVER),
+                                      SQL_T(CAIRN_SRV_TOKENS_OPERATORS)));
         if (found) CAIRN_TRY(read_row(&rows, &oldest, err));
     }
     return found ? cairn_srv_token_drop(tx, &oldest, err) : CAIRN_OK;
@@ -129,11 +126,6 @@ static enum cairn_code make_room(struct cairn_srv_tx *tx, const struct cairn_srv
                           "to come an end (expires_s)", CAIRN_SRV_TOKENS_MAX);
     bool full = count >= CAIRN_SRV_TOKENS_MAX + CAIRN_SRV_TOKENS_OPERATOR;
     return full ? drop_oldest_operator(tx, err) : CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_tokens_end(struct cairn_srv_tx *tx, int64_t now_ms,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(tokens_end_expired), SQL_I(now_ms));
 }
 
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
@@ -201,10 +193,9 @@ enum cairn_code cairn_srv_idempotency_find(struct cairn_srv_tx *tx,
     bool found = false;
     ret_subject[0] = '\0';
     if (!call) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(idempotency_get), SQL_T(call->caller),
-                                 SQL_T(call->key),
-                                 SQL_I(tx->wall_ms - CAIRN_SRV_IDEMPOTENCY_KEPT_MS)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(idempotency_get), SQL_T(call->caller),
+                                  SQL_T(call->key),
+                                  SQL_I(tx->wall_ms - CAIRN_SRV_IDEMPOTENCY_KEPT_MS)));
     if (!found) return CAIRN_OK;
     struct cairn_view digest = cairn_srv_rows_blob(&rows, 0);
     if (digest.size != sizeof(call->digest) ||

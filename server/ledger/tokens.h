@@ -21,7 +21,7 @@
  *          where these are full, too, the oldest of the operator's is revoked for the new one.
  *          CAIRN_SRV_IDEMPOTENCY_KEPT_MS, and the newest CAIRN_SRV_IDEMPOTENCY_MAX of a caller.
  * Threads: inside a transaction.
- * Next:    server/access/access.h, which is asked; api/wire/rights.h; server/db/actor.h, server/handle.c.
+ * Next:    server/access/access.h, which is asked; api/wire/rights.h; server/handle.c.
  */
 #pragma once
 
@@ -34,7 +34,7 @@
 #define CAIRN_SRV_TOKENS_MAX 10000
 #define CAIRN_SRV_TOKENS_OPERATOR 16
 #define CAIRN_SRV_TOKEN_KEPT_MS (INT64_C(30) * 24 * 3600 * 1000)
-#define CAIRN_SRV_TOKENS_KEY "tokens" /* of notify.h */
+#define CAIRN_SRV_TOKENS_KEY "tokens" /* of catalog.h */
 /* Who makes the operator's token, and its name: no caller is called so, by his token's id. */
 #define CAIRN_SRV_TOKENS_SERVER "cairn-server"
 #define CAIRN_SRV_TOKENS_OPERATORS "operator"
@@ -58,8 +58,10 @@ static inline bool cairn_srv_token_expired(const struct cairn_srv_token *token, 
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Those whose date has come by now_ms are over. */
-enum cairn_code cairn_srv_tokens_end(struct cairn_srv_tx *tx, int64_t now_ms,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_tokens_end(struct cairn_srv_tx *tx, int64_t now_ms,
+                                    struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(tokens_end_expired), SQL_I(now_ms));
+}
 /* CAIRN_NOT_FOUND where there is none. */
 enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
                                     struct cairn_srv_token *ret,

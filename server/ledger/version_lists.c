@@ -2,7 +2,6 @@
 /* Lists of versions, their lineage, and what a store keeps of deleted ones; see version_lists.h. */
 #include "server/ledger/version_lists.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "api/wire/messages.h"
@@ -116,20 +115,6 @@ enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct 
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_forgotten_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                                   uint64_t attempt, const char *id,
-                                                   struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
-                                SQL_T(id));
-}
-
-enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
-                                            uint64_t attempt, const char *id, bool *ret,
-                                            struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
-                               SQL_T(id));
-}
-
 /* ---- with their run ---- */
 
 enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t run_id, size_t limit,
@@ -144,7 +129,7 @@ enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t ru
         if (!more) return CAIRN_OK;
         struct cairn_version_id id;
         bool open = cairn_srv_rows_i64(&rows, 1) == CAIRN_STATE_OPEN;
-        (void)cairn_text_copy(id.text, sizeof(id.text), cairn_srv_rows_text(&rows, 0));
+        SQL_COPY(id.text, &rows, 0);
         if (!open && !cairn_srv_rows_i64(&rows, 2))
             ret->unrecorded++;
         else
@@ -350,14 +335,12 @@ static enum cairn_code look_at_attempt(struct cairn_srv_tx *tx, struct link *lin
     *ret_parent = (struct cairn_srv_origin){0};
     link->job[0] = '\0';
     link->opened_ms = 0;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_lineage), SQL_I(link->run_id),
-                                 SQL_I(link->place.attempt)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(attempt_lineage), SQL_I(link->run_id),
+                                  SQL_I(link->place.attempt)));
     if (!found) return CAIRN_OK;
-    (void)cairn_text_copy(link->job, sizeof(link->job), cairn_srv_rows_text(&rows, 0));
+    SQL_COPY(link->job, &rows, 0);
     link->opened_ms = cairn_srv_rows_i64(&rows, 1);
-    (void)cairn_text_copy(ret_parent->version.text, sizeof(ret_parent->version.text),
-                          cairn_srv_rows_text(&rows, 2));
+    SQL_COPY(ret_parent->version.text, &rows, 2);
     ret_parent->attempt = cairn_srv_rows_u64(&rows, 3);
     ret_parent->step = cairn_srv_rows_u64(&rows, 4);
     ret_parent->name = link->place.name;
@@ -417,13 +400,11 @@ enum cairn_code cairn_srv_run_origin(struct cairn_srv_tx *tx, int64_t run_id,
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
     *ret = (struct cairn_srv_origin){0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_origin), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(run_origin), SQL_I(run_id)));
     if (!found) return CAIRN_OK;
     if (cairn_run_name_parse(cairn_srv_rows_text(&rows, 0), &ret->name, NULL))
         return CAIRN_OK; /* "" where it began from none */
-    (void)cairn_text_copy(ret->version.text, sizeof(ret->version.text),
-                          cairn_srv_rows_text(&rows, 1));
+    SQL_COPY(ret->version.text, &rows, 1);
     ret->attempt = cairn_srv_rows_u64(&rows, 2);
     ret->step = cairn_srv_rows_u64(&rows, 3);
     return CAIRN_OK;
@@ -458,8 +439,7 @@ static void read_row(const struct cairn_srv_rows *rows, struct cairn_srv_not_fre
                                         .tried_ms = cairn_srv_rows_i64(rows, 6),
                                         .tries = cairn_srv_rows_u64(rows, 7),
                                         .next_tick = cairn_srv_rows_u64(rows, 8)};
-    (void)cairn_text_copy(ret->left.reason, sizeof(ret->left.reason),
-                          cairn_srv_rows_text(rows, 1));
+    SQL_COPY(ret->left.reason, rows, 1);
 }
 
 enum cairn_code cairn_srv_not_freed_get(struct cairn_srv_tx *tx, const char *version,
@@ -467,8 +447,7 @@ enum cairn_code cairn_srv_not_freed_get(struct cairn_srv_tx *tx, const char *ver
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
     *ret = (struct cairn_srv_not_freed){0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(not_freed_get), SQL_T(version)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(not_freed_get), SQL_T(version)));
     if (found) read_row(&rows, ret);
     return CAIRN_OK;
 }
@@ -511,10 +490,6 @@ enum cairn_code cairn_srv_not_freed_drop(struct cairn_srv_tx *tx, const char *ve
                                       err);
 }
 
-enum cairn_code cairn_srv_not_freed_hurry(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(not_freed_hurry));
-}
-
 /* ---- all of them ---- */
 
 enum cairn_code cairn_srv_not_freed_sum(struct cairn_srv_tx *tx,
@@ -522,19 +497,18 @@ enum cairn_code cairn_srv_not_freed_sum(struct cairn_srv_tx *tx,
                                         struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(not_freed_sum)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(not_freed_sum)));
     CAIRN_ASSERT(found); /* a count is one row */
     *ret = (struct cairn_srv_not_freed_sum){cairn_srv_rows_u64(&rows, 0),
                                             cairn_srv_rows_u64(&rows, 1)};
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_not_freed_each(
-    struct cairn_srv_tx *tx, const char *after, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_not_freed_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
+                         enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row,
+                                                 void *owner, struct cairn_error *err),
+                         void *owner, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(not_freed_page), SQL_T(after), SQL_I(limit)));
     for (bool more = true;;) {
@@ -544,11 +518,8 @@ enum cairn_code cairn_srv_not_freed_each(
                                               .state = (enum cairn_state)
                                                   cairn_srv_rows_i64(&rows, 13)};
         read_row(&rows, &row.not_freed);
-        (void)cairn_text_copy(row.version.text, sizeof(row.version.text),
-                              cairn_srv_rows_text(&rows, 9));
-        (void)cairn_text_copy(row.name.project, sizeof(row.name.project),
-                              cairn_srv_rows_text(&rows, 10));
-        (void)cairn_text_copy(row.name.run, sizeof(row.name.run), cairn_srv_rows_text(&rows, 11));
+        SQL_COPY(row.version.text, &rows, 9);
+        cairn_srv_rows_name(&rows, 10, &row.name);
         CAIRN_TRY(each(&row, owner, err));
     }
 }

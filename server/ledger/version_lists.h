@@ -27,7 +27,7 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/ledger/lists.h"
+#include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
 enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
@@ -96,12 +96,18 @@ enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_m
 enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Is it one of those? */
-enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
-                                            uint64_t attempt, const char *id, bool *ret,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_version_forgotten_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                                   uint64_t attempt, const char *id,
-                                                   struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
+                                           uint64_t attempt, const char *id, bool *ret,
+                                           struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
+                               SQL_T(id));
+}
+CAIRN_SRV_WORD cairn_srv_version_forgotten_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                  uint64_t attempt, const char *id,
+                                                  struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
+                                SQL_T(id));
+}
 
 typedef enum cairn_code cairn_srv_each_version(struct cairn_srv_tx *tx, void *argument,
                                                const struct cairn_srv_version *version,
@@ -212,8 +218,9 @@ enum cairn_code cairn_srv_not_freed_note(struct cairn_srv_tx *tx, const char *ve
 enum cairn_code cairn_srv_not_freed_drop(struct cairn_srv_tx *tx, const char *version,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The next round tries all of them. */
-enum cairn_code cairn_srv_not_freed_hurry(struct cairn_srv_tx *tx,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_not_freed_hurry(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(not_freed_hurry));
+}
 
 struct cairn_srv_not_freed_sum {
     uint64_t versions, bytes;
@@ -229,8 +236,8 @@ struct cairn_srv_not_freed_row {
     enum cairn_state state;
 };
 /* In the order of their ids, behind that one. */
-enum cairn_code cairn_srv_not_freed_each(
-    struct cairn_srv_tx *tx, const char *after, uint64_t limit,
-    enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row, void *owner,
-                            struct cairn_error *err),
-    void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_not_freed_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
+                         enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row,
+                                                 void *owner, struct cairn_error *err),
+                         void *owner, struct cairn_error *err) CAIRN_MUST_USE;

@@ -10,8 +10,7 @@
 #include "api/wire/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/db/notify.h"
-#include "server/db/tables.h"
+#include "server/db/catalog.h"
 #include "server/ledger/events.h"
 #include "server/ledger/policies.h"
 #include "server/ledger/runs.h"
@@ -134,24 +133,13 @@ enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_get), SQL_T(id));
-}
-
-enum cairn_code cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                        struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_latest), SQL_I(run_id));
-}
-
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_latest), SQL_I(run_id)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(version_latest), SQL_I(run_id)));
     if (!*ret_found) return CAIRN_OK;
-    (void)cairn_text_copy(ret->text, sizeof(ret->text), cairn_srv_rows_text(&rows, 0));
+    SQL_COPY(ret->text, &rows, 0);
     *ret_step = cairn_srv_rows_u64(&rows, 1);
     return CAIRN_OK;
 }
@@ -264,13 +252,6 @@ enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_i
     return only_id(&rows, ret, err);
 }
 
-enum cairn_code cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                                 uint64_t step, uint64_t n,
-                                                 struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
-                                SQL_I(n));
-}
-
 enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
                                              uint64_t attempt, const char *other,
                                              struct cairn_version_id *ret,
@@ -299,11 +280,6 @@ enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const c
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
-                                                      struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_was_committed), SQL_T(id));
-}
-
 /* ---- changes ---- */
 
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
@@ -319,13 +295,6 @@ enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
     if (opened->buried) return CAIRN_OK;
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_OPENED, opened->id.text,
                                       CAIRN_OK, NULL, err);
-}
-
-enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
-                                           const char *labels, const char *meta,
-                                           struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(id), SQL_T(labels),
-                             SQL_T(meta));
 }
 
 /* "labels, metrics": what of it is other than before. */
@@ -498,11 +467,6 @@ enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
 
 /* ---- what a version is, and what it becomes beside its state ---- */
 
-enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
-                                               struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_whole), SQL_T(id));
-}
-
 enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
                                         struct cairn_error *err) {
@@ -512,23 +476,6 @@ enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
         cairn_srv_sql_number(tx, &found, &whole, err, SQL(version_whole), SQL_T(version->id.text)));
     *ret = found && whole;
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
-                                                struct cairn_error *err) {
-    return cairn_srv_sql_expect(tx, err, SQL(version_sealed), SQL_T(id));
-}
-
-enum cairn_code cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(version_sealed), SQL_T(id));
-}
-
-enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
-                                         const struct cairn_srv_version *version, bool *ret,
-                                         struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_needs_version), SQL_I(version->run_id),
-                               SQL_T(version->id.text));
 }
 
 /* Never falls, whatever becomes of the version: a comparison that began before it is told. */
@@ -625,7 +572,7 @@ struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_versio
 /* ---- aliases, and the best by a metric ---- */
 
 static enum cairn_code first_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
-                               struct cairn_error *err) {
+                                struct cairn_error *err) {
     bool found = false;
     CAIRN_TRY(cairn_srv_rows_next(rows, &found, err));
     (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(rows, 0) : "");
@@ -691,11 +638,6 @@ enum cairn_code cairn_srv_aliases_of_version(struct cairn_srv_tx *tx, const char
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_aliased(struct cairn_srv_tx *tx, const char *version, bool *ret,
-                                          struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(aliases_of_version), SQL_T(version));
-}
-
 /* ---- metrics ---- */
 
 /* The numbers' order, in integers, which both engines compare alike: IEEE 754 is sign and
@@ -705,11 +647,6 @@ static int64_t in_order(double number) {
     number += 0.0; /* no two zeros */
     memcpy(&bits, &number, sizeof(bits));
     return bits < 0 ? bits ^ INT64_MAX : bits;
-}
-
-enum cairn_code cairn_srv_metrics_drop(struct cairn_srv_tx *tx, const char *version,
-                                       struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(metrics_drop), SQL_T(version));
 }
 
 enum cairn_code cairn_srv_metrics_put(struct cairn_srv_tx *tx,

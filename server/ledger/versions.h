@@ -29,8 +29,7 @@
 #include "api/wire/policy.h"
 #include "api/wire/words.h"
 #include "common/json.h"
-#include "server/db/values.h"
-#include "server/ledger/lists.h"
+#include "server/db/sql.h"
 #include "server/ledger/runs.h"
 
 #define CAIRN_SRV_REASON_BYTES 512
@@ -83,8 +82,10 @@ enum cairn_code cairn_srv_version_copy(const struct cairn_srv_version *version,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* It will be got soon, by its id (sql.h, expect). */
-enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_get), SQL_T(id));
+}
 /* By id alone; CAIRN_NOT_FOUND. */
 enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
                                       struct cairn_srv_version *ret,
@@ -113,17 +114,22 @@ enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                       struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_latest), SQL_I(run_id));
+}
 
 /* The version that has this step in the run already, committed and shown or open with a lower n;
  * "" when there is none. */
 enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
                                           uint64_t n, struct cairn_version_id *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
-                                                 uint64_t step, uint64_t n,
-                                                 struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                uint64_t step, uint64_t n,
+                                                struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
+                                SQL_I(n));
+}
 /* An open version of the attempt, other than this one, with a rank that has not sealed or a shard
  * not registered; "" when there is none. */
 enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
@@ -156,9 +162,12 @@ enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Of an open version, both canonical; nothing once rank 0 has sealed it: a begin that is told again
  * after that (Q19) changes nothing. */
-enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
-                                           const char *labels, const char *meta,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
+                                          const char *labels, const char *meta,
+                                          struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(id), SQL_T(labels),
+                             SQL_T(meta));
+}
 /* What a commit fixes beside the state; bytes, shards, digest and time stand in the version. */
 enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
                                                 const struct cairn_srv_version *version,
@@ -213,20 +222,29 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
                                        const struct cairn_srv_move *move,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Q22: all ranks sealed and every sealed shard registered? */
-enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
+                                              struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_whole), SQL_T(id));
+}
 enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Have all ranks handed over what they save? */
-enum cairn_code cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
-                                                struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
+                                               struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_sealed), SQL_T(id));
+}
+CAIRN_SRV_WORD cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(version_sealed), SQL_T(id));
+}
 /* Q29: what the newest attempt resumed from is needed until that attempt has committed. */
-enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
-                                         const struct cairn_srv_version *version, bool *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_needed(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version, bool *ret,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_needs_version), SQL_I(version->run_id),
+                               SQL_T(version->id.text));
+}
 /* Of a committed version; a second time changes nothing. The struct stays as it was read. reason,
  * which may be NULL, is what its event says. */
 enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
@@ -246,8 +264,10 @@ enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
                                                bool *ret_changed,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* What set_recorded will look at (sql.h). */
-enum cairn_code cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
-                                                      struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
+                                                     struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_was_committed), SQL_T(id));
+}
 /* Q30: of a version that is gone: one more sweep of its prefix; the first starts its times. */
 enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
                                             const struct cairn_srv_version *version, bool first,
@@ -279,8 +299,10 @@ enum cairn_code cairn_srv_aliases_of_run(struct cairn_srv_tx *tx, int64_t run_id
 /* A JSON array of names. */
 enum cairn_code cairn_srv_aliases_of_version(struct cairn_srv_tx *tx, const char *version,
                                              json_t **ret, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_version_aliased(struct cairn_srv_tx *tx, const char *version, bool *ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_version_aliased(struct cairn_srv_tx *tx, const char *version, bool *ret,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(aliases_of_version), SQL_T(version));
+}
 
 /* Of a version: its metrics, an object of numbers, in place of those of before. */
 struct cairn_srv_version;
@@ -288,8 +310,10 @@ enum cairn_code cairn_srv_metrics_put(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_version *version,
                                       const json_t *metrics,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_metrics_drop(struct cairn_srv_tx *tx, const char *version,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+CAIRN_SRV_WORD cairn_srv_metrics_drop(struct cairn_srv_tx *tx, const char *version,
+                                      struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(metrics_drop), SQL_T(version));
+}
 /* By the first metric of the policy that holds for the run. "" where there is no such version;
  * CAIRN_NOT_FOUND where no policy names a metric. */
 enum cairn_code cairn_srv_best(struct cairn_srv_tx *tx, int64_t run_id,

@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "plan/divide.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/http/waiters.h"

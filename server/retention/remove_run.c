@@ -9,7 +9,7 @@
 #include "api/wire/messages.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/intake/intake.h"

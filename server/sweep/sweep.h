@@ -19,8 +19,8 @@
 #pragma once
 
 #include "common/lock.h"
+#include "server/db/sql.h"
 #include "server/http/request.h"
-#include "server/ledger/lists.h"
 #include "server/ledger/versions.h"
 #include "server/server.h"
 

@@ -12,7 +12,7 @@
 #include "api/wire/messages.h"
 #include "api/wire/words.h"
 #include "common/text.h"
-#include "server/db/notify.h"
+#include "server/db/catalog.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/guard/stores.h"

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "server/db/copy_page.h"
 #include "server/db/engine_sqlite.h"
-#include "server/db/pack.h"
 #include "tests/server/world.h"
 
 #define ROWS 700 /* of each table; several pages */
@@ -308,7 +308,7 @@ TEST(a_server_goes_on_where_its_catalog_was_copied_to_and_numbers_runs_on) {
     EXPECT(cairn_world_call(&world, "GET", "/v1/runs", NULL, NULL) == CAIRN_CATALOG_BEHIND);
 }
 
-TEST(grant_key_goes_along_from_folder_to_folder) { /* copying.h#2 */
+TEST(grant_key_goes_along_from_folder_to_folder) { /* copy.h#9 */
     struct cairn_error err = {0};
     char from[300], to[300], path[320];
     struct stat status;

@@ -3,7 +3,7 @@
 /* Idempotency-Key: what is made is made once, and a repeat is answered with it; tokens.h. */
 #include <stdio.h>
 
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/ledger/tokens.h"
 #include "tests/server/office.h"
 

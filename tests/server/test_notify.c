@@ -112,7 +112,7 @@ static void measure(struct cairn_world *one, struct cairn_world *two, struct cai
     print_late(listening == HEARD ? "heard" : "cut off", ret);
 }
 
-TEST(a_commit_on_one_server_ends_a_wait_on_another_within_200_ms_heard_or_not) /* notify.h#2 */
+TEST(a_commit_on_one_server_ends_a_wait_on_another_within_200_ms_heard_or_not) /* catalog.h#7 */
 {
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
@@ -138,13 +138,13 @@ static bool is_logged_within(const struct cairn_world *world, const char *text, 
     return found;
 }
 
-#define DEAD_MOST_MS 10000 /* silent for 5 s, then asked, and given 5 s to answer (notify.h#2) */
+#define DEAD_MOST_MS 10000 /* silent for 5 s, then asked, and given 5 s to answer (catalog.h#7) */
 #define LOOK_MS 1000       /* of who waits meanwhile (http/http.c) */
 #define SLACK_MS 500
 #define PAUSE_MS 4000 /* of a machine that is busy, once */
 
 TEST(a_wait_ends_within_a_second_behind_a_listening_session_that_is_dead_until_there_is_another)
-{ /* notify.h#2 */
+{ /* catalog.h#7 */
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
     REQUIRE(cairn_servers_first(&one, NULL, NULL));

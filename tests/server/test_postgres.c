@@ -12,9 +12,8 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/db/dialect.h"
+#include "server/db/catalog.h"
 #include "server/db/engine_postgres.h"
-#include "server/db/notify.h"
 #include "tests/harness.h"
 #include "tests/server/rows.h"
 #include "tests/support/daemon.h"
@@ -22,7 +21,7 @@
 
 /* ---- dialect ---- */
 
-TEST(parameters_are_numbered_with_dollars_and_quotes_are_left_alone) /* dialect.h#1, dialect.h#3 */
+TEST(parameters_are_numbered_with_dollars_and_quotes_are_left_alone) /* engine_postgres.h#9, #11 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
@@ -31,7 +30,7 @@ TEST(parameters_are_numbered_with_dollars_and_quotes_are_left_alone) /* dialect.
     EXPECT_EQ_TEXT(text.data, "SELECT '?1' WHERE a = $1 AND b = $12 AND c ? d");
 }
 
-TEST(types_of_a_migration_are_those_that_hold_the_same_values) /* dialect.h#2, dialect.h#3 */
+TEST(types_of_a_migration_are_those_that_hold_the_same_values) /* engine_postgres.h#10, #11 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "server/ledger/versions.h"
 #include "server/retention/remove_run.h"
 #include "tests/server/world.h"

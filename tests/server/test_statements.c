@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "server/db/dialect.h"
 #include "server/db/engine_postgres.h"
 #include "server/db/engine_sqlite.h"
 #include "server/ledger/versions.h"

@@ -10,7 +10,7 @@
 
 #include "common/lock.h"
 #include "common/trace.h"
-#include "server/db/actor.h"
+#include "server/db/catalog.h"
 #include "tests/sim/switch.h"
 
 int __real_poll(struct pollfd *fds, nfds_t count, int timeout_ms);

@@ -10,7 +10,7 @@
 #include "common/trace.h"
 #include "server/commit/commit.h"
 #include "server/copies/copies.h"
-#include "server/db/values.h"
+#include "server/db/sql.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
 #include "server/http/above.h"

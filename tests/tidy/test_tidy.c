@@ -185,7 +185,7 @@ TEST(a_statement_outside_db_and_ledger_is_found) {
             {"cli/a.c", "strstr(text, err.message);", 0},
             {"tests/a.c", "strstr(err.message, \"Too\");", 0});
     SAMPLES(cairn_tidy_sql,
-            {"server/db/engine_sqlite_open.c", "ask(\"PRAGMA synchronous\");\n", 0},
+            {"server/db/engine_sqlite.c", "ask(\"PRAGMA synchronous\");\n", 0},
             {"server/sweep/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
             {"server/versions/run_calls.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
@@ -193,7 +193,7 @@ TEST(a_statement_outside_db_and_ledger_is_found) {
             {"server/sweep/sweep.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
             {"server/ledger/runs.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0},
             {"server/ledger/runs.c", "run(\"SELECT name FROM runs\");\n", 1},
-            {"server/db/values.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
+            {"server/db/sql.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {
