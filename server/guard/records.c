@@ -276,7 +276,7 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     CAIRN_CRASHPOINT("server.commit.after_record");
     CAIRN_TRY(mark_superseded(server, worker, version, err));
     /* Before the row says recorded: a server that dies here is followed by one that does both. */
-    cairn_srv_sweep_uploads(server, worker, version);
+    cairn_srv_sweep_uploads(worker, version);
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, &recording, err));
     if (lease) lease->dropped = true;
     CAIRN_CRASHPOINT("server.commit.after_recorded");
