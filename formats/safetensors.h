@@ -11,8 +11,8 @@
  *              multiple of 4096, entries are ordered by element width descending, then by name,
  *              each begins where the one before ends, the last one ends the file.
  *          2   the same entries give the same bytes, whatever order they came in.
- *          3   what safetensors has no name for is shown as api/table/dtype.h says, and a tag in the
- *              header's metadata says what it is; open goes by a tag that fits its tensor, and
+ *          3   what safetensors has no name for is shown as api/table/dtype.h says, and a tag in
+ *              the header's metadata says what it is; open goes by a tag that fits its tensor, and
  *              passes over any other.
  *          4   open takes exactly the headers that are sound: every entry inside the file, no hole,
  *              no overlap, no name twice, sizes that follow from dtype and shape, text metadata.
@@ -25,7 +25,7 @@
  *          CAIRN_MODEL_FILES_MAX files.
  * Threads: stateless; an opened header is immutable; a split and an index have one owner.
  * Next:    client/save/arrange.h, which lays a rank's save out; cli/convert/inside.h,
- *          server/reads/model_files.h; docs/format.md, "Tensors shard".
+ *          server/reads/hf.c; docs/format.md, "Tensors shard".
  */
 #pragma once
 

@@ -13,8 +13,8 @@
  *          3   what Python would cut short or turn round is refused: a place outside of the
  *              dimension, or an end before its start, is CAIRN_RANGE; another text or step is
  *              CAIRN_INVALID.
- * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table/table.h), so that no product of
- *          extents and no end overflows.
+ * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table/table.h), so that no
+ *          product of extents and no end overflows.
  * Threads: stateless.
  * Next:    plan/cover.c, plan/reads.c; server/reads/tensors.c; tests/plan/test_slices.c.
  */

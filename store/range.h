@@ -25,7 +25,8 @@
  * Limits:  ranges begin with a block. Weak ETags are not kept: If-Match never holds for them.
  *          Ready are a folder's objects alone, and each costs a descriptor.
  * Threads: tags any; a range is its caller's; ready: open() any, one owner.
- * Next:    server/reads/stream.c, server/reads/source.c, uploader/fetch/fetch.c, cli/bucket/source.c.
+ * Next:    server/reads/stream.c, server/reads/source.c, uploader/fetch/fetch.c,
+ *          cli/bucket/source.c.
  */
 #pragma once
 

@@ -15,9 +15,9 @@
  *          3   what else the prefix holds is told only by a listing, so only when asked for.
  *          4   between start and finish the worker may do other requests: the first page of the
  *              listing is on its way meanwhile, so that a commit does not wait for it alone.
- *          5   an audit reads all documents (api/documents/committed.h), from the store and from nowhere
- *              else, and looks at every shard's presence, size and, where a HEAD tells it, CRC32C;
- *              and at what else is below the prefix.
+ *          5   an audit reads all documents (api/documents/committed.h), from the store and from
+ *              nowhere else, and looks at every shard's presence, size and, where a HEAD tells it,
+ *              CRC32C; and at what else is below the prefix.
  *          6   each finding has a kind, a key and a sentence; damage is told from what is only
  *              superfluous, and from what a newer release has written. A document that is damaged
  *              hides nothing that can be known without it: a manifest that the version's id proves

@@ -126,7 +126,8 @@ enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cair
 /* When a trainer that waits for timeout_ms more must have its answer, so that it hears what did not
  * come; 0: it has not said how long it waits. */
 uint64_t cairn_up_answer_by_ms(uint64_t timeout_ms);
-/* What is left of it for a call to the server that may usually take usual_ms (0: api/wire/rest.h's). */
+/* What is left of it for a call to the server that may usually take usual_ms (0:
+ * api/wire/rest.h's). */
 uint32_t cairn_up_call_ms(uint64_t answer_by_ms, uint32_t usual_ms);
 /* The server was not there (it restarts), and whoever is answered by then waits longer: after a
  * pause the call is made again. False: `code` is the answer. */

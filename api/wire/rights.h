@@ -26,7 +26,7 @@
  * Limits:  CAIRN_GRANT_BYTES_MAX, CAIRN_PEER_RIGHT_BYTES_MAX; bytes between peers are not hidden
  *          from who reads the wire.
  * Threads: stateless.
- * Next:    rules Q2-Q6 of docs/protocol.md; server/access/access.h; uploader/peers/, docs/peers.md.
+ * Next:    rules Q2-Q6 of docs/protocol.md; server/access/access.h; uploader/port/, docs/peers.md.
  */
 #pragma once
 

@@ -15,9 +15,9 @@
  *              answer. An attempt's record that is lost is read from its copy; where both are lost,
  *              that is said on standard error, with what may be wrong about the answer.
  *          P3  every block that is handed out was compared with checksums.bin, which is proven as
- *              api/documents/committed.h says. A difference is CAIRN_CORRUPT naming run, step, shard, byte
- *              range, expected and found, after the bytes were read once more over another
- *              connection (S17).
+ *              api/documents/committed.h says. A difference is CAIRN_CORRUPT naming run, step,
+ *              shard, byte range, expected and found, after the bytes were read once more over
+ *              another connection (S17).
  *          P4  after 5 s of waiting for a store a line on standard error says so.
  *          P14 what belongs to the version and is missing or wrong is CAIRN_CORRUPT. Whole shards
  *              need record, manifest and checksums.bin, and nothing else.

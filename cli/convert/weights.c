@@ -6,8 +6,8 @@
  *              the tag folder itself; in a folder of safetensors or torch files
  *              formats/assembly/models.h says which of them are the model; what is like one of them
  *              and is none is left out. An index stands for its folder. Files of which each rank
- *              wrote one are put together by formats/torch/torch_ranks.h. A tensor that two files have
- *              is CAIRN_INVALID, with both.
+ *              wrote one are put together by formats/torch/torch_ranks.h. A tensor that two
+ *              files have is CAIRN_INVALID, with both.
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
  *              those of its layout, or where it has none, what its files hold by the same rules.

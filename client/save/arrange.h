@@ -20,8 +20,8 @@
  *              nothing but addresses is written.
  *          6   a save whose handle is there keeps what it consisted of, for cairn_save_again,
  *              unless it had files or streams, or was described by known pieces and more.
- * Limits:  as formats/safetensors.h and api/table/table.h. One arrangement is kept between the saves of a
- *          session, with about 150 bytes for each piece, and two arrays of known pieces.
+ * Limits:  as formats/safetensors.h and api/table/table.h. One arrangement is kept between the
+ *          saves of a session, with about 150 bytes for each piece, and two arrays of known pieces.
  * Threads: known pieces are any thread's; an arrangement belongs to its caller.
  * Next:    client/save/stage.c; include/cairn/pieces.h.
  */

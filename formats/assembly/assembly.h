@@ -22,8 +22,8 @@
  *              it; one that does not match is CAIRN_CORRUPT with the file and the zip entry.
  * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes of one, of whole bytes an element.
  * Threads: one owner while it is built; immutable after that.
- * Next:    formats/zero/zero.h and formats/torch/torch_assembly.h build one; cli/convert/inside.h writes
- *          it.
+ * Next:    formats/zero/zero.h and formats/torch/torch_assembly.h build one; cli/convert/inside.h
+ *          writes it.
  */
 #pragma once
 

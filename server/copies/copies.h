@@ -13,7 +13,8 @@
  * Limits:  CAIRN_SRV_COPIES_LOOK_MAX rows of each store a round; one part of a shard in memory
  *          (CAIRN_SRV_COPY_PART_BYTES, more beyond 10,000 such parts).
  * Threads: each function says which; a hold belongs to one thread.
- * Next:    server/ledger/copies.h for the rows, server/guard/stores.h for the stores; docs/tiers.md.
+ * Next:    server/ledger/copies.h for the rows, server/guard/stores.h for the stores;
+ *          docs/tiers.md.
  */
 #pragma once
 

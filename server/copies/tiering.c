@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries out the `copies` of a run's policy: what lies in which store.
- *  1  The plan is plan/retention.h over the catalog at one moment; each copy that it wants, and each
- *     that it does not, is judged again in a transaction of its own (promote.c, demote.c).
+ *  1  The plan is plan/retention.h over the catalog at one moment; each copy that it wants, and
+ *     each that it does not, is judged again in a transaction of its own (promote.c, demote.c).
  *  2  It removes what a policy has made, and of the main store what lies elsewhere, too; a copy
  *     that was asked for by hand stays, and so does every last one.
  *  3  Carried out again it changes nothing; what a server left undone comes with the next commit,

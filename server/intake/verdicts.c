@@ -392,8 +392,8 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
     return show_again(tx, verdict, err);
 }
 
-/* The store's mark first, then the row (records.h, records.h#1): a reader of the store alone sees no
- * version that the server has called trashed, and no deletion ever follows a mark that is not
+/* The store's mark first, then the row (records.h, records.h#1): a reader of the store alone sees
+ * no version that the server has called trashed, and no deletion ever follows a mark that is not
  * there. */
 static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {
     struct cairn_srv *server = verdict->one->server;

@@ -18,8 +18,8 @@
  *              days before the last CAIRN_SRV_USAGE_DAYS there is none.
  *          6   a quota is judged when a version is opened. A save that has begun ends, whatever it
  *              grows to.
- * Limits:  api/wire/policy.h; CAIRN_PLAN_ITEMS_MAX versions; a version that is not committed counts for
- *          CAIRN_SRV_SEALED_BYTES_MAX at most.
+ * Limits:  api/wire/policy.h; CAIRN_PLAN_ITEMS_MAX versions; a version that is not committed counts
+ *          for CAIRN_SRV_SEALED_BYTES_MAX at most.
  * Threads: inside a transaction; structs belong to their caller.
  * Next:    plan/retention.h, server/retention/retain.h, api/wire/words.h, server/intake/begin.c,
  *          server/access/limits.c.

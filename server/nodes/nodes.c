@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET and DELETE /v1/nodes. What heartbeats said, in memory: of nodes in a hash table, of restores in a table that is
- * searched from end to end, since they are rare. */
+/* GET and DELETE /v1/nodes. What heartbeats said, in memory: of nodes in a hash table, of restores
+ * in a table that is searched from end to end, since they are rare. */
 #include "server/nodes/nodes.h"
 
 #include <inttypes.h>

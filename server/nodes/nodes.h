@@ -8,8 +8,8 @@
  *               listens (it started, or went on after a pause), whichever is later; one that never
  *               sent a heartbeat in the catalog's life is no uploader and is never waited for.
  *          2    "sent all" counts only from a heartbeat that arrived after the attempt call.
- *          3    a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
- *               and keeps no known node out. Where a table is full the node that is silent for
+ *          3    a node that proves nothing (no grant of ours, no row) is a stranger: it takes no
+ *               row and keeps no known node out. Where a table is full the node that is silent for
  *               longest goes, and where none is silent the newcomer is not taken.
  *          4    two uploaders that take turns under one name are noticed by their uuids.
  *          5    how a node restored a version is what it said last, while that is among the last

@@ -649,9 +649,9 @@ static enum cairn_code count_again(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_usage_recount(tx, recount->project, &recount->before, &recount->after, err);
 }
 
-/* policies.h#2: what a hand has changed in the database is put right here. It looks at every version
- * of the project while all other changes wait, so thousands of runs that are reconciled one after
- * the other share one. */
+/* policies.h#2: what a hand has changed in the database is put right here. It looks at every
+ * version of the project while all other changes wait, so thousands of runs that are reconciled one
+ * after the other share one. */
 static enum cairn_code recount(struct cairn_srv *server, const char *project,
                                struct cairn_error *err) {
     struct recount call = {.project = project};

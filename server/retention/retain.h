@@ -12,7 +12,7 @@
  *          3   nothing is deleted here: a version goes into the trash, from which undelete brings
  *              it back until trash-grace is over (D1 of server/README.md).
  *          4   what goes after a commit is what a plan over all versions of the run removes
- *              (retention_base.h#1).
+ *              (retention.h#9).
  *          5   a base is used again only while the run's events say that nothing else of it was
  *              changed, by whatever server; and under the same policy (server/events/since.h).
  * Limits:  as plan/retention.h; a round removes at most CAIRN_SRV_RETAIN_ROUND versions.

@@ -12,7 +12,7 @@
  *     may be a checkpoint of a catalog that was lost. It is shown with what to do about it.
  *  2  No request lists the store: the answer is what the last look found; a request may ask for a
  *     look.
- *  3  Marks alone keep themselves: the copy in the main store is removed without them (records.h#3),
+ * 3  Marks alone keep themselves: the copy in the main store is removed without them (records.h#3),
  *     so their version may lie in a store that was not read.
  * A look every 6 hours, the first an hour after the start; 20 pages of a listing a round; the first
  * 1,000 orphans are kept, what is behind them is found when those are gone. */

@@ -8,7 +8,7 @@
  *               Copies in further stores go before the version's own objects, each in that order.
  *          Q32  a committed.json under an aborting version deletes nothing and freezes the server.
  *          1    what the store refuses to delete or to free (versioning, object lock, a missing
- *               right) is noted with its bytes (server/ledger/version_lists.h) and tried again after
+ *          right) is noted with its bytes (server/ledger/version_lists.h) and tried again after
  *               pauses; it is no failure of the sweep, and nothing that was deleted is seen again.
  *          Q33  a layout object goes when no version has named it for 48 h; its key is not reused.
  * Limits:  one page of a listing in memory.

@@ -86,7 +86,8 @@ static void print_field(const struct cairn_message_field *field, size_t indent) 
     static const char *const types[] = {
         [CAIRN_JSON_U64] = "integer",  [CAIRN_JSON_U32] = "integer", [CAIRN_JSON_REAL] = "number",
         [CAIRN_JSON_BOOL] = "boolean", [CAIRN_JSON_TEXT] = "string"};
-    if (field->kind > CAIRN_JSON_TEXT) refuse("a field that the prose has to describe", field->name);
+    if (field->kind > CAIRN_JSON_TEXT)
+        refuse("a field that the prose has to describe", field->name);
     bool nulls = field->presence == CAIRN_MESSAGE_NULLS, real = field->kind == CAIRN_JSON_REAL;
     bool whole = field->kind == CAIRN_JSON_U64 || field->kind == CAIRN_JSON_U32;
     printf("%*s%s: {type: %s%s%s%s}\n", (int)indent, "", field->name, nulls ? "[" : "",

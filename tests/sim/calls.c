@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the product calls instead of libc, by the linker's --wrap (the list is in tests/entries.cmake).
- * Files, sockets and memory are the kernel's own; time, threads, waiting, random bytes and the
- * identity of processes are the simulation's. */
+/* What the product calls instead of libc, by the linker's --wrap (the list is in
+ * tests/entries.cmake). Files, sockets and memory are the kernel's own; time, threads, waiting,
+ * random bytes and the identity of processes are the simulation's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

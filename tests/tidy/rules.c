@@ -223,7 +223,6 @@ static const struct {
     {"server/access/access.h", 5}, /* http: a request carries who asks */
     {"server/nodes/nodes.h", 5}, /* versions, intake: which nodes are alive */
     {"server/copies/damage.h", 5}, /* reads: an object that was read is damaged */
-    {"server/reads/tier_reads.h", 5}, /* copies: a shard against its checksums */
     {"server/sweep/sweep_objects.h", 5}, /* guard, copies: uploads and objects to delete */
     {"server/health.h", 5}, /* recovery: is another server alive on this store? */
     {"server/intake/intake.h", 8}, /* versions: into the trash, one by one */
@@ -275,7 +274,7 @@ static const struct {
     const char *owners[2];
 } foreign[] = {{"curl/", {"common/http/"}},        {"jansson.h", {"common/json"}},
                {"microhttpd.h", {"server/http/"}},
-               {"gnutls/", {"server/http/tls"}}, {"openssl/", {"common/hash", "common/http/tls"}},
+               {"gnutls/", {"server/http/tls"}}, {"openssl/", {"common/hash", "common/http/link"}},
                {"sqlite3.h", {"server/db/"}}, {"libpq-fe.h", {"server/db/"}},
                {"expat.h", {"store/xml/"}},        {"cuda", {"client/stage_cuda"}},
                {"CUnit/", {"tests/harness"}}};

@@ -21,7 +21,8 @@
  * Limits:  CAIRN_UP_MEMBERS_MAX attempts, and as many nodes of each; CAIRN_UP_KEEPERS_MAX saves of
  *          ranks that they keep; more are left out.
  * Threads: members: any, locked by uploader_peers. The pointers are immutable after new.
- * Next:    port.h (to serve), ask.h (to ask), api/wire/rights.h; uploader/server/watch.c tells members.
+ * Next:    port.h (to serve), ask.h (to ask), api/wire/rights.h; uploader/server/watch.c tells
+ *          members.
  */
 #pragma once
 

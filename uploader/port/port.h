@@ -6,7 +6,7 @@
  * Why:     nodes of one attempt hold each other's bytes nearer than the store does; and what
  *          scrapes a node comes over the network, while the trainers' socket is for trainers.
  * Promise: 1   peers: nothing is served but to a node that holds an attempt which this node holds,
- *              too (api/wire/rights.h); all others hear 401 or 403, and nothing that they send is kept.
+ *          too (api/wire/rights.h); all others hear 401 or 403, and nothing that they send is kept.
  *          2   a head has CAIRN_UP_PORT_MS from its first byte, and every MiB sent or received has
  *              as long; who is slower is cut. A quiet connection lives CAIRN_UP_PORT_QUIET_MS.
  *          3   a route that works for longer says so (102) every CAIRN_UP_PORT_SIGN_MS, so that who
