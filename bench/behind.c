@@ -116,8 +116,7 @@ static enum cairn_code train_beside_save(struct behind *behind, uint64_t us[5],
     uint64_t at[6] = {cairn_mono_us()};
     CAIRN_TRY(cairn_save_begin(behind->session, ++behind->step, NULL, &save, err));
     at[1] = cairn_mono_us();
-    enum cairn_code code =
-        cairn_save_tensors(save, behind->pieces, behind->count, NULL, err);
+    enum cairn_code code = cairn_save_tensors(save, behind->pieces, behind->count, NULL, err);
     at[2] = cairn_mono_us();
     if (!code) code = cairn_save_stage_begin(save, err);
     at[3] = cairn_mono_us();
@@ -148,8 +147,8 @@ static enum cairn_code describe(struct behind *behind, struct cairn_error *err) 
     struct cairn_pieces *known = NULL;
     struct cairn_save *save = NULL, *last = NULL;
     uint64_t us[3] = {0};
-    CAIRN_TRY(cairn_pieces_new(behind->session, behind->pieces, behind->count, NULL, NULL, &known,
-                               err));
+    CAIRN_TRY(
+        cairn_pieces_new(behind->session, behind->pieces, behind->count, NULL, NULL, &known, err));
     enum cairn_code code = CAIRN_OK;
     for (int round = 0; round < 7 && !code; round++) {
         const void *const *addresses = behind->addresses[round % 2];

@@ -74,8 +74,7 @@ static enum cairn_code save(void *owner, const char *line, struct cairn_error *e
     uint64_t before = sent_bytes, began_us = cairn_mono_us();
     job->step++;
     for (uint64_t rank = 0; rank < job->ranks; rank++) {
-        CAIRN_TRY(
-            cairn_save_begin(job->sessions[rank], job->step, NULL, &job->saves[rank], err));
+        CAIRN_TRY(cairn_save_begin(job->sessions[rank], job->step, NULL, &job->saves[rank], err));
         uint64_t at_us = cairn_mono_us();
         CAIRN_TRY(describe(job, rank, err));
         describing += (double)(cairn_mono_us() - at_us) / 1e6;

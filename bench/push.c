@@ -57,8 +57,7 @@ static enum cairn_code exchange(int fd, char kind, struct cairn_error *err) {
 }
 
 /* begin and seal are synced, stage is not. */
-static enum cairn_code pingpong_once(struct push *push, uint64_t *ret_us,
-                                     struct cairn_error *err) {
+static enum cairn_code pingpong_once(struct push *push, uint64_t *ret_us, struct cairn_error *err) {
     uint64_t began_us = cairn_mono_us();
     CAIRN_TRY(exchange(push->fd, 's', err));
     CAIRN_TRY(exchange(push->fd, 'm', err));

@@ -163,10 +163,9 @@ enum cairn_code sink_list_uploads(const struct sink_request *request, struct cai
         code = cairn_buf_append_text(ret, "<Upload>", NULL);
         if (code == CAIRN_OK) code = element(&page, "Key", cairn_view_of(key));
         if (code == CAIRN_OK)
-            code = cairn_buf_printf(ret, NULL,
-                                    "<UploadId>%llu</UploadId><Initiated>" NO_TIME
-                                    "</Initiated></Upload>",
-                                    (unsigned long long)upload->id);
+            code = cairn_buf_printf(
+                ret, NULL, "<UploadId>%llu</UploadId><Initiated>" NO_TIME "</Initiated></Upload>",
+                (unsigned long long)upload->id);
     }
     if (code == CAIRN_OK)
         code = cairn_buf_append_text(

@@ -497,12 +497,11 @@ enum cairn_code cairn_config_docs(const struct cairn_config *config, struct cair
         char variable[CONFIG_NAME_BYTES_MAX + 16] = "none";
         name_as(row->name, true, flag);
         name_as(row->name, false, name);
-        if (row->type != CAIRN_CONFIG_FLAG)
-            snprintf(variable, sizeof variable, "`CAIRN_%s`", name);
+        if (row->type != CAIRN_CONFIG_FLAG) snprintf(variable, sizeof variable, "`CAIRN_%s`", name);
         bounds_text(row, bounds);
-        CAIRN_TRY(cairn_buf_printf(ret, err, "| `%s` | `--%s` | %s | %s | %s | %s |\n",
-                                   row->name, flag, variable,
-                                   *row->fallback ? row->fallback : "none", bounds, row->why));
+        CAIRN_TRY(cairn_buf_printf(ret, err, "| `%s` | `--%s` | %s | %s | %s | %s |\n", row->name,
+                                   flag, variable, *row->fallback ? row->fallback : "none", bounds,
+                                   row->why));
     }
     return CAIRN_OK;
 }

@@ -414,9 +414,8 @@ static void make_fold_factors(void) {
 }
 
 /* Where `to` is given (aligned to 64), the bytes go there in the same pass, past the cache. */
-FAST static inline __attribute__((always_inline)) uint32_t mixed_block(uint32_t crc, uint8_t *to,
-                                                                       const uint8_t *data,
-                                                                       size_t words) {
+FAST static inline __attribute__((always_inline)) uint32_t
+mixed_block(uint32_t crc, uint8_t *to, const uint8_t *data, size_t words) {
     const size_t stream = 8 * MIXED_STEPS * words, block = MIXED_FOLDED + 3 * stream;
     const uint8_t *streams = data + MIXED_FOLDED;
     lanes factor = load_16(fold_factors[FOLD_64]), first = lanes_of_crc(crc);
@@ -499,9 +498,8 @@ HALF static inline __m256i half_fold(__m256i moved, __m256i factor, __m256i next
 
 /* size is a multiple of STEP_BYTES and not 0. Where `to` is given (aligned to 64), the bytes go
  * there in the same pass, past the cache. */
-HALF static inline __attribute__((always_inline)) uint32_t half_run(uint32_t crc, uint8_t *to,
-                                                                    const uint8_t *data,
-                                                                    size_t size) {
+HALF static inline __attribute__((always_inline)) uint32_t
+half_run(uint32_t crc, uint8_t *to, const uint8_t *data, size_t size) {
     __m256i factor = half_factor(FOLD_256), sums[8];
     for (size_t i = 0; i < 8; i++) {
         sums[i] = _mm256_loadu_si256((const void *)(data + 32 * i));
@@ -518,9 +516,8 @@ HALF static inline __attribute__((always_inline)) uint32_t half_run(uint32_t crc
     }
     factor = half_factor(FOLD_32);
     for (size_t i = 1; i < 7; i++) sums[i] = half_fold(sums[i - 1], factor, sums[i]);
-    const lanes last[4] = {
-        _mm256_castsi256_si128(sums[6]), _mm256_extracti128_si256(sums[6], 1),
-        _mm256_castsi256_si128(sums[7]), _mm256_extracti128_si256(sums[7], 1)};
+    const lanes last[4] = {_mm256_castsi256_si128(sums[6]), _mm256_extracti128_si256(sums[6], 1),
+                           _mm256_castsi256_si128(sums[7]), _mm256_extracti128_si256(sums[7], 1)};
     return fold_end(last);
 }
 
@@ -540,9 +537,8 @@ WIDE static inline __m512i wide_fold(__m512i moved, __m512i factor, __m512i next
     return _mm512_ternarylogic_epi64(high, low, next, 0x96); /* of all three, exclusive or */
 }
 
-WIDE static inline __attribute__((always_inline)) uint32_t wide_run(uint32_t crc, uint8_t *to,
-                                                                    const uint8_t *data,
-                                                                    size_t size) {
+WIDE static inline __attribute__((always_inline)) uint32_t
+wide_run(uint32_t crc, uint8_t *to, const uint8_t *data, size_t size) {
     __m512i factor = wide_factor(FOLD_256), sums[4];
     for (size_t i = 0; i < 4; i++) {
         sums[i] = _mm512_loadu_si512((const void *)(data + 64 * i));
@@ -649,8 +645,8 @@ static const struct loop *measure(uint8_t *to, const uint8_t *from) {
 
 static void measure_all(void) {
     if (updater() == &loops[CAIRN_COUNT(loops) - 1]) return; /* this CPU has nothing else */
-    uint8_t *memory = mmap(NULL, 2 * COPIED_BYTES, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *memory =
+        mmap(NULL, 2 * COPIED_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return; /* it stays with the first one */
     memset(memory, 0x5a, 2 * COPIED_BYTES);
     const struct loop *summing = measure(NULL, memory);

@@ -253,8 +253,8 @@ enum cairn_code cairn_file_write_sparse_at(const struct cairn_file *file, const 
     bool within = !fstat(file->fd, &status) && (uint64_t)status.st_size >= offset + size;
     for (; within && at + CAIRN_MIB <= size; at += CAIRN_MIB) {
         if (!is_zero(bytes + at, CAIRN_MIB) || !make_hole(file, offset + at, CAIRN_MIB)) continue;
-        CAIRN_TRY(cairn_file_write_at(file, bytes + unwritten, at - unwritten, offset + unwritten,
-                                      err));
+        CAIRN_TRY(
+            cairn_file_write_at(file, bytes + unwritten, at - unwritten, offset + unwritten, err));
         unwritten = at + CAIRN_MIB;
     }
     return cairn_file_write_at(file, bytes + unwritten, size - unwritten, offset + unwritten, err);
@@ -499,8 +499,7 @@ enum cairn_code cairn_file_load_secret(const char *path, struct cairn_buf *ret,
 
 bool cairn_file_is_shared(const char *path) {
     struct stat status;
-    return !stat(path, &status) && S_ISREG(status.st_mode) &&
-           status.st_mode & (S_IRGRP | S_IWGRP);
+    return !stat(path, &status) && S_ISREG(status.st_mode) && status.st_mode & (S_IRGRP | S_IWGRP);
 }
 
 static void trim_line(struct cairn_buf *line) {

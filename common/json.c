@@ -232,10 +232,10 @@ enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret
 
 static const char *type_name(const json_t *value) {
     static const char *const names[] = {
-        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "an array",
-        [JSON_STRING] = "text",        [JSON_INTEGER] = "an integer",
-        [JSON_TRUE] = "a boolean",     [JSON_FALSE] = "a boolean",
-        [JSON_NULL] = "null",          [JSON_REAL] = "a number with a fraction or exponent"};
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array",
+        [JSON_STRING] = "text",      [JSON_INTEGER] = "an integer",
+        [JSON_TRUE] = "a boolean",   [JSON_FALSE] = "a boolean",
+        [JSON_NULL] = "null",        [JSON_REAL] = "a number with a fraction or exponent"};
     return names[json_typeof(value)];
 }
 

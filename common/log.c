@@ -175,7 +175,7 @@ static struct conversion read_conversion(const char *format) {
 static void put_conversion(struct values *values, const struct conversion *at, va_list *arguments) {
     char number[64] = "";
     if (at->kind == 's') {
-        int most = strchr(at->text, '*') ? va_arg(*arguments, int)
+        int most = strchr(at->text, '*')   ? va_arg(*arguments, int)
                    : strchr(at->text, '.') ? (int)strtol(strchr(at->text, '.') + 1, NULL, 10)
                                            : -1;
         const char *value = va_arg(*arguments, const char *);
@@ -279,8 +279,7 @@ static void json_text(struct json_line *line, struct cairn_view text) {
         cut = !json_room(line, size + 4);
         if (!cut) json_bytes(line, escape, size);
     }
-    if (cut && is_text)
-        line->size = without_torn_character(line->bytes, line->size);
+    if (cut && is_text) line->size = without_torn_character(line->bytes, line->size);
     if (cut) json_bytes(line, "...", 3);
     line->bytes[line->size++] = '"';
 }
@@ -309,8 +308,7 @@ static bool is_number(struct cairn_view text) {
 
 /* A value as it was before log.h#2 gave it quotes; returns what stands behind it. A bare one goes
  * on to the next key: a format may put a text behind it. */
-static const char *read_value(const char *at, char *ret_plain, size_t *ret_size,
-                              bool *ret_quoted) {
+static const char *read_value(const char *at, char *ret_plain, size_t *ret_size, bool *ret_quoted) {
     size_t size = 0;
     *ret_quoted = *at == '"';
     if (*ret_quoted) {

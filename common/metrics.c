@@ -13,10 +13,9 @@
 static const struct {
     uint64_t us;
     const char *text;
-} bounds[] = {{1000, "0.001"},    {5000, "0.005"},   {25000, "0.025"},
-              {100000, "0.1"},    {250000, "0.25"},  {1000000, "1"},
-              {2500000, "2.5"},   {10000000, "10"},  {30000000, "30"},
-              {60000000, "60"},   {300000000, "300"}, {1800000000, "1800"}};
+} bounds[] = {{1000, "0.001"},  {5000, "0.005"},  {25000, "0.025"},   {100000, "0.1"},
+              {250000, "0.25"}, {1000000, "1"},   {2500000, "2.5"},   {10000000, "10"},
+              {30000000, "30"}, {60000000, "60"}, {300000000, "300"}, {1800000000, "1800"}};
 #define BUCKETS (CAIRN_COUNT(bounds) + 1)
 #define HISTOGRAM_CELLS (BUCKETS + 1) /* the sum is the last */
 
@@ -81,8 +80,7 @@ static _Atomic uint64_t *cell_at(struct cairn_metrics *metrics, struct cairn_met
     CAIRN_ASSERT(row->kind == kind);
     CAIRN_ASSERT(at.first < axis_count(row, 0));
     CAIRN_ASSERT(at.second < axis_count(row, 1));
-    return metrics->cells[at.family] +
-           (at.first * axis_count(row, 1) + at.second) * cells_of(row);
+    return metrics->cells[at.family] + (at.first * axis_count(row, 1) + at.second) * cells_of(row);
 }
 
 static void add(_Atomic uint64_t *cell, uint64_t more) {
@@ -141,8 +139,8 @@ static enum cairn_code write_labels(const struct cairn_metric *row, const size_t
         size_t labels = row->axes[axis] ? row->axes[axis]->labels : 0;
         for (size_t label = 0; label < labels; label++) {
             size_t size = strcspn(name, ",");
-            CAIRN_TRY(cairn_buf_printf(ret, err, "%s%.*s=\"", ret->size ? "," : "", (int)size,
-                                       name));
+            CAIRN_TRY(
+                cairn_buf_printf(ret, err, "%s%.*s=\"", ret->size ? "," : "", (int)size, name));
             CAIRN_TRY(write_value(ret, row->axes[axis]->value(index[axis], label), err));
             CAIRN_TRY(cairn_buf_append(ret, "\"", 1, err));
             name += size + (name[size] == ',');
@@ -167,8 +165,7 @@ static enum cairn_code write_histogram(const struct cairn_metric *row, const cha
                                    i < CAIRN_COUNT(bounds) ? bounds[i].text : "+Inf", count));
     }
     CAIRN_TRY(cairn_buf_printf(ret, err, "cairn_%s_sum%s%s%s %" PRIu64 ".%06" PRIu64 "\n",
-                               row->name, open, labels, close, sum_us / 1000000,
-                               sum_us % 1000000));
+                               row->name, open, labels, close, sum_us / 1000000, sum_us % 1000000));
     return cairn_buf_printf(ret, err, "cairn_%s_count%s%s%s %" PRIu64 "\n", row->name, open, labels,
                             close, count);
 }
@@ -205,8 +202,7 @@ enum cairn_code cairn_metrics_write(struct cairn_metrics *metrics, struct cairn_
         CAIRN_TRY(cairn_buf_printf(ret, err, "# HELP cairn_%s %s\n# TYPE cairn_%s %s\n", row->name,
                                    row->help, row->name, cairn_metric_kind_text(row->kind)));
         for (size_t first = 0; first < axis_count(row, 0); first++)
-            for (size_t second = 0; second < axis_count(row, 1);
-                 second++, cells += cells_of(row)) {
+            for (size_t second = 0; second < axis_count(row, 1); second++, cells += cells_of(row)) {
                 const size_t index[2] = {first, second};
                 if (is_shown(row, cells)) CAIRN_TRY(write_series(row, index, cells, ret, err));
             }

@@ -236,8 +236,8 @@ uint64_t cairn_memory_limit(const char *root) {
     CAIRN_AUTO(buf) mounts = {.limit = 16 * CAIRN_MIB};
     struct group v1 = {0}, v2 = {0};
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGE_SIZE);
-    uint64_t limit = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes
-                                                 : 4 * CAIRN_GIB;
+    uint64_t limit =
+        pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 4 * CAIRN_GIB;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (cairn_file_load(path, &groups, NULL)) return limit;
     snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);

@@ -104,8 +104,7 @@ void cairn_trace_of_environment(char ret[CAIRN_TRACE_TEXT_BYTES]) {
     struct cairn_trace trace;
     ret[0] = '\0';
     if (text && cairn_trace_parse(cairn_view_of(text), &trace))
-        snprintf(ret, CAIRN_TRACE_TEXT_BYTES, "00-%s-%s-%02x", trace.id, trace.parent,
-                 trace.flags);
+        snprintf(ret, CAIRN_TRACE_TEXT_BYTES, "00-%s-%s-%02x", trace.id, trace.parent, trace.flags);
 }
 
 _Static_assert(PARENT_DIGITS <= ID_DIGITS, "digits are drawn at once");

@@ -17,7 +17,7 @@
 struct cairn_input {
     uint64_t size_bytes;
     const char *name; /* of the file, for messages; NULL: it has none. Borrowed */
-    void *context; /* borrowed */
+    void *context;    /* borrowed */
     /* The range lies inside the file: cairn_input_read has looked. */
     enum cairn_code (*read)(void *context, uint64_t offset, void *into, size_t size,
                             struct cairn_error *err);

@@ -63,7 +63,7 @@ enum cairn_code cairn_safetensors_write_texts(struct cairn_safetensors_entry *en
 struct cairn_safetensors {
     json_t *document; /* owned; an object of __metadata__ alone, where that is there */
     struct cairn_safetensors_entry *entries; /* owned; in the order of their offsets */
-    char *names; /* owned; of the entries, each with a zero behind it */
+    char *names;                             /* owned; of the entries, each with a zero behind it */
     size_t count;
     uint64_t header_bytes; /* 8 + N: where the data begins */
 };

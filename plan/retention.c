@@ -304,8 +304,7 @@ static enum cairn_code make_plan(struct planner *planner) {
     const struct cairn_plan_query *query = planner->query;
     bool empty = cairn_policy_empty(query->policy);
     for (uint32_t i = (uint32_t)query->count; i-- > 0;) {
-        if (is_shown(&query->items[i]))
-            planner->shown[planner->shown_count++] = i;
+        if (is_shown(&query->items[i])) planner->shown[planner->shown_count++] = i;
     }
     sort(planner, planner->shown, planner->shown_count, newest_first);
     CAIRN_TRY(keep_by_order(planner));

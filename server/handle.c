@@ -132,8 +132,8 @@ static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_sr
     CAIRN_TRY(cairn_srv_judge(request, err)); /* again: it may have been parked for long */
     bool keyed = request->idempotency_key[0] && !strcmp(request->route->method, "POST");
     if (keyed) read_idempotency(request, idempotency);
-    cairn_srv_actor_set(&(struct cairn_srv_actor){request->caller.who, request->from,
-                                                  keyed ? idempotency : NULL});
+    cairn_srv_actor_set(
+        &(struct cairn_srv_actor){request->caller.who, request->from, keyed ? idempotency : NULL});
     CAIRN_TRY(admit_run(request, reply, err));
     if (reply->park) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_changes_check(request, err));

@@ -19,8 +19,8 @@
 
 #define REQUEST_MS 5000
 #define DEFAULT_INTERVAL_MS 30000 /* of signs that do not say it */
-#define AGAIN_MS 1000 /* between looks while calls fail */
-#define TROUBLE_MS 5000 /* between looks that find something wrong, at most */
+#define AGAIN_MS 1000             /* between looks while calls fail */
+#define TROUBLE_MS 5000           /* between looks that find something wrong, at most */
 #define LATE_MS                                                                                    \
     (4 * REQUEST_MS) /* of a look: three requests of the store, and what is in their way */
 
@@ -37,7 +37,7 @@ struct cairn_srv_health {
     struct {
         struct look looks[CAIRN_SRV_CHECKS];
         struct look doubts[CAIRN_SRV_CHECKS]; /* a call that failed after the look began */
-        uint64_t calls; /* that failed */
+        uint64_t calls;                       /* that failed */
         bool stopped;
     } locked;
 };
@@ -120,10 +120,10 @@ enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct ca
     const char *mark = json_string_value(json_object_get(json, "mark"));
     json_int_t interval_ms = json_integer_value(json_object_get(json, "interval_ms"));
     json_int_t stopped_at = json_integer_value(json_object_get(json, "stopped_at"));
-    *ret = (struct cairn_srv_sign){
-        .interval_ms = interval_ms > 0 ? (uint64_t)interval_ms : DEFAULT_INTERVAL_MS,
-        .stopped_at = stopped_at > 0 ? (uint64_t)stopped_at : 0,
-        .modified_ms = listing.entries[0].modified_ms};
+    *ret = (struct cairn_srv_sign){.interval_ms = interval_ms > 0 ? (uint64_t)interval_ms
+                                                                  : DEFAULT_INTERVAL_MS,
+                                   .stopped_at = stopped_at > 0 ? (uint64_t)stopped_at : 0,
+                                   .modified_ms = listing.entries[0].modified_ms};
     if (mark && cairn_text_copy(ret->mark, sizeof(ret->mark), mark)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "%s is none", health.text);
 }
@@ -281,10 +281,8 @@ static void say_stopped(const struct cairn_srv_health *health) {
     struct cairn_error why = {0};
     if (cairn_store_record_get(health->worker, 0, &record, &why)) return;
     cairn_key_health(&key);
-    size_t size =
-        write_sign(text, health->server->settings->check_interval_ms, record.generation);
-    struct cairn_store_request put = {
-        .op = CAIRN_STORE_PUT, .key = key.text, .body = {text, size}};
+    size_t size = write_sign(text, health->server->settings->check_interval_ms, record.generation);
+    struct cairn_store_request put = {.op = CAIRN_STORE_PUT, .key = key.text, .body = {text, size}};
     if (store_request(health->worker, &put, &why))
         cairn_log(DEBUG, "health.stop_unsaid", "cause=\"%s\"", why.message);
 }

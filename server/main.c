@@ -54,9 +54,12 @@ static enum cairn_code start_store(struct cairn_srv *server, const char *url, bo
 #include "store/s3/settings.def"
 #undef CONFIG
     };
-    struct cairn_store_start start = {
-        .url = url, .s3 = &settings, .file_mode = server->settings->file_mode,
-        .by = "server", .may_list = true, .must_work = must_work};
+    struct cairn_store_start start = {.url = url,
+                                      .s3 = &settings,
+                                      .file_mode = server->settings->file_mode,
+                                      .by = "server",
+                                      .may_list = true,
+                                      .must_work = must_work};
     return cairn_store_start(&start, ret, err);
 }
 
@@ -165,8 +168,7 @@ static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
                                 struct cairn_error *err) {
     cairn_log(INFO, "server.ready",
               "version=%s port=%u store=%s generation=%" PRIu64 " data_dir=\"%s\"", CAIRN_VERSION,
-              port, cairn_store_url(server->store), server->generation,
-              server->settings->data_dir);
+              port, cairn_store_url(server->store), server->generation, server->settings->data_dir);
     char text[16];
     snprintf(text, sizeof(text), "%u\n", port);
     if (server->settings->port_file[0])
@@ -280,9 +282,9 @@ static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err
     CAIRN_TRY(open_catalog(server, err));
     const struct cairn_srv_migrated *migrated = cairn_srv_catalog_migrated(server->catalog);
     if (printf("the catalog has schema %u\n", cairn_srv_catalog_schema()) < 0 ||
-        (migrated->from && printf("it had %u%s%s\n", migrated->from,
-                                  migrated->before[0] ? "; as it was it is in " : "",
-                                  migrated->before) < 0))
+        (migrated->from &&
+         printf("it had %u%s%s\n", migrated->from,
+                migrated->before[0] ? "; as it was it is in " : "", migrated->before) < 0))
         return cairn_fail_errno(err, "standard output");
     return CAIRN_OK;
 }

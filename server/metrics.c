@@ -184,8 +184,7 @@ enum cairn_code cairn_srv_on_metrics(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
     char damage[CAIRN_SRV_DAMAGE_BYTES];
-    if (!server->metrics)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "this server counts nothing");
+    if (!server->metrics) return cairn_fail(err, CAIRN_UNSUPPORTED, "this server counts nothing");
     count_versions(server);
     set(server, CAIRN_SRV_METRIC_damaged_copies, 0, cairn_srv_damage_text(server, damage));
     set(server, CAIRN_SRV_METRIC_catalog_uncopied, 0, server->uncopied);

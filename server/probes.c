@@ -124,9 +124,9 @@ static enum cairn_code list_all(struct cairn_srv_tx *tx, void *argument, struct 
     json_array_clear(list->items);
     list->count = 0;
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
-    return cairn_srv_members_probed(tx, &(struct cairn_srv_probe_page){run.id, run.attempt,
-                                                                      list->after, list->limit},
-                                    add_row, list, err);
+    return cairn_srv_members_probed(
+        tx, &(struct cairn_srv_probe_page){run.id, run.attempt, list->after, list->limit}, add_row,
+        list, err);
 }
 
 enum cairn_code cairn_srv_on_probe_list(struct cairn_srv_request *request,

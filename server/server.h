@@ -84,31 +84,31 @@ struct cairn_srv {
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */
     struct cairn_srv_ticks ticks;
     struct cairn_srv_operations *operations; /* NULL: none are taken (tests) */
-    struct cairn_srv_orphans *orphans; /* what lies in the store and is nobody's; of the sweep */
-    struct cairn_srv_uploads *uploads; /* that no save will end; of the sweep */
-    struct cairn_srv_webhooks *webhooks;     /* NULL: nobody is told (tests) */
-    struct cairn_srv_leases *leases; /* NULL: none are renewed (tests) */
+    struct cairn_srv_orphans *orphans;   /* what lies in the store and is nobody's; of the sweep */
+    struct cairn_srv_uploads *uploads;   /* that no save will end; of the sweep */
+    struct cairn_srv_webhooks *webhooks; /* NULL: nobody is told (tests) */
+    struct cairn_srv_leases *leases;     /* NULL: none are renewed (tests) */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
     _Atomic uint64_t raising_to; /* the store's generation: the last that this server took */
     _Atomic bool leaving;  /* a signal came: /readyz says so, and nothing else is different yet */
     _Atomic bool stopping; /* a signal came: proofs end, and commits wait for the next start */
     _Atomic bool frozen;
-    _Atomic uint64_t frozen_runs;            /* rows of frozen_runs */
+    _Atomic uint64_t frozen_runs;                  /* rows of frozen_runs */
     struct cairn_srv_stream_leases *stream_leases; /* of what is being sent */
-    struct cairn_srv_read_slots *read_slots; /* of shards that are being read */
-    struct cairn_srv_chunks *chunks;         /* memory of these */
-    _Atomic unsigned ready_streams;          /* of these, those that take no chunks (stream.h#4) */
-    struct cairn_srv_feed *feed;             /* NULL: nobody follows events (tests) */
-    struct cairn_srv_access *access;         /* NULL: nobody is asked who he is (tests) */
-    struct cairn_srv_rates *rates;           /* NULL: callers ask as often as they like */
-    struct cairn_srv_health *health;         /* NULL: no thread checks now and then (tests) */
-    struct cairn_metrics *metrics;           /* NULL: nothing is counted (tests) */
-    _Atomic uint64_t recounted_ms;           /* when a project was, for its quota; 0: never */
-    _Atomic uint64_t counted_ms;             /* when versions were counted for them; 0: never */
-    _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
-    _Atomic bool uncopied;                   /* what people have said is not in the store */
-    enum cairn_srv_revocations revocations;  /* in the store; of the start, then of the sweep */
+    struct cairn_srv_read_slots *read_slots;       /* of shards that are being read */
+    struct cairn_srv_chunks *chunks;               /* memory of these */
+    _Atomic unsigned ready_streams;         /* of these, those that take no chunks (stream.h#4) */
+    struct cairn_srv_feed *feed;            /* NULL: nobody follows events (tests) */
+    struct cairn_srv_access *access;        /* NULL: nobody is asked who he is (tests) */
+    struct cairn_srv_rates *rates;          /* NULL: callers ask as often as they like */
+    struct cairn_srv_health *health;        /* NULL: no thread checks now and then (tests) */
+    struct cairn_metrics *metrics;          /* NULL: nothing is counted (tests) */
+    _Atomic uint64_t recounted_ms;          /* when a project was, for its quota; 0: never */
+    _Atomic uint64_t counted_ms;            /* when versions were counted for them; 0: never */
+    _Atomic bool copies_missing;            /* some attempt's, perhaps; true at the start (Q5) */
+    _Atomic bool uncopied;                  /* what people have said is not in the store */
+    enum cairn_srv_revocations revocations; /* in the store; of the start, then of the sweep */
 };
 
 /* Q36: all of the catalog is older than the store. Logged once. One run: guard/identity.h. */

@@ -63,18 +63,16 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
     /* A catalog that does not answer is waited for by the health checks, not here. */
     bool any_damage = catalog->ok && !change.code && cairn_srv_damage_text(server, copies) > 0;
-    CAIRN_AUTO_JSON json_t *checks =
-        CAIRN_PACK(ready_checks, .server = leaving ? "it is stopping: ask another one" : "ok",
-                   .catalog = change.code ? change.message : catalog->text, .store = store->text,
-                   .generation = generation.code ? generation.message : "ok",
-                   .commits = named(request, any_stuck, stuck),
-                   .runs = named(request, any_frozen, frozen),
-                   .nodes = named(request, any_node, nodes),
-                   .copies = named(request, any_damage, copies),
-                   .said = server->uncopied ? "what people have said is too much for its copy in "
-                                              "the store (catalog.uncopied)"
-                                            : "ok",
-                   .file = file);
+    CAIRN_AUTO_JSON json_t *checks = CAIRN_PACK(
+        ready_checks, .server = leaving ? "it is stopping: ask another one" : "ok",
+        .catalog = change.code ? change.message : catalog->text, .store = store->text,
+        .generation = generation.code ? generation.message : "ok",
+        .commits = named(request, any_stuck, stuck), .runs = named(request, any_frozen, frozen),
+        .nodes = named(request, any_node, nodes), .copies = named(request, any_damage, copies),
+        .said = server->uncopied ? "what people have said is too much for its copy in "
+                                   "the store (catalog.uncopied)"
+                                 : "ok",
+        .file = file);
     CAIRN_AUTO_JSON json_t *ages =
         CAIRN_PACK(ready_ages, .catalog = catalog->age_ms, .store = store->age_ms);
     return cairn_srv_reply_json(
@@ -107,8 +105,7 @@ enum cairn_code cairn_srv_on_openapi(struct cairn_srv_request *request,
 }
 
 enum cairn_code cairn_srv_on_openapi_json(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply,
-                                          struct cairn_error *err) {
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
     json_t *document = NULL;
     (void)request;
     CAIRN_TRY(cairn_yaml_json(openapi(), &document, err));

@@ -33,8 +33,12 @@ static const struct file {
     const char *name, *type, *begin, *end, *packed, *packed_end;
 } files[] = {
 #define UI_FILE(id, name, type)                                                                    \
-    {name,                 type,                 cairn_ui_##id##_begin,                            \
-     cairn_ui_##id##_end,  cairn_ui_##id##_packed, cairn_ui_##id##_packed_end},
+    {name,                                                                                         \
+     type,                                                                                         \
+     cairn_ui_##id##_begin,                                                                        \
+     cairn_ui_##id##_end,                                                                          \
+     cairn_ui_##id##_packed,                                                                       \
+     cairn_ui_##id##_packed_end},
 #include "server/ui/files.def"
 #undef UI_FILE
 };
@@ -87,8 +91,8 @@ enum cairn_code cairn_srv_on_ui(struct cairn_srv_request *request, struct cairn_
     }
     reply->content_type = files[0].type;
     const char *from = files[0].begin;
-    for (const char *word; (word = memmem(from, (size_t)(files[0].end - from), FILES_WORD,
-                                          strlen(FILES_WORD)));
+    for (const char *word;
+         (word = memmem(from, (size_t)(files[0].end - from), FILES_WORD, strlen(FILES_WORD)));
          from = word + strlen(FILES_WORD)) {
         CAIRN_TRY(cairn_buf_append(&reply->body, from, (size_t)(word - from), err));
         CAIRN_TRY(cairn_buf_append(&reply->body, folder, strlen(folder), err));

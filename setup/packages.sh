@@ -27,7 +27,7 @@ cairn_packages_browser=(chromium chromium-driver fonts-dejavu-core)
 # To stand before the server as sites have it; without one of them its tests are skipped, and say so.
 cairn_packages_proxies=(nginx-light haproxy apache2 caddy varnish)
 # For the second compiler, on top of that.
-cairn_packages_clang=(clang)
+cairn_packages_clang=(clang clang-format)
 
 # What Fedora and Alpine call them: Debian's name, Fedora's, Alpine's, several with commas between them; - where another
 # one of the list has it, or nobody. Debian's compiler brings the sanitizers and the kernel's headers, Fedora's and Alpine's do not.
@@ -56,6 +56,7 @@ strace strace strace
 abigail-tools libabigail -
 iproute2 iproute iproute2
 shellcheck ShellCheck shellcheck
+clang-format clang-tools-extra clang-extra-tools
 postgresql postgresql-server postgresql
 gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu -
 libc6-dev-arm64-cross - -

@@ -64,9 +64,9 @@ struct cairn_multipart {
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX];
     uint32_t rounds; /* times the whole shard was begun anew */
     bool give_up;
-    bool misstated;           /* DURABLE, though the store stated another checksum */
-    uint64_t pause_ms;        /* to be waited before the next action; set by each result */
-    struct cairn_error error; /* FAILED */
+    bool misstated;                  /* DURABLE, though the store stated another checksum */
+    uint64_t pause_ms;               /* to be waited before the next action; set by each result */
+    struct cairn_error error;        /* FAILED */
     const struct cairn_clock *clock; /* the real one, unless a test sets another after init */
     /* Private to multipart.c. */
     uint32_t waits, looks;     /* pauses so far; of them in a row for another look */

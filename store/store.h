@@ -61,7 +61,7 @@ struct cairn_store_profile {
     uint32_t part_count_max;
     uint64_t object_bytes_max;
     uint32_t together_max; /* puts of small objects that one worker syncs together; 0: none */
-    char note[256]; /* what is degraded and why, for people */
+    char note[256];        /* what is degraded and why, for people */
 };
 
 enum cairn_store_op {
@@ -125,8 +125,8 @@ struct cairn_store_request {
     const char *token; /* our upload token (UUID text), kept with the object */
     struct cairn_view body;
     bool has_crc32c;
-    uint32_t crc32c;    /* of body (PUT, PART) or of the whole object (COMPLETE) */
-    const uint8_t *md5; /* 16 bytes or NULL: for stores that check only that */
+    uint32_t crc32c;         /* of body (PUT, PART) or of the whole object (COMPLETE) */
+    const uint8_t *md5;      /* 16 bytes or NULL: for stores that check only that */
     uint64_t offset, length; /* length with up_to: afterwards what there was, if that is less */
     void *into;              /* GET destination, length bytes */
     bool up_to;              /* GET: an object that ends before `length` is no error */
@@ -174,7 +174,7 @@ struct cairn_store_request {
 struct cairn_store_options {
     const char *url; /* store/schemes.def */
     bool read_only;
-    unsigned file_mode; /* of a folder's files; 0: CAIRN_STORE_FILE_MODE */
+    unsigned file_mode;                      /* of a folder's files; 0: CAIRN_STORE_FILE_MODE */
     const struct cairn_clock *clock;         /* NULL: real */
     const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3/s3.h */
 };
@@ -349,13 +349,13 @@ struct cairn_store_purge {
     const char *prefix; /* or, with is_key, one whole key */
     bool is_key;
     bool (*spares)(const char *key); /* these keep all their versions; NULL: none does */
-    int64_t before_ms; /* only what is older, by the store's clock; 0: all */
+    int64_t before_ms;               /* only what is older, by the store's clock; 0: all */
     /* set by the purge */
     uint64_t freed_objects, freed_bytes;
     uint64_t left_objects, left_bytes; /* markers are none */
     bool uncounted; /* these keys may not list versions, or delete none: how much is not known */
     enum cairn_code why; /* of the first that was left; CAIRN_OK: nothing was */
-    char reason[160];     /* as the store worded it */
+    char reason[160];    /* as the store worded it */
 };
 /* Left or not, CAIRN_OK: the store has answered. Nothing is asked where cairn_store_keeps_versions
  * is false. */

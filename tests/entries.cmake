@@ -138,6 +138,8 @@ cairn_single(musl/links "labels=full lacks=musl seconds=120 thirds=6" COMMAND ${
   ${CMAKE_BINARY_DIR})
 # ---- the scripts: no path falls apart at a space ----
 cairn_single(tidy/scripts "lacks=shellcheck" COMMAND ${CMAKE_SOURCE_DIR}/tests/tidy/scripts ${CMAKE_SOURCE_DIR})
+# ---- the sources: as .clang-format says ----
+cairn_single(tidy/format "lacks=clang-format seconds=15 thirds=3" COMMAND ${CMAKE_SOURCE_DIR}/tests/tidy/format ${CMAKE_SOURCE_DIR})
 
 # ---- figures: docs/bench.md ----
 # Ends with 2 where the page's table of short runs names a figure or metric that there is not.

@@ -192,7 +192,7 @@ struct cairn_up {
     struct cairn_rest_seen servers_seen;
     struct cairn_up_claims claims;
     struct cairn_store *store;
-    struct cairn_store *reads[CAIRN_STORES_MAX]; /* nearest first; store is one of them */
+    struct cairn_store *reads[CAIRN_STORES_MAX];      /* nearest first; store is one of them */
     _Atomic uint64_t reads_away_ms[CAIRN_STORES_MAX]; /* mono clock; until then asked last */
     size_t read_count;
     struct cairn_budget budget;
@@ -206,14 +206,14 @@ struct cairn_up {
     struct cairn_up_watch *watch;
     struct cairn_up_lists *lists; /* NULL: saves end as they are told (tests) */
     struct cairn_up_tasks *tasks;
-    struct cairn_up_peers *peers; /* NULL: peer_listen is empty */
-    struct cairn_up_partner *partner;   /* NULL: no partner_memory */
+    struct cairn_up_peers *peers;        /* NULL: peer_listen is empty */
+    struct cairn_up_partner *partner;    /* NULL: no partner_memory */
     struct cairn_up_wakeup partner_work; /* a save may have to be given to it */
     struct cairn_up_fetch *fetch;
-    atomic_ullong sent_bytes; /* of shards, that the store has acknowledged to this process */
+    atomic_ullong sent_bytes;  /* of shards, that the store has acknowledged to this process */
     atomic_ullong answered_ms; /* when the store last answered, or nothing was asked of it */
     struct cairn_up_restores restores; /* that were last */
-    struct cairn_metrics *metrics; /* NULL: nothing is counted (tests) */
+    struct cairn_metrics *metrics;     /* NULL: nothing is counted (tests) */
     struct cairn_up_scrape *scrape;
     struct cairn_log_limit log_limit; /* what callers do wrong; of the socket's thread */
     struct cairn_lock lock;           /* uploader_state */
@@ -237,9 +237,9 @@ struct cairn_up {
         char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
         uint64_t server_away_since_ms;
         uint64_t server_asked_ms; /* since when requests of the outbox have had no answer; or 0 */
-        bool server_away_logged; /* by its heartbeat or its outbox, whichever saw it first */
-        bool beaten;             /* the first heartbeat of this process is over, answered or not */
-        bool offers_awaited;     /* of trainers of a process before this one (Q17) */
+        bool server_away_logged;  /* by its heartbeat or its outbox, whichever saw it first */
+        bool beaten;              /* the first heartbeat of this process is over, answered or not */
+        bool offers_awaited;      /* of trainers of a process before this one (Q17) */
         uint64_t offers_left_ms, offers_ticked_ms; /* mono clock; uploader/README.md, UR1 */
         bool draining;
         bool ending; /* sessions end because the process does */

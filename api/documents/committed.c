@@ -220,8 +220,8 @@ static enum cairn_code take_layout(struct cairn_committed *committed, struct cai
 }
 
 static enum cairn_code prove_attempt(const struct cairn_committed *committed,
-                                     const struct cairn_buf *text,
-                                     struct cairn_attempt_record *ret, struct cairn_error *err) {
+                                     const struct cairn_buf *text, struct cairn_attempt_record *ret,
+                                     struct cairn_error *err) {
     const struct cairn_version_origin *origin = &committed->manifest.origin;
     CAIRN_TRY(cairn_attempt_record_prove(cairn_buf_view(text), &committed->place.name,
                                          origin->attempt, ret, err));
@@ -249,8 +249,8 @@ static enum cairn_code take_attempt_copy(struct cairn_committed *committed, stru
     const struct cairn_buf *record_text = &committed->attempt_text;
     CAIRN_AUTO(attempt_record) record = {0};
     CAIRN_TRY(prove_attempt(committed, text, &record, err));
-    if (record_text->size && (record_text->size != text->size ||
-                              memcmp(record_text->data, text->data, text->size) != 0))
+    if (record_text->size &&
+        (record_text->size != text->size || memcmp(record_text->data, text->data, text->size) != 0))
         return cairn_fail(err, CAIRN_CORRUPT, "it and the record that it is a copy of differ");
     return CAIRN_OK;
 }

@@ -21,8 +21,7 @@ void cairn_version_id_make(const struct cairn_version_origin *origin, struct cai
 void cairn_probe_key(const struct cairn_run_name *name, uint64_t attempt, const char *nonce,
                      uint32_t rank, struct cairn_key *ret);
 
-void cairn_table_digest(struct cairn_view bytes,
-                        uint8_t ret_digest[32]);
+void cairn_table_digest(struct cairn_view bytes, uint8_t ret_digest[32]);
 
 void cairn_layout_digest(const uint32_t *ranks, const uint8_t (*digests)[32], size_t count,
                          uint8_t ret_digest[32]); /* ranks ascending */

@@ -21,7 +21,7 @@
 #define CAIRN_SHARDS_MAX 65536         /* of one rank's save */
 #define CAIRN_VERSION_ID_BYTES 42      /* "ckpt_" + UUID text + NUL */
 #define CAIRN_NONCE_TEXT_BYTES 33      /* 32 hex digits + NUL */
-#define CAIRN_STORE_NAME_BYTES 33     /* of a further store, with NUL */
+#define CAIRN_STORE_NAME_BYTES 33      /* of a further store, with NUL */
 #define CAIRN_STEP_MAX UINT64_C(999999999999)
 #define CAIRN_KEY_BYTES_MAX 1024
 

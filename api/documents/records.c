@@ -214,8 +214,7 @@ enum cairn_code cairn_newer(struct cairn_error *err, const char *format, ...) {
 }
 
 /* A later document says in `needs` which release reads it; that is shown to people as it is. */
-static enum cairn_code newer_document(const json_t *json, uint64_t major,
-                                      struct cairn_error *err) {
+static enum cairn_code newer_document(const json_t *json, uint64_t major, struct cairn_error *err) {
     const char *needs = json_string_value(json_object_get(json, "needs"));
     bool said = needs && *needs && strlen(needs) <= NEEDS_BYTES_MAX;
     return cairn_newer(err, "%s%s that knows its format %llu (this one: %d)",

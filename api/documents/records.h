@@ -27,7 +27,7 @@ struct cairn_record {
     uint8_t manifest_sha256[32];
     uint64_t attempt, step;
     uint32_t n;
-    uint64_t line; /* the attempt in whose line it counts (Q25); 0: its own */
+    uint64_t line;         /* the attempt in whose line it counts (Q25); 0: its own */
     char committed_at[32]; /* RFC 3339, for people */
 };
 enum cairn_code cairn_record_encode(const struct cairn_record *record, struct cairn_buf *ret,

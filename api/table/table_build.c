@@ -178,7 +178,7 @@ struct rows {
 };
 struct finish {
     const struct cairn_table_builder *builder;
-    uint32_t *memory; /* of all orders and ranks */
+    uint32_t *memory;                     /* of all orders and ranks */
     struct rows strings, shards, tensors; /* strings: those that are used, after renumbering */
     uint32_t *fragment_order;
     uint64_t pool_count, string_bytes;
@@ -448,8 +448,7 @@ enum cairn_code cairn_table_finish(struct cairn_table_builder *builder, struct c
     struct finish finish = {.builder = builder};
     enum cairn_code code = CAIRN_OK;
     mark_used_shards(builder);
-    if (!allocate(&finish))
-        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a rank table");
+    if (!allocate(&finish)) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a rank table");
     if (code == CAIRN_OK) code = order_names(&finish, err);
     if (code == CAIRN_OK) code = order_all(&finish, err);
     if (code == CAIRN_OK) code = order_fragments(&finish, err);

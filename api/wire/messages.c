@@ -84,8 +84,7 @@ static enum cairn_code read_form(enum cairn_message message, const json_t *json,
                                  const char *pointer, void *ret, struct cairn_error *err) {
     const struct cairn_message_form *form = cairn_message_form(message);
     struct cairn_json_field wanted[FIELDS_MAX];
-    bool reply =
-        !own && (form->group == CAIRN_MESSAGE_REPLY || form->group == CAIRN_MESSAGE_WHOLE);
+    bool reply = !own && (form->group == CAIRN_MESSAGE_REPLY || form->group == CAIRN_MESSAGE_WHOLE);
     size_t count = 0;
     if (reply) CAIRN_TRY(refuse_absent(form, CAIRN_MESSAGE_MUST, json, pointer, err));
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {

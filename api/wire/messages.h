@@ -41,7 +41,7 @@
 #define CAIRN_INCARNATION_BYTES_MAX 128
 #define CAIRN_WAIT_STAGED_MS_MAX 3600000
 #define CAIRN_AFTER_S_MAX UINT64_C(3162240000) /* of a save that is assumed: 100 years */
-#define CAIRN_LEASE_S_MAX 3600 /* of a reader, until it renews it */
+#define CAIRN_LEASE_S_MAX 3600                 /* of a reader, until it renews it */
 /* A number of a NULLS or OMITS row that is not there, cut to its width; of REAL it is NAN. */
 #define CAIRN_MESSAGE_NONE UINT64_MAX
 

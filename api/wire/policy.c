@@ -87,7 +87,8 @@ static enum cairn_code parse_seconds(struct cairn_view text, uint64_t least_ms, 
         ms > SECONDS_MAX * 1000)
         return cairn_fail(err, CAIRN_INVALID,
                           "wanted a duration in whole seconds, as \"6h\" or \"7d\", of at most 100 "
-                          "years%s", least_ms ? "" : "; \"0s\" is none");
+                          "years%s",
+                          least_ms ? "" : "; \"0s\" is none");
     *ret_ms = ms;
     return CAIRN_OK;
 }
@@ -131,11 +132,11 @@ static enum cairn_code read_label(const json_t *json, const char *pointer, struc
 }
 
 /* Each item of an array, which may be absent, by its own reader. */
-static enum cairn_code read_array(
-    const json_t *array, const char *pointer, const char *items, size_t most,
-    enum cairn_code (*read)(const json_t *json, const char *pointer, struct cairn_policy *ret,
-                            struct cairn_error *err),
-    struct cairn_policy *ret, struct cairn_error *err) {
+static enum cairn_code
+read_array(const json_t *array, const char *pointer, const char *items, size_t most,
+           enum cairn_code (*read)(const json_t *json, const char *pointer,
+                                   struct cairn_policy *ret, struct cairn_error *err),
+           struct cairn_policy *ret, struct cairn_error *err) {
     if (json_array_size(array) > most)
         return cairn_fail(err, CAIRN_INVALID, "%s: more than %zu %s", pointer, most, items);
     size_t index = 0;
@@ -204,8 +205,7 @@ static enum cairn_code parse_copies(struct cairn_view text, struct cairn_policy 
     if (cairn_parse_u64(count, &number, NULL) || !number ||
         number > keeps[newest ? CAIRN_KEEP_LAST : CAIRN_KEEP_EVERY_STEPS].most ||
         (!newest && (rule.size != 5 || memcmp(rule.data, "every", 5) != 0)))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "wanted STORE:last:N or STORE:every:N, N from 1");
+        return cairn_fail(err, CAIRN_INVALID, "wanted STORE:last:N or STORE:every:N, N from 1");
     CAIRN_TRY(copies_of(policy, (struct cairn_view){from, (size_t)(first - from)}, &copies, err));
     *(newest ? &copies->last : &copies->every_steps) = number;
     return CAIRN_OK;
@@ -294,8 +294,7 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
     CAIRN_TRY(read_seconds(grace, place, "unmeasured_grace_s", 0, &policy.says_unmeasured_grace,
                            &policy.unmeasured_grace_ms, err));
     snprintf(place, sizeof(place), "%.128s/keep/best", pointer);
-    CAIRN_TRY(
-        read_array(best, place, "metrics", CAIRN_POLICY_BEST_MAX, read_best, &policy, err));
+    CAIRN_TRY(read_array(best, place, "metrics", CAIRN_POLICY_BEST_MAX, read_best, &policy, err));
     snprintf(place, sizeof(place), "%.128s/keep/labels", pointer);
     CAIRN_TRY(
         read_array(labels, place, "selectors", CAIRN_POLICY_LABELS_MAX, read_label, &policy, err));
@@ -415,9 +414,9 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
         failed = json_object_set_new(keep, "within_s",
                                      json_integer((json_int_t)(policy->within_ms / 1000)));
     if (!failed && policy->says_unmeasured_grace)
-        failed = json_object_set_new(
-            keep, "unmeasured_grace_s",
-            json_integer((json_int_t)(policy->unmeasured_grace_ms / 1000)));
+        failed =
+            json_object_set_new(keep, "unmeasured_grace_s",
+                                json_integer((json_int_t)(policy->unmeasured_grace_ms / 1000)));
     if (!failed && policy->says_partner_copies)
         failed = json_object_set_new(root, "partner_copies", json_integer(policy->partner_copies));
     if (failed || put_best(policy, keep) || put_labels(policy, keep) || put_copies(policy, root))

@@ -34,7 +34,7 @@
 #define LIVEZ_MS_MAX 2000
 #define UNHEARD_MS_MAX 500 /* instead of both */
 #define RETRY_AFTER_S_MAX 3600
-#define HELD_MS 200        /* longer than it takes to say no */
+#define HELD_MS 200 /* longer than it takes to say no */
 #define VERSION_MS 5000
 
 struct cairn_rest {
@@ -45,8 +45,8 @@ struct cairn_rest {
     char *authorization; /* the whole header line, or NULL */
     char *token_file;    /* or NULL */
     bool keys_posts;
-    char *grant;         /* the whole header line, or NULL */
-    char *if_match;      /* likewise */
+    char *grant;    /* the whole header line, or NULL */
+    char *if_match; /* likewise */
     uint32_t timeout_ms;
     json_t *problem;
 };
@@ -61,7 +61,7 @@ struct call {
     char key[sizeof KEY_HEADER + CAIRN_UUID_TEXT_BYTES]; /* "": none */
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
     bool json_reply, problem_reply;
-    uint64_t retry_after_s; /* 0: it did not say */
+    uint64_t retry_after_s;         /* 0: it did not say */
     char location[160], server[40]; /* of a stranger's answer; "": it did not say */
 };
 
@@ -120,11 +120,10 @@ enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct 
         if (!rest->authorization)
             CAIRN_TRY(load_token(rest->token_file, &rest->authorization, err));
     }
-    struct cairn_http_options http = {.connections_max = 2, /* a call, and /livez beside it */
-                                      .connect_ms = rest->servers.count > 1 ? CONNECT_MS : 0,
-                                      .ca_bundle = options->ca_bundle && options->ca_bundle[0]
-                                                       ? options->ca_bundle
-                                                       : NULL};
+    struct cairn_http_options http = {
+        .connections_max = 2, /* a call, and /livez beside it */
+        .connect_ms = rest->servers.count > 1 ? CONNECT_MS : 0,
+        .ca_bundle = options->ca_bundle && options->ca_bundle[0] ? options->ca_bundle : NULL};
     CAIRN_TRY(cairn_http_engine_new(&http, &rest->engine, err));
     *ret = CAIRN_TAKE(rest);
     return CAIRN_OK;
@@ -187,8 +186,8 @@ static void note_header(struct cairn_http_request *request, struct cairn_view na
     const char *text = value.data;
     size_t size = value.size;
     call->problem_reply = size >= 24 && !strncasecmp(text, "application/problem+json", 24);
-    call->json_reply = (size >= 16 && !strncasecmp(text, "application/json", 16)) ||
-                       call->problem_reply;
+    call->json_reply =
+        (size >= 16 && !strncasecmp(text, "application/json", 16)) || call->problem_reply;
 }
 
 static const char *text_field(const json_t *problem, const char *name) {
@@ -241,7 +240,10 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
     size_t size = strlen(first);
     bool ends = size && first[size - 1] == '.' && !hint[0];
     cairn_fail(err, code, "%s%s%s%s%s%s", first, hint[0] ? " (" : "", hint, hint[0] ? ")" : "",
-               !means ? "" : ends ? " " : ". ", means ? title : "");
+               !means ? ""
+               : ends ? " "
+                      : ". ",
+               means ? title : "");
     if (!err) return code;
     err->http_status = status;
     cairn_error_request_id(err, text_field(rest->problem, "request_id"));
@@ -250,9 +252,9 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
 
 /* Of this release, or of another one. */
 static bool is_of_api(const struct cairn_rest *rest) {
-    return cairn_rest_spoke(rest) || (json_is_string(json_object_get(rest->problem, "code")) &&
-                                      cairn_text_starts(text_field(rest->problem, "type"),
-                                                        PROBLEM_TYPE));
+    return cairn_rest_spoke(rest) ||
+           (json_is_string(json_object_get(rest->problem, "code")) &&
+            cairn_text_starts(text_field(rest->problem, "type"), PROBLEM_TYPE));
 }
 
 static enum cairn_code judge_stranger(const struct cairn_rest *rest, const struct call *call,
@@ -270,8 +272,7 @@ static enum cairn_code judge_stranger(const struct cairn_rest *rest, const struc
                "%s: %s answered %d%s. That is no answer of cairn-server: a proxy%s%s%s, or another "
                "program, gave it",
                request->unix_socket ? rest->name : cairn_short(request->url).text, request->method,
-               status, what, call->server[0] ? " (" : "", call->server,
-               call->server[0] ? ")" : "");
+               status, what, call->server[0] ? " (" : "", call->server, call->server[0] ? ")" : "");
     if (err) err->http_status = status;
     return code;
 }
@@ -311,7 +312,7 @@ static enum cairn_code poll_for(struct cairn_rest *rest, const struct cairn_http
 
 /* Any answer says that the process runs, and so that it may still answer the call. */
 static bool answers_livez(struct cairn_rest *rest, const struct cairn_server_place *place,
-                  const struct cairn_http_request *request, uint32_t ms) {
+                          const struct cairn_http_request *request, uint32_t ms) {
     CAIRN_AUTO(buf) url = {0};
     if (cairn_buf_printf(&url, NULL, "%s/livez", place->base) != CAIRN_OK) return true;
     struct cairn_http_request probe = {
@@ -329,7 +330,7 @@ static bool heard_lately(const struct cairn_rest *rest, uint32_t at, uint32_t ms
 
 /* How long to wait for an answer, and then, *ret_livez_ms, for one to /livez. */
 static uint32_t quiet_limit_ms(const struct cairn_rest *rest, uint32_t at,
-                            const struct cairn_http_request *request, uint32_t *ret_livez_ms) {
+                               const struct cairn_http_request *request, uint32_t *ret_livez_ms) {
     bool heard = atomic_load(&rest->seen->at) == at && atomic_load(&rest->seen->heard_us);
     uint64_t turn_ms = request->stall_ms / (2 * rest->servers.count) + 1;
     uint64_t quiet_ms = cairn_min_u64(turn_ms, heard ? QUIET_MS_MAX : UNHEARD_MS_MAX);
@@ -730,8 +731,8 @@ enum cairn_code cairn_servers_parse(const char *text, struct cairn_servers *ret,
 #define LEASE_MS 5000 /* the caller has work of its own to go on with, and may want to stop */
 
 static enum cairn_code lease_call(const struct cairn_read_lease *lease, struct cairn_rest *rest,
-                            const char *method, json_t *take_body, json_t **ret,
-                            struct cairn_error *err) {
+                                  const char *method, json_t *take_body, json_t **ret,
+                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = take_body;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s/leases%s%s",
@@ -741,7 +742,7 @@ static enum cairn_code lease_call(const struct cairn_read_lease *lease, struct c
 }
 
 static enum cairn_code take_lease(struct cairn_read_lease *lease, struct cairn_rest *rest,
-                            struct cairn_error *err) {
+                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_lease_row row = {0};
     json_t *body = CAIRN_PACK(lease_take, .job = lease->job, .ttl_s = lease->ttl_s);

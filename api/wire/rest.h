@@ -66,13 +66,13 @@ struct cairn_rest_seen {
 
 struct cairn_rest; /* servers, token, one http engine */
 struct cairn_rest_options {
-    const char *url;       /* "http://127.0.0.1:7420", "unix:/path", or a list (rest.h#11) */
-    const char *token;     /* NULL: none; copied, wiped on free */
+    const char *url;        /* "http://127.0.0.1:7420", "unix:/path", or a list (rest.h#11) */
+    const char *token;      /* NULL: none; copied, wiped on free */
     const char *token_file; /* NULL: none; where `token` is NULL it is read at once (rest.h#6) */
-    uint32_t timeout_ms;   /* 0 = CAIRN_REST_TIMEOUT_MS */
-    const char *ca_bundle; /* NULL: the system's */
+    uint32_t timeout_ms;    /* 0 = CAIRN_REST_TIMEOUT_MS */
+    const char *ca_bundle;  /* NULL: the system's */
     struct cairn_rest_seen *seen; /* NULL: one of its own */
-    bool keys_posts; /* rest.h#9 */
+    bool keys_posts;              /* rest.h#9 */
 };
 enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -185,10 +185,10 @@ static void sign_text(const char *text, int size, size_t capacity,
 static void make_mac(const struct cairn_peer_right *right, const struct cairn_peer_request *request,
                      const uint8_t key[CAIRN_PEER_KEY_BYTES], uint8_t ret[CAIRN_SHA256_BYTES]) {
     char text[SIGNED_BYTES_MAX];
-    int size = snprintf(text, sizeof(text),
-                        "%s\n%s\n%s\n%" PRIu64 "\n%s/%s\n%" PRIu64 "\n%s\n%s\n", request->method,
-                        request->path, request->range, request->body_bytes, right->run.project,
-                        right->run.run, right->attempt, right->from, request->to);
+    int size =
+        snprintf(text, sizeof(text), "%s\n%s\n%s\n%" PRIu64 "\n%s/%s\n%" PRIu64 "\n%s\n%s\n",
+                 request->method, request->path, request->range, request->body_bytes,
+                 right->run.project, right->run.run, right->attempt, right->from, request->to);
     sign_text(text, size, sizeof(text), key, ret);
 }
 
@@ -198,9 +198,9 @@ void cairn_peer_sign(struct cairn_peer_right *right, const struct cairn_peer_req
     char hex[MAC_HEX_BYTES + 1];
     make_mac(right, request, key, right->mac);
     cairn_hex_encode(right->mac, sizeof(right->mac), hex);
-    int size = snprintf(ret_text, CAIRN_PEER_RIGHT_BYTES_MAX,
-                        CAIRN_PEER_SCHEME "%s/%s:%" PRIu64 ":%s:%s", right->run.project,
-                        right->run.run, right->attempt, right->from, hex);
+    int size =
+        snprintf(ret_text, CAIRN_PEER_RIGHT_BYTES_MAX, CAIRN_PEER_SCHEME "%s/%s:%" PRIu64 ":%s:%s",
+                 right->run.project, right->run.run, right->attempt, right->from, hex);
     CAIRN_ASSERT(size > 0);
     CAIRN_ASSERT(size < CAIRN_PEER_RIGHT_BYTES_MAX);
 }

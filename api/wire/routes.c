@@ -12,9 +12,12 @@
 
 #define SEGMENTS_MAX 64
 
-#define NEED_NONE {0}
-#define NEED_TOKEN {.token = true}
-#define NEED_OF(name, ...) {.token = true, .scope = CAIRN_SCOPE_##name, __VA_ARGS__}
+#define NEED_NONE                                                                                  \
+    { 0 }
+#define NEED_TOKEN                                                                                 \
+    { .token = true }
+#define NEED_OF(name, ...)                                                                         \
+    { .token = true, .scope = CAIRN_SCOPE_##name, __VA_ARGS__ }
 #define NEED_READ NEED_OF(READ, .project = true)
 #define NEED_WRITE NEED_OF(WRITE, .project = true)
 #define NEED_RETAIN NEED_OF(RETAIN, .project = true)
@@ -169,7 +172,7 @@ static bool drop_slash(struct cairn_view *path) {
 /* Which segments a template's parameters took. */
 struct places {
     const char *project, *run, *ref, *digest, *node;
-    const char *node_is; /* what that name is of, for people */
+    const char *node_is;       /* what that name is of, for people */
     size_t name_from, name_to; /* segments of the shard's or the tensor's name */
     bool tensor;
 };

@@ -46,8 +46,8 @@ struct cairn_route {
     const char *method;
     struct cairn_route_need need;
     const char *template_text;
-    const char *query; /* names with commas between them */
-    const char *name; /* of the handler; for logs and metrics too */
+    const char *query;          /* names with commas between them */
+    const char *name;           /* of the handler; for logs and metrics too */
     enum cairn_route_wait wait; /* see routes.def */
 };
 /* "" where the route has no such parameter. */

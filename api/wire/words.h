@@ -124,7 +124,6 @@ void cairn_quota_excess_text(const struct cairn_quota_excess *excess, const char
                              char *ret, size_t capacity);
 bool cairn_quota_excess_read(const char *text, struct cairn_quota_excess *ret);
 /* The numbers as members "resource", "limit", "used" and "asked". */
-bool cairn_quota_excess_put(json_t *object,
-                            const struct cairn_quota_excess *excess) CAIRN_MUST_USE;
+bool cairn_quota_excess_put(json_t *object, const struct cairn_quota_excess *excess) CAIRN_MUST_USE;
 /* "10 versions, 4096 bytes"; "no bound". */
 void cairn_quota_text(uint64_t versions, uint64_t bytes, char *ret, size_t capacity);

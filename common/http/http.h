@@ -77,17 +77,17 @@ struct cairn_http_request {
     /* set before done() */
     enum cairn_code code; /* CAIRN_OK: a whole reply arrived, whatever its status */
     int status;
-    uint64_t reply_bytes;     /* body bytes received */
-    uint64_t content_length;  /* UINT64_MAX: not said */
-    uint64_t sent_bytes;      /* handed to the kernel; may be ahead of the peer */
-    bool reached;             /* a connection was made: the peer may have received it */
-    uint32_t starts;          /* connections it was begun on: the second follows by itself when a
+    uint64_t reply_bytes;    /* body bytes received */
+    uint64_t content_length; /* UINT64_MAX: not said */
+    uint64_t sent_bytes;     /* handed to the kernel; may be ahead of the peer */
+    bool reached;            /* a connection was made: the peer may have received it */
+    uint32_t starts;         /* connections it was begun on: the second follows by itself when a
                                  kept one was dead, and the peer may have received the first */
-    uint64_t first_byte_us;   /* from sending to the first reply byte; 0: none came */
-    uint64_t sent_at_us;      /* mono clock, also while under way: when the last body byte was
+    uint64_t first_byte_us;  /* from sending to the first reply byte; 0: none came */
+    uint64_t sent_at_us;     /* mono clock, also while under way: when the last body byte was
                                  handed over; 0: not yet */
-    uint64_t reply_at_us;     /* mono clock, also while under way: first reply byte */
-    uint64_t link_us;         /* of first_byte_us: bytes were on their way, and not for want of room
+    uint64_t reply_at_us;    /* mono clock, also while under way: first reply byte */
+    uint64_t link_us;        /* of first_byte_us: bytes were on their way, and not for want of room
                                  in the peer's memory; of direct ones; UINT64_MAX: not known */
     enum cairn_http_tls_fault tls_fault;
     struct cairn_error error; /* when code is not CAIRN_OK */

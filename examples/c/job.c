@@ -229,14 +229,14 @@ int main(int argc, char **argv) {
         perror("memory");
         return 1;
     }
-    struct cairn_open_options options = {
-        .size = sizeof options,
-        .run = job.run,
-        .rank = job.rank,
-        .world_size = job.ranks,
-        .local_rank = job.local_rank,
-        .local_world_size = job.local_ranks,
-        .bytes = 2 * job.count * sizeof *job.weights + (UINT64_C(1) << 20)};
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = job.run,
+                                         .rank = job.rank,
+                                         .world_size = job.ranks,
+                                         .local_rank = job.local_rank,
+                                         .local_world_size = job.local_ranks,
+                                         .bytes = 2 * job.count * sizeof *job.weights +
+                                                  (UINT64_C(1) << 20)};
     struct cairn_last_chance_options chance = {.size = sizeof chance, .grace_ms = GRACE_MS};
     enum cairn_code code = cairn_last_chance_watch(&chance, &err);
     if (!code) code = cairn_open(&options, &session, &resume, &err);

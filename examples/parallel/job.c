@@ -377,8 +377,7 @@ static int start_rank(const struct arguments *arguments, uint32_t number, uint32
 
 static int read_arguments(int count, char **values, struct arguments *ret) {
     if (count != 7 && (count != 8 || strcmp(values[7], "cuda"))) {
-        fprintf(stderr, "usage: %s PROJECT/RUN JOB STEPS DATA TENSOR PIPELINE [cuda]\n",
-                values[0]);
+        fprintf(stderr, "usage: %s PROJECT/RUN JOB STEPS DATA TENSOR PIPELINE [cuda]\n", values[0]);
         return -1;
     }
     *ret = (struct arguments){values[1],

@@ -62,7 +62,7 @@ struct cairn_assembly_tensor {
 #define CAIRN_ASSEMBLY_TEXT "__metadata__."
 struct cairn_assembly_left_out {
     char *name, *why;
-    bool file; /* a whole file of the folder, of which nothing was taken */
+    bool file;   /* a whole file of the folder, of which nothing was taken */
     char *class; /* of a value whose class is not known; else NULL */
 };
 /* What is no tensor: a file of torch.save of its own, which is a range of an input. */

@@ -67,9 +67,9 @@ bool cairn_torch_is_foreign(const struct cairn_torch_name *name);
 struct cairn_torch {
     const struct cairn_input *input; /* borrowed */
     bool legacy, strict;
-    struct cairn_zip zip; /* zip form */
+    struct cairn_zip zip;            /* zip form */
     struct cairn_unpacked *unpacked; /* of a zip with deflated storages; else NULL */
-    char stem[1025];      /* its folder: "archive" of archive/data.pkl */
+    char stem[1025];                 /* its folder: "archive" of archive/data.pkl */
     struct cairn_buf pickled;
     struct cairn_pickle values;
     struct cairn_torch_legacy_storage *storages; /* legacy form, by key */

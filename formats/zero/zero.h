@@ -58,7 +58,7 @@ static inline bool cairn_zero_folder_has(const struct cairn_zero_folder *folder,
 bool cairn_zero_is(const struct cairn_zero_folder *folder);
 
 struct cairn_zero_options {
-    bool optimizer;       /* its state is wanted, too */
+    bool optimizer; /* its state is wanted, too */
     /* zero_parallel.h#7; NULL: none. CAIRN_INVALID: nothing is cut so. */
     const char *tp_rules;
 };

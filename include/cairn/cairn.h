@@ -95,7 +95,7 @@ struct cairn_open_options {
     /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock. Who listens there must be root, this user,
      * or one that CAIRN_UPLOADER_USERS names (docs/config.md). */
     const char *socket;
-    uint32_t timeout_ms; /* default of all calls; 0 = 60,000 */
+    uint32_t timeout_ms;     /* default of all calls; 0 = 60,000 */
     uint32_t wait_staged_ms; /* how long opening waits for an older attempt's saves and memory;
                                 0 = 30,000 */
     int read_only;           /* no attempt is opened; only restore and list work */

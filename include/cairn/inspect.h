@@ -57,10 +57,10 @@ enum cairn_code cairn_restore_holder_next(struct cairn_restore *restore, const c
 
 /* Where a piece of a tensor lies. */
 struct cairn_stored_piece {
-    uint32_t rank;           /* that saved it */
-    struct cairn_text shard; /* as cairn_restore_shard_at names it */
-    uint64_t offset, bytes;  /* in the shard; row-major, without gaps */
-    enum cairn_form form;    /* CAIRN_FLAT or CAIRN_BOX */
+    uint32_t rank;               /* that saved it */
+    struct cairn_text shard;     /* as cairn_restore_shard_at names it */
+    uint64_t offset, bytes;      /* in the shard; row-major, without gaps */
+    enum cairn_form form;        /* CAIRN_FLAT or CAIRN_BOX */
     uint64_t start[8], count[8]; /* in elements, as in struct cairn_tensor_piece */
 };
 /* The next piece of the tensor of that name, by rank. Of a REPLICATED tensor each holder's is the

@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 struct cairn_run {
-    char run[258]; /* "project/run" */
+    char run[258];                                /* "project/run" */
     uint64_t attempt, version_count, total_bytes; /* committed ones */
     char latest[48];                              /* what a resume takes; "": nothing */
     uint64_t latest_step;

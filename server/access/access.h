@@ -43,7 +43,6 @@
 #include "server/server.h"
 #include "store/store.h"
 
-
 #define CAIRN_SRV_TOKENS_KEPT (CAIRN_SRV_TOKENS_MAX + CAIRN_SRV_TOKENS_OPERATOR)
 #define CAIRN_SRV_TOKENS_LOOK_MS 5000
 #define CAIRN_SRV_TOKENS_OLD_MS 60000
@@ -146,7 +145,7 @@ struct cairn_srv_revoked {
     struct {
         char token[CAIRN_TOKEN_ID_BYTES];
         int64_t modified_ms; /* by the store's clock */
-    } *items;                /* owned */
+    } * items;               /* owned */
     size_t count, capacity;
 };
 void cairn_srv_revoked_release(struct cairn_srv_revoked *revoked);

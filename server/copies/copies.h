@@ -66,8 +66,8 @@ struct cairn_srv_copy_hold {
     struct cairn_srv_copy_hold *next;
 };
 /* CAIRN_BUSY: another thread or server holds the version. */
-enum cairn_code cairn_srv_copy_hold_take(struct cairn_srv_copy_hold *hold,
-                                         struct cairn_srv *server, const char *version,
+enum cairn_code cairn_srv_copy_hold_take(struct cairn_srv_copy_hold *hold, struct cairn_srv *server,
+                                         const char *version,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold);
 /* Does this process hold it? */

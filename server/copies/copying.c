@@ -237,8 +237,8 @@ static enum cairn_code look_at_store(const struct cairn_srv_copies_round *round,
     for (size_t i = 0; i < left->count && !round->server->stopping; i++) {
         struct cairn_error why = {0};
         left->item = &left->items[i];
-        if (finish_copy(round, left, &why)) tell_delayed(left->item->version.text, left->store,
-                                                         &why);
+        if (finish_copy(round, left, &why))
+            tell_delayed(left->item->version.text, left->store, &why);
     }
     return CAIRN_OK;
 }

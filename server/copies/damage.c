@@ -280,8 +280,9 @@ void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_dama
     if (!code && noting.differs)
         code = cairn_srv_catalog_write(server->catalog, put_damage, &noting, &why);
     if (code && code != CAIRN_NOT_FOUND)
-        cairn_log(WARN, "copy.damage_untold", "version=%s store=%s objects=%" PRIu64
-                  " cause=\"%s\"", damage->version, damage->store, damage->objects, why.message);
+        cairn_log(WARN, "copy.damage_untold",
+                  "version=%s store=%s objects=%" PRIu64 " cause=\"%s\"", damage->version,
+                  damage->store, damage->objects, why.message);
     if (!code && noting.differs) tell_damage(&noting);
     cairn_srv_version_release(&noting.version);
 }
@@ -294,8 +295,8 @@ static enum cairn_code count_damaged(struct cairn_srv_tx *tx, void *argument,
 uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]) {
     struct cairn_srv_damaged_copies found = {.count = 0};
     ret[0] = '\0';
-    if (cairn_srv_catalog_read(server->catalog, count_damaged, &found,
-                               NULL) || !found.count) return 0;
+    if (cairn_srv_catalog_read(server->catalog, count_damaged, &found, NULL) || !found.count)
+        return 0;
     snprintf(ret, CAIRN_SRV_DAMAGE_BYTES,
              "%" PRIu64 " %s damaged objects; of %s/%s@%" PRIu64 " in store %s %" PRIu64
              ": cairn verify --repair",

@@ -16,8 +16,8 @@
 
 struct cairn_srv_damage {
     const char *version, *store;
-    uint64_t objects; /* that are damaged or missing */
-    bool all;         /* every object was read: it is so many; else at least so many */
+    uint64_t objects;   /* that are damaged or missing */
+    bool all;           /* every object was read: it is so many; else at least so many */
     int64_t changed_ms; /* of the copy's row when the look began */
 };
 void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage);

@@ -133,8 +133,8 @@ static enum cairn_code look_at_other(const struct asking *asking, struct cairn_s
     CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
     enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
     struct cairn_document_source source = cairn_store_documents(worker, NULL);
-    unsigned documents = CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) |
-                         CAIRN_DOCUMENT_BIT(CHECKSUMS);
+    unsigned documents =
+        CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS);
     if (!code) code = cairn_committed_load(&committed, &source, documents, err);
     if (!code) code = cairn_srv_copy_look(worker, &committed, ~0u, err);
     cairn_srv_tier_return(server, tier, worker);
@@ -267,8 +267,7 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
     cairn_srv_copy_asked(server, tier->name, code);
     if (!code && is_needed(removing)) code = take_removal_back(removing, worker, err);
     if (!code && !removing->kept)
-        code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease,
-                                    err);
+        code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease, err);
     cairn_srv_tier_return(server, tier, worker);
     if (code || removing->kept) return code;
     CAIRN_CRASHPOINT("server.demote.before_gone");

@@ -341,9 +341,9 @@ static enum cairn_code name_objects(const struct cairn_committed *version,
             cairn_key_shard(&version->place, cairn_view_of(manifest->shards[i].name), &key);
         else
             cairn_key_checksums(&version->place, &key);
-        ret[i] = (struct cairn_store_object){
-            .key = strdup(key.text),
-            .size_bytes = shard ? manifest->shards[i].size_bytes : 4 * manifest->block_count};
+        ret[i] = (struct cairn_store_object){.key = strdup(key.text),
+                                             .size_bytes = shard ? manifest->shards[i].size_bytes
+                                                                 : 4 * manifest->block_count};
         if (!ret[i].key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at a copy");
         *ret_count = i + 1;
     }
@@ -374,8 +374,8 @@ static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
 enum cairn_code cairn_srv_copy_look(struct cairn_store_worker *worker,
                                     const struct cairn_committed *version, unsigned heads,
                                     struct cairn_error *err) {
-    static const enum cairn_document documents[] = {
-        CAIRN_DOCUMENT_MANIFEST, CAIRN_DOCUMENT_LAYOUT, CAIRN_DOCUMENT_RECORD};
+    static const enum cairn_document documents[] = {CAIRN_DOCUMENT_MANIFEST, CAIRN_DOCUMENT_LAYOUT,
+                                                    CAIRN_DOCUMENT_RECORD};
     CAIRN_TRY(look_at_objects(worker, version, err));
     for (size_t i = 0; i < CAIRN_COUNT(documents); i++) {
         struct cairn_key key;
@@ -397,11 +397,10 @@ static enum cairn_code is_copied(const struct cairn_srv_version *version, struct
     CAIRN_TRY(cairn_srv_version_there(version, err));
     bool good = version->state == CAIRN_STATE_COMMITTED && version->recorded && !version->trashed;
     if (good) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NOT_COMMITTED,
-                      "%s is %s: what is committed and not in the trash is copied",
-                      version->id.text,
-                      version->trashed ? "in the trash"
-                                       : cairn_state_text(cairn_srv_version_shown(version)));
+    return cairn_fail(
+        err, CAIRN_NOT_COMMITTED, "%s is %s: what is committed and not in the trash is copied",
+        version->id.text,
+        version->trashed ? "in the trash" : cairn_state_text(cairn_srv_version_shown(version)));
 }
 
 enum cairn_code cairn_srv_promote_want(struct cairn_srv_tx *tx,
@@ -414,9 +413,8 @@ enum cairn_code cairn_srv_promote_want(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_copies_get(tx, version->id.text, &copies, err));
     const struct cairn_srv_copy *there = cairn_srv_copies_find(&copies, wish->store);
     *ret_whole = there && there->state == CAIRN_SRV_COPY_WHOLE;
-    struct cairn_srv_copy copy = {.state = CAIRN_SRV_COPY_MAKING,
-                                  .by_policy = wish->by_policy,
-                                  .changed_ms = wish->wall_ms};
+    struct cairn_srv_copy copy = {
+        .state = CAIRN_SRV_COPY_MAKING, .by_policy = wish->by_policy, .changed_ms = wish->wall_ms};
     if (there && there->state == CAIRN_SRV_COPY_REMOVING)
         return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is being removed",
                           version->id.text, wish->store);
@@ -552,8 +550,7 @@ static enum cairn_code load_documents(struct run *run, struct cairn_error *err) 
                                        CAIRN_DOCUMENT_BIT(CHECKSUMS) | CAIRN_DOCUMENT_BIT(LAYOUT),
                                    err));
     const struct cairn_manifest *manifest = &run->documents.manifest;
-    for (size_t i = 0; i < manifest->shard_count; i++)
-        run->total += manifest->shards[i].size_bytes;
+    for (size_t i = 0; i < manifest->shard_count; i++) run->total += manifest->shards[i].size_bytes;
     return CAIRN_OK;
 }
 
@@ -612,8 +609,8 @@ static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
 /* Of what is written into the target, and nothing else: another disk may be full, too. */
 static enum cairn_code say_target_full(const struct run *run, enum cairn_code code,
                                        struct cairn_error *err) {
-    return cairn_srv_copy_say_full(code, run->promote->store,
-                                   "make room, and it goes on by itself", err);
+    return cairn_srv_copy_say_full(code, run->promote->store, "make room, and it goes on by itself",
+                                   err);
 }
 
 static enum cairn_code copy(struct run *run, struct cairn_error *err) {
@@ -654,8 +651,8 @@ static enum cairn_code run_held(struct run *run, struct cairn_error *err) {
     struct cairn_srv_promote *promote = run->promote;
     CAIRN_TRY(look_again(run, err));
     if (run->whole) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_where_of(promote->server, promote->version, promote->store, &run->where,
-                                 err));
+    CAIRN_TRY(
+        cairn_srv_where_of(promote->server, promote->version, promote->store, &run->where, err));
     CAIRN_TRY(cairn_srv_tier_borrow(promote->server, run->to, &run->target, err));
     enum cairn_code code = cairn_srv_tier_ready(promote->server, run->to, run->target, err);
     cairn_srv_copy_asked(promote->server, promote->store, code);

@@ -26,7 +26,7 @@ struct cairn_srv_tiered {
     struct cairn_lock lock; /* server_retained */
     struct {
         struct cairn_srv_known runs[CAIRN_SRV_TIERED_MAX]; /* 4: up to `newest` all is settled */
-        size_t next; /* is forgotten for another run */
+        size_t next;                                       /* is forgotten for another run */
     } locked;
 };
 
@@ -39,8 +39,8 @@ struct plan {
     struct cairn_srv_run_copies rows;
     struct cairn_srv_known settled; /* as it was remembered; name "": it was not */
     struct cairn_srv_known found;   /* what is to be remembered */
-    bool after;             /* only what comes after settled.newest was read */
-    bool *open;             /* of each candidate: there was something to do */
+    bool after;                     /* only what comes after settled.newest was read */
+    bool *open;                     /* of each candidate: there was something to do */
     size_t changes;
     /* the wish at hand */
     const char *version, *store;
@@ -101,9 +101,8 @@ static void remember(struct plan *plan) {
 
 static enum cairn_code look_at_events(struct cairn_srv_tx *tx, struct plan *plan, bool *ret,
                                       struct cairn_error *err) {
-    struct cairn_srv_since since = {.then = &plan->settled,
-                                    .subject = CAIRN_SRV_OF_COPIES,
-                                    .policy = plan->found.policy};
+    struct cairn_srv_since since = {
+        .then = &plan->settled, .subject = CAIRN_SRV_OF_COPIES, .policy = plan->found.policy};
     *ret = false;
     CAIRN_TRY(cairn_srv_events_bounds(tx, &since.first, &since.last, err));
     plan->found.event = since.last;
@@ -147,8 +146,7 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, struct plan *plan, int
                                  struct cairn_error *err) {
     const struct cairn_plan_item *after = plan->after ? &plan->settled.newest : NULL;
     release(plan);
-    CAIRN_TRY(
-        cairn_srv_candidates_load(tx, run_id, &plan->policy, after, &plan->candidates, err));
+    CAIRN_TRY(cairn_srv_candidates_load(tx, run_id, &plan->policy, after, &plan->candidates, err));
     return cairn_srv_copies_of_run(tx, run_id, after, &plan->rows, err);
 }
 
@@ -174,9 +172,8 @@ static enum cairn_code load_plan(struct cairn_srv_tx *tx, void *argument, struct
 static enum cairn_code put_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct plan *plan = argument;
     CAIRN_AUTO(srv_version) version = {0};
-    struct cairn_srv_promote_wish wish = {.store = plan->store,
-                                          .by_policy = true,
-                                          .wall_ms = cairn_srv_wall_ms(plan->server)};
+    struct cairn_srv_promote_wish wish = {
+        .store = plan->store, .by_policy = true, .wall_ms = cairn_srv_wall_ms(plan->server)};
     bool whole = false;
     CAIRN_TRY(cairn_srv_version_get(tx, plan->version, &version, err));
     return cairn_srv_promote_want(tx, &version, &wish, &whole, err);
@@ -189,10 +186,9 @@ static enum cairn_code change_copy(struct plan *plan, bool wanted, struct cairn_
                                             .store = plan->store,
                                             .by_policy = true};
     struct cairn_error why = {0};
-    enum cairn_code code = wanted
-                               ? cairn_srv_catalog_write(plan->server->catalog, put_wish, plan,
-                                                         &why)
-                               : cairn_srv_demote_ask(&demote, &why);
+    enum cairn_code code =
+        wanted ? cairn_srv_catalog_write(plan->server->catalog, put_wish, plan, &why)
+               : cairn_srv_demote_ask(&demote, &why);
     plan->changes += code == CAIRN_OK;
     bool held = code == CAIRN_IN_USE || code == CAIRN_NOT_COMMITTED || code == CAIRN_NOT_FOUND ||
                 code == CAIRN_DELETED;
@@ -232,8 +228,8 @@ static enum cairn_code carry_out(struct plan *plan, const struct cairn_policy_co
         bool flying = candidates->items[i - 1].marks & CAIRN_PLAN_IN_FLIGHT;
         if (flying || !differs(plan, plan->version, plan->store, wanted[i - 1])) continue;
         plan->open[i - 1] = true;
-        if (plan->changes < CAIRN_SRV_TIERING_ROUND) CAIRN_TRY(change_copy(plan, wanted[i - 1],
-                                                                           err));
+        if (plan->changes < CAIRN_SRV_TIERING_ROUND)
+            CAIRN_TRY(change_copy(plan, wanted[i - 1], err));
     }
     return CAIRN_OK;
 }

@@ -42,7 +42,7 @@
 #define TELL_MS 500
 #define FINDINGS_MAX 1000   /* of one answer; all are counted */
 #define FINDING_BYTES 40000 /* of what is kept in the row of an operation */
-#define RANGES_BYTES 120 /* of a message that names lost bytes, before the last range */
+#define RANGES_BYTES 120    /* of a message that names lost bytes, before the last range */
 #define TRIES 3 /* of a shard whose answer was lost: what is there is the old object still */
 #define FINDINGS_KEPT 1000000
 #define NO_SHARD SIZE_MAX
@@ -174,8 +174,7 @@ static enum cairn_code find_lost(const struct verified_copy *copy,
         if (!code) CAIRN_TRY(end_range(lost, err));
         if (code && !lost->to) lost->from = at;
         if (code) lost->to = cairn_min_u64(at + CAIRN_BLOCK_BYTES, size);
-        if (!goes_on(copy->all, 0))
-            return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
+        if (!goes_on(copy->all, 0)) return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
     }
     return end_range(lost, err);
 }
@@ -205,10 +204,10 @@ static enum cairn_code say_lost(const struct verified_copy *copy,
                           "and repair again",
                           silent->name, lost.ranges.data, more);
     else if (!code)
-        code = cairn_fail(err, CAIRN_CORRUPT,
-                          "no copy has it whole; bytes that are lost: %s%s, %" PRIu64
-                          " of %" PRIu64,
-                          lost.ranges.data, more, lost.bytes, size);
+        code =
+            cairn_fail(err, CAIRN_CORRUPT,
+                       "no copy has it whole; bytes that are lost: %s%s, %" PRIu64 " of %" PRIu64,
+                       lost.ranges.data, more, lost.bytes, size);
     cairn_buf_release(&lost.ranges);
     return code;
 }
@@ -231,13 +230,13 @@ static enum cairn_code is_there(const struct verified_copy *copy, size_t shard, 
 static enum cairn_code write_shard(struct verified_copy *copy, size_t shard,
                                    struct cairn_error *err) {
     struct cairn_srv_shard_copy shard_copy = {.server = copy->all->verify->server,
-                                        .worker = copy->all->verify->worker,
-                                        .where = &copy->all->where,
-                                        .to = copy->tier,
-                                        .target = copy->worker,
-                                        .version = &copy->all->documents,
-                                        .goes_on = goes_on,
-                                        .owner = copy->all};
+                                              .worker = copy->all->verify->worker,
+                                              .where = &copy->all->where,
+                                              .to = copy->tier,
+                                              .target = copy->worker,
+                                              .version = &copy->all->documents,
+                                              .goes_on = goes_on,
+                                              .owner = copy->all};
     struct cairn_error why = {0};
     enum cairn_code code = is_there(copy, shard, &shard_copy.replaces, &why);
     if (!code)
@@ -361,9 +360,9 @@ static enum cairn_code keep_finding(struct verified_copy *copy, enum cairn_store
                                "findings", err));
     struct finding *finding = &copy->findings[copy->count++];
     *finding = (struct finding){.what = what,
-                                          .key = strdup(key),
-                                          .detail = strdup(detail),
-                                          .shard = shard_of(copy->all, key)};
+                                .key = strdup(key),
+                                .detail = strdup(detail),
+                                .shard = shard_of(copy->all, key)};
     if (finding->key && finding->detail) return CAIRN_OK;
     free(finding->key);
     free(finding->detail);
@@ -509,8 +508,7 @@ static enum cairn_code mend(struct verified_copy *copy, enum turn from, enum tur
             struct finding *finding = &copy->findings[i];
             if (!is_damage(finding) || (int)turn_of(copy, finding) != turn) continue;
             CAIRN_TRY(mend_one(copy, finding, err));
-            if (!goes_on(copy->all, 0))
-                return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
+            if (!goes_on(copy->all, 0)) return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
         }
     return CAIRN_OK;
 }
@@ -677,12 +675,12 @@ static enum cairn_code pack_answer(const struct verifying *all, struct answer *a
     size_t shards = 0;
     for (size_t i = 0; all->proven && i < all->documents.manifest.shard_count; i++)
         shards += is_chosen(all->verify, i);
-    *ret = CAIRN_PACK(verified, .version = all->row.id.text, .step = all->row.step,
-                      .ok = answer->ok, .damaged = answer->damaged,
-                      .newer = answer->newer, .strays = answer->strays, .listed = answer->listed,
-                      .record_rewritten = answer->record_rewritten,
-                      .mended = answer->mended, .shards = shards, .read_bytes = all->read_bytes,
-                      .copies = answer->copies, .findings = answer->findings);
+    *ret =
+        CAIRN_PACK(verified, .version = all->row.id.text, .step = all->row.step, .ok = answer->ok,
+                   .damaged = answer->damaged, .newer = answer->newer, .strays = answer->strays,
+                   .listed = answer->listed, .record_rewritten = answer->record_rewritten,
+                   .mended = answer->mended, .shards = shards, .read_bytes = all->read_bytes,
+                   .copies = answer->copies, .findings = answer->findings);
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
@@ -713,12 +711,12 @@ static enum cairn_code note_mended(const struct verified_copy *copy, struct cair
 static void note_damage(const struct verified_copy *copy, size_t index, bool to_its_end) {
     const struct verifying *all = copy->all;
     const struct cairn_srv_verify *verify = all->verify;
-    const struct cairn_srv_damage found = {
-        .version = verify->version,
-        .store = store_name(copy),
-        .objects = count_needed(copy),
-        .all = to_its_end && verify->reads && !verify->parts && all->proven,
-        .changed_ms = all->where.changed_ms[index]};
+    const struct cairn_srv_damage found = {.version = verify->version,
+                                           .store = store_name(copy),
+                                           .objects = count_needed(copy),
+                                           .all = to_its_end && verify->reads && !verify->parts &&
+                                                  all->proven,
+                                           .changed_ms = all->where.changed_ms[index]};
     if (!all->gone) cairn_srv_damage_note(verify->server, &found);
 }
 

@@ -22,7 +22,7 @@
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256
 #define COMMIT_AFTER_MS 1000 /* other servers wait for the transaction's end */
-#define READERS_MAX 16 /* a session of PostgreSQL takes ten milliseconds of CPU to begin */
+#define READERS_MAX 16       /* a session of PostgreSQL takes ten milliseconds of CPU to begin */
 
 /* One caller's change; lives on its stack until the writing thread says done. */
 struct waiting {
@@ -40,7 +40,7 @@ struct cairn_srv_catalog {
     const struct cairn_srv_engine *engine;
     void *place; /* the engine's */
     struct cairn_srv_tx *writer;
-    _Atomic uint64_t changes; /* from 1 on */
+    _Atomic uint64_t changes;                    /* from 1 on */
     struct cairn_srv_listener *_Atomic listener; /* set while others already ask for it */
     struct cairn_srv_migrated migrated;
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
@@ -205,8 +205,8 @@ static void measure(struct cairn_srv_catalog *catalog, enum cairn_srv_query quer
                           cairn_mono_us() - from_us);
 }
 
-void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog,
-                                   struct cairn_metrics *metrics, size_t family) {
+void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog, struct cairn_metrics *metrics,
+                                   size_t family) {
     catalog->metrics = metrics;
     catalog->metric = family;
 }
@@ -284,8 +284,8 @@ enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
 bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret,
                                size_t capacity) {
     char text[CAIRN_SRV_CHECKED_BYTES] = "ok";
-    bool damaged = catalog->engine->checked && catalog->engine->checked(catalog->place, text) ==
-                                                   CAIRN_SRV_CHECKED_DAMAGED;
+    bool damaged = catalog->engine->checked &&
+                   catalog->engine->checked(catalog->place, text) == CAIRN_SRV_CHECKED_DAMAGED;
     (void)cairn_text_copy(ret, capacity, text);
     return !damaged;
 }
@@ -418,8 +418,8 @@ void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
     catalog->clock = clock;
 }
 
-void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog,
-                                   void (*happened)(void *owner), void *owner) {
+void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog, void (*happened)(void *owner),
+                                   void *owner) {
     CAIRN_HOLD(&catalog->lock);
     catalog->happened = happened;
     catalog->watcher = owner;
@@ -454,8 +454,7 @@ enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
                                          struct cairn_error *err) {
     struct cairn_srv_listener *listener = NULL;
     CAIRN_ASSERT(!catalog->listener);
-    CAIRN_TRY(start_listener(catalog->engine, catalog->place, changed, owner, &listener,
-                                     err));
+    CAIRN_TRY(start_listener(catalog->engine, catalog->place, changed, owner, &listener, err));
     catalog->listener = listener;
     return CAIRN_OK;
 }

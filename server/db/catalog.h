@@ -100,8 +100,8 @@ void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
                                  const struct cairn_clock *clock);
 /* happened() is called on the writing thread after each commit that made events (events.h); it only
  * wakes somebody. NULL: nobody any more, which holds when no change is under way. */
-void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog,
-                                   void (*happened)(void *owner), void *owner);
+void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog, void (*happened)(void *owner),
+                                   void *owner);
 /* Called, by the thread that met it, after each transaction that the database did not take, and
  * after each look that could not begin or that a failure of the database ended. It is set once, and
  * only wakes somebody. */
@@ -111,12 +111,11 @@ void cairn_srv_catalog_set_failed(struct cairn_srv_catalog *catalog,
 enum cairn_srv_query { CAIRN_SRV_QUERY_LOOK, CAIRN_SRV_QUERY_CHANGE, CAIRN_SRV_QUERIES };
 /* From now on durations are counted there, by kind of query on the first axis. */
 struct cairn_metrics;
-void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog,
-                                   struct cairn_metrics *metrics, size_t family);
+void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog, struct cairn_metrics *metrics,
+                                   size_t family);
 /* Is the database known to be whole? ret: "ok", or what there is to say (engine.h). False: it is
  * damaged, and takes no change. */
-bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret,
-                               size_t capacity);
+bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret, size_t capacity);
 /* CAIRN_OK, or why the last change could not be written. */
 enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) CAIRN_MUST_USE;
@@ -152,8 +151,8 @@ struct cairn_srv_listener;
 struct cairn_srv_idempotency;
 
 struct cairn_srv_actor {
-    const char *who;  /* "" where nobody said */
-    const char *from; /* an address */
+    const char *who;                                 /* "" where nobody said */
+    const char *from;                                /* an address */
     const struct cairn_srv_idempotency *idempotency; /* of a POST that has a key; else NULL */
 };
 /* NULL: the server itself, which is how a thread begins. It must live until it is set anew. */

@@ -306,8 +306,8 @@ static enum cairn_code compare_all(struct copying *copying, struct cairn_error *
         struct cairn_srv_copy_compared same = {.counted = count_rows, .owner = copying};
         const char *name = copying->tables.at[i].name;
         copying->progress.table = name;
-        CAIRN_TRY(compare_table(&copying->from, &copying->to, i,
-                                         strcmp(name, "meta") ? NULL : MARK, &same, err));
+        CAIRN_TRY(compare_table(&copying->from, &copying->to, i, strcmp(name, "meta") ? NULL : MARK,
+                                &same, err));
         CAIRN_ASSERT(result->table_count < CAIRN_SRV_COPY_TABLES_MAX);
         (void)cairn_text_copy(result->tables[i].name, sizeof(result->tables[i].name), name);
         memcpy(result->tables[i].sha256, same.sha256, sizeof(same.sha256));
@@ -376,8 +376,7 @@ enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog, struct
     struct mark mark = {0};
     CAIRN_TRY(cairn_srv_catalog_read(catalog, look_for_mark, &mark, err));
     if (!mark.found) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CONFLICT,
-                      "this catalog is a %s again, or empty it",
+    return cairn_fail(err, CAIRN_CONFLICT, "this catalog is a %s again, or empty it",
                       strcmp(mark.uuid, REINDEX) != 0
                           ? "copy that was not finished: give `cairn catalog copy`"
                           : "reindex that was not finished: give `cairn reindex`");

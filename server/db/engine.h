@@ -22,8 +22,8 @@
 #include "server/db/sql.h"
 
 struct cairn_srv_engine;
-struct cairn_srv_actor; /* catalog.h */
-struct cairn_srv_table; /* copy_page.h */
+struct cairn_srv_actor;  /* catalog.h */
+struct cairn_srv_table;  /* copy_page.h */
 struct cairn_srv_backup; /* copy.h */
 
 #define CAIRN_SRV_CHECKED_BYTES 400
@@ -36,7 +36,7 @@ enum cairn_srv_checked {
 /* A connection; an engine's own struct begins with it. */
 struct cairn_srv_tx {
     const struct cairn_srv_engine *engine;
-    struct cairn_srv_tx *next; /* of the idle ones for looks */
+    struct cairn_srv_tx *next;           /* of the idle ones for looks */
     const struct cairn_srv_actor *actor; /* of the change that runs; NULL: the server itself */
     int64_t wall_ms;                     /* of the transaction; for people only */
     uint64_t events;                     /* rows of events that it has made */

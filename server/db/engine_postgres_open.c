@@ -261,7 +261,7 @@ static enum cairn_code refuse_old_release(const PGconn *conn, struct cairn_error
 static const struct {
     const char *said, *name;
 } lookalikes[] = {
-    {"CockroachDB", "CockroachDB"}, {"-YB-", "YugabyteDB"},        {"Yugabyte", "YugabyteDB"},
+    {"CockroachDB", "CockroachDB"}, {"-YB-", "YugabyteDB"},         {"Yugabyte", "YugabyteDB"},
     {"Redshift", "Redshift"},       {"Materialize", "Materialize"}, {"RisingWave", "RisingWave"},
     {"Greenplum", "Greenplum"},     {"CrateDB", "CrateDB"},         {"QuestDB", "QuestDB"},
 };
@@ -293,8 +293,7 @@ static enum cairn_code hears_itself(struct cairn_srv_postgres *own, bool *ret,
         code = cairn_srv_postgres_exec(own, "SELECT pg_notify('cairn_probe', '')", NULL, &why);
     if (code == CAIRN_UNAVAILABLE && err) *err = why;
     if (code) return code == CAIRN_UNAVAILABLE ? code : CAIRN_OK;
-    if (!PQconsumeInput(own->conn))
-        return cairn_srv_postgres_fail(own->conn, NULL, "NOTIFY", err);
+    if (!PQconsumeInput(own->conn)) return cairn_srv_postgres_fail(own->conn, NULL, "NOTIFY", err);
     while ((said = PQnotifies(own->conn))) {
         *ret = true;
         PQfreemem(said);

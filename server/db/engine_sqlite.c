@@ -133,8 +133,7 @@ static enum cairn_code bound_log(struct cairn_srv_tx *tx, struct cairn_error *er
 
 static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
                                      struct cairn_error *err) {
-    CAIRN_TRY(demand(tx, "PRAGMA journal_mode=WAL",
-                                      in_memory ? "memory" : "wal", err));
+    CAIRN_TRY(demand(tx, "PRAGMA journal_mode=WAL", in_memory ? "memory" : "wal", err));
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", err));
     /* D02: 2 is FULL. With NORMAL a power cut takes acknowledged commits with it. */
     CAIRN_TRY(demand(tx, "PRAGMA synchronous", "2", err));

@@ -18,7 +18,7 @@
 
 #define CAIRN_SRV_STATEMENTS_MAX 128
 #define CAIRN_SRV_SQLITE_LOG_BYTES (64 * 1024 * 1024) /* catalog.db-wal, once nobody reads in it */
-#define CAIRN_SRV_SQLITE_MEMORY ":memory:" /* as a place: gone with its one connection */
+#define CAIRN_SRV_SQLITE_MEMORY ":memory:"            /* as a place: gone with its one connection */
 
 struct cairn_srv_sqlite {
     struct cairn_srv_tx tx;

@@ -101,8 +101,7 @@
 #define TRASHED_KIND "5"
 #define NOT_GONE "v.state <> " GONE
 /* What a version counts for in its project (policies.h#3). */
-#define USES_ONE                                                                                   \
-    "CASE WHEN v.state IN (" OPEN ", " COMMITTED ", " DELETING ") THEN 1 ELSE 0 END"
+#define USES_ONE "CASE WHEN v.state IN (" OPEN ", " COMMITTED ", " DELETING ") THEN 1 ELSE 0 END"
 #define USES_BYTES                                                                                 \
     "CASE WHEN v.state IN (" COMMITTED ", " DELETING ") THEN v.bytes WHEN v.state = " GONE         \
     " THEN 0 ELSE v.sealed_bytes END"

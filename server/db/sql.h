@@ -159,8 +159,7 @@ enum cairn_code cairn_srv_ids_read(struct cairn_srv_rows *rows, size_t limit,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
 /* The project and the run of a row: this column and the next. */
-void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column,
-                         struct cairn_run_name *ret);
+void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column, struct cairn_run_name *ret);
 struct cairn_srv_run_names {
     struct cairn_run_name *names; /* owned */
     size_t count, capacity;

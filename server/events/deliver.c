@@ -600,8 +600,7 @@ static enum cairn_code read_roster(struct cairn_srv *server, struct roster **ret
                                    struct cairn_error *err) {
     struct roster *roster = calloc(1, sizeof(*roster));
     if (!roster) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
-    enum cairn_code code =
-        load_file(server->settings->webhooks_file, &roster->file, err);
+    enum cairn_code code = load_file(server->settings->webhooks_file, &roster->file, err);
     if (!code && roster->file->count)
         roster->tellers = calloc(roster->file->count, sizeof(*roster->tellers));
     if (!code && roster->file->count && !roster->tellers)

@@ -50,7 +50,7 @@ struct cairn_srv_follower {
     struct cairn_srv_flow_hooks hooks;
     char caller[96]; /* the token or address whose streams are counted */
     struct cairn_srv_follower *all_next, **all_at; /* under the lock, as long as it is there */
-    struct cairn_srv_follower *next, **at; /* under the lock; at NULL: it does not wait */
+    struct cairn_srv_follower *next, **at;         /* under the lock; at NULL: it does not wait */
 };
 
 struct cairn_srv_feed {
@@ -109,8 +109,7 @@ static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, cons
     for (struct cairn_srv_follower *one = feed->locked.waiting; one; one = next) {
         next = one->next;
         bool due = one->given_ms <= given_before_ms || feed->locked.stopping;
-        bool wants =
-            kept && is_followed(&one->follow, kept->kind, &kept->name, &kept->version);
+        bool wants = kept && is_followed(&one->follow, kept->kind, &kept->name, &kept->version);
         if (!due && !wants) continue;
         unlink_follower(one);
         one->next = taken;
@@ -546,7 +545,7 @@ struct call {
     struct cairn_srv_follow follow;
     bool of_run, since_given, audit;
     uint64_t since, limit;
-    uint64_t first, last; /* that are kept */
+    uint64_t first, last;         /* that are kept */
     uint64_t looked, last_looked; /* rows, and the number of the last of them */
     json_t *items;
 };
@@ -725,8 +724,8 @@ static enum cairn_code serve_events(struct cairn_srv_request *request,
     CAIRN_TRY(read_since(&call, err));
     CAIRN_TRY(read_audit(&call, err));
     CAIRN_TRY(read_filters(&call, err));
-    enum cairn_code code = wants_stream(request) ? serve_stream(&call, reply, err)
-                                                 : serve_page(&call, reply, err);
+    enum cairn_code code =
+        wants_stream(request) ? serve_stream(&call, reply, err) : serve_page(&call, reply, err);
     json_decref(call.items);
     return code;
 }

@@ -53,8 +53,8 @@ void cairn_srv_feed_free(struct cairn_srv_feed *feed); /* stops; NULL is fine */
 struct cairn_srv_follow {
     struct cairn_run_name name;
     struct cairn_version_id version;
-    uint64_t after; /* the first is the one behind this number */
-    uint64_t kinds; /* of these alone; 0: all (server/ledger/events.h) */
+    uint64_t after;                         /* the first is the one behind this number */
+    uint64_t kinds;                         /* of these alone; 0: all (server/ledger/events.h) */
     char project[CAIRN_NAME_BYTES_MAX + 1]; /* of all: of this one alone; "": of every one */
     struct cairn_srv_credential credential; /* the stream ends when it is good no more */
     struct cairn_srv_caller caller;

@@ -7,7 +7,7 @@
 /* Of versions that are known: what this event cannot change. Others change everything. */
 static const unsigned leaves[CAIRN_SRV_EVENT_COUNT] = {
 #define BOTH (CAIRN_SRV_OF_PLAN | CAIRN_SRV_OF_COPIES)
-    [CAIRN_SRV_EVENT_CHECKPOINT_TRASHED] = BOTH, /* a plan asks which one: judge */
+    [CAIRN_SRV_EVENT_CHECKPOINT_TRASHED] = BOTH,  /* a plan asks which one: judge */
     [CAIRN_SRV_EVENT_CHECKPOINT_DELETING] = BOTH, /* the row went with trashed */
     [CAIRN_SRV_EVENT_CHECKPOINT_GONE] = BOTH,
     [CAIRN_SRV_EVENT_CHECKPOINT_NOT_FREED] = BOTH,

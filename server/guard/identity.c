@@ -643,8 +643,7 @@ static enum cairn_code make(struct cairn_srv *server, struct cairn_store_worker 
         if (err) *err = failure;
         return code;
     }
-    if (!code)
-        cairn_log(INFO, "tier.created", "store=%s uuid=%s", known->store, record.uuid);
+    if (!code) cairn_log(INFO, "tier.created", "store=%s uuid=%s", known->store, record.uuid);
     return cairn_store_record_get(worker, 0, ret, err);
 }
 
@@ -687,8 +686,7 @@ enum cairn_code cairn_srv_tier_ready(struct cairn_srv *server, const struct cair
 }
 
 enum cairn_code cairn_srv_tier_is_ours(struct cairn_srv *server, const struct cairn_srv_tier *tier,
-                                       struct cairn_store_worker *worker,
-                                       struct cairn_error *err) {
+                                       struct cairn_store_worker *worker, struct cairn_error *err) {
     const struct known known = {.store = tier->name};
     struct cairn_store_record record = {0};
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);

@@ -16,7 +16,7 @@
 
 /* They share the catalog's commits, and wait for the store side by side. */
 #define COMMITS_AT_ONCE 16
-#define LARGE_AT_ONCE 2    /* of those that need memory */
+#define LARGE_AT_ONCE 2 /* of those that need memory */
 #define LARGE_BYTES (8 * CAIRN_MIB)
 #define IN_WORK_MAX 65536
 #define RETRY_MS_MIN 500

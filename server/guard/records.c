@@ -219,9 +219,11 @@ enum cairn_code cairn_srv_marks_follow(struct cairn_srv *server,
 
 enum cairn_code cairn_srv_record_text(const struct cairn_srv_version *version,
                                       struct cairn_buf *ret, struct cairn_error *err) {
-    struct cairn_record record = {
-        .id = version->id, .attempt = version->attempt, .step = version->step, .n = version->n,
-        .line = version->line};
+    struct cairn_record record = {.id = version->id,
+                                  .attempt = version->attempt,
+                                  .step = version->step,
+                                  .n = version->n,
+                                  .line = version->line};
     memcpy(record.manifest_sha256, version->manifest_sha256, 32);
     cairn_time_text(version->committed_ms, false, record.committed_at);
     return cairn_record_encode(&record, ret, err);
@@ -415,7 +417,7 @@ static enum cairn_code put_copy(struct cairn_srv *server, struct cairn_store_wor
     cairn_key_attempt_copy(unrecorded->name, unrecorded->record.attempt, &key);
     if (!profile->over_network || !profile->create_only_put)
         return judge_put(server, unrecorded,
-                     cairn_store_put_same(worker, key.text, cairn_buf_view(text), err), err);
+                         cairn_store_put_same(worker, key.text, cairn_buf_view(text), err), err);
     struct cairn_store_request put = {.op = CAIRN_STORE_PUT,
                                       .key = key.text,
                                       .body = cairn_buf_view(text),

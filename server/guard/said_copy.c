@@ -55,9 +55,9 @@ struct look {
 
 #define PIECES_PREFIX ".cairn/catalog/versions/"
 #define ID_BEGINS "ckpt_"
-#define DIGITS_MAX 3          /* of an id: 4,096 ways to begin */
-#define ROWS_OF_A_PIECE 2048  /* about, until there are no more pieces */
-#define LEAVING_ROWS 100000   /* more keep no server from ending */
+#define DIGITS_MAX 3         /* of an id: 4,096 ways to begin */
+#define ROWS_OF_A_PIECE 2048 /* about, until there are no more pieces */
+#define LEAVING_ROWS 100000  /* more keep no server from ending */
 #define LISTED_MAX 100000
 #define PIECE_VALUES_MAX 10000000
 
@@ -183,10 +183,11 @@ static enum cairn_code write_piece(struct writing *writing, unsigned number, uns
 
 /* Reads all that was said of versions, `rows` of them, and puts what the store lacks; raise() comes
  * before the first. */
-static enum cairn_code
-write_pieces(struct cairn_srv *server, struct cairn_store_worker *worker, uint64_t rows,
-                       enum cairn_code (*raise)(void *owner, struct cairn_error *err), void *owner,
-                       struct cairn_srv_pieces *ret, struct cairn_error *err) {
+static enum cairn_code write_pieces(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                    uint64_t rows,
+                                    enum cairn_code (*raise)(void *owner, struct cairn_error *err),
+                                    void *owner, struct cairn_srv_pieces *ret,
+                                    struct cairn_error *err) {
     struct writing writing = {.server = server, .worker = worker, .raise = raise, .owner = owner};
     unsigned count = 16;
     unsigned digits = 1;
@@ -195,8 +196,8 @@ write_pieces(struct cairn_srv *server, struct cairn_store_worker *worker, uint64
     enum cairn_code code = list_all(worker, &writing.there, err);
     for (unsigned i = 0; i < count && !code; i++)
         code = server->leaving && rows > LEAVING_ROWS
-                   ? cairn_fail(err, CAIRN_CANCELLED, "the next start goes on with %" PRIu64
-                                " rows", rows)
+                   ? cairn_fail(err, CAIRN_CANCELLED,
+                                "the next start goes on with %" PRIu64 " rows", rows)
                    : write_piece(&writing, i, digits, ret, err);
     cairn_srv_pieces_release(&writing.there);
     cairn_buf_release(&writing.text);
@@ -209,11 +210,9 @@ static enum cairn_code print_pieces(const struct cairn_srv_pieces *pieces, struc
                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(ret, "\"pieces\":[", err));
     for (size_t i = 0; i < pieces->count; i++)
-        CAIRN_TRY(cairn_buf_printf(ret, err,
-                                   "%s{\"bytes\":%" PRIu64 ",\"rows\":%" PRIu64
-                                   ",\"sha256\":\"%s\"}",
-                                   i ? "," : "", pieces->items[i].bytes, pieces->items[i].rows,
-                                   pieces->items[i].sha256));
+        CAIRN_TRY(cairn_buf_printf(
+            ret, err, "%s{\"bytes\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"sha256\":\"%s\"}",
+            i ? "," : "", pieces->items[i].bytes, pieces->items[i].rows, pieces->items[i].sha256));
     return cairn_buf_append_text(ret, "],", err);
 }
 
@@ -296,8 +295,8 @@ static enum cairn_code see_to_pieces(struct look *look, struct cairn_buf *ret_li
                                      struct cairn_error *err) {
     uint8_t digests[2][CAIRN_SHA256_BYTES];
     if (!look->whole) {
-        CAIRN_TRY(write_pieces(look->server, look->worker, look->versions, raise_once,
-                                         look, &look->pieces, err));
+        CAIRN_TRY(write_pieces(look->server, look->worker, look->versions, raise_once, look,
+                               &look->pieces, err));
         CAIRN_TRY(print_pieces(&look->pieces, ret_list, err));
     }
     memcpy(digests[0], look->said.sha256, sizeof(digests[0]));
@@ -317,7 +316,7 @@ static enum cairn_code keep_written(struct cairn_srv_tx *tx, void *argument,
 /* ---- those that are there ---- */
 
 struct copies {
-    uint64_t numbers[SEEN_MAX]; /* rising, as they are listed */
+    uint64_t numbers[SEEN_MAX];   /* rising, as they are listed */
     int64_t written_ms[SEEN_MAX]; /* by the store's clock */
     size_t count;
 };

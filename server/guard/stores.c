@@ -133,16 +133,16 @@ void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects) {
 
 static enum cairn_code add_attempt(struct cairn_srv_run_objects *objects, uint64_t number,
                                    struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->attempts, objects->attempt_count,
-                               objects->attempt_capacity, ITEMS_MAX, "records of a run", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->attempts, objects->attempt_count, objects->attempt_capacity,
+                               ITEMS_MAX, "records of a run", err));
     objects->attempts[objects->attempt_count++] = number;
     return CAIRN_OK;
 }
 
 static enum cairn_code add_version(struct cairn_srv_run_objects *objects,
                                    const struct cairn_srv_seen *seen, struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->versions, objects->version_count,
-                               objects->version_capacity, ITEMS_MAX, "records of a run", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->versions, objects->version_count, objects->version_capacity,
+                               ITEMS_MAX, "records of a run", err));
     objects->versions[objects->version_count++] = *seen;
     return CAIRN_OK;
 }
@@ -161,8 +161,8 @@ static enum cairn_code add_touched(struct cairn_srv_run_objects *objects,
     if (objects->touched_count &&
         !strcmp(objects->touched[objects->touched_count - 1].id.text, seen->id.text))
         return CAIRN_OK;
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->touched, objects->touched_count,
-                               objects->touched_capacity, ITEMS_MAX, "versions of a run", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->touched, objects->touched_count, objects->touched_capacity,
+                               ITEMS_MAX, "versions of a run", err));
     objects->touched[objects->touched_count++] = *seen;
     return CAIRN_OK;
 }
@@ -250,8 +250,8 @@ bool cairn_srv_run_objects_touch(const struct cairn_srv_run_objects *objects, co
 
 bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objects,
                                        uint64_t number) {
-    return objects->attempt_count && bsearch(&number, objects->attempts, objects->attempt_count,
-                                             sizeof(number), by_number);
+    return objects->attempt_count &&
+           bsearch(&number, objects->attempts, objects->attempt_count, sizeof(number), by_number);
 }
 
 /* Adds what another store has of the same run. */

@@ -47,13 +47,13 @@ struct cairn_srv_tier {
     char name[CAIRN_SRV_TIER_NAME_BYTES];
     struct cairn_store *store;
     struct cairn_srv_idle *idle; /* workers that nobody uses */
-    bool left_out; /* a reindex goes on without it: nothing is asked of it */
+    bool left_out;               /* a reindex goes on without it: nothing is asked of it */
     _Atomic bool unread; /* its copies were not compared with the catalog yet (since the start) */
     _Atomic uint64_t away_until_ms; /* mono clock: it did not answer a reader just now */
 };
 struct cairn_srv_tiers {
     struct cairn_srv_tier tiers[CAIRN_SRV_TIERS_MAX]; /* nearest first */
-    size_t count, main; /* main: the index of the main store */
+    size_t count, main;                               /* main: the index of the main store */
     struct cairn_lock lock;
     struct cairn_srv_copying *copying; /* what is being copied now; locked */
 };

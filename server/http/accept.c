@@ -197,8 +197,7 @@ static enum cairn_code judge(struct cairn_srv_exchange *exchange, struct cairn_e
     enum cairn_code judged = cairn_srv_judge(request, &why);
     enum cairn_code code = cairn_srv_judge_rate(request, judged, &wait_ms, err);
     if (code) {
-        cairn_srv_reply_header(&exchange->reply, "Retry-After", "%" PRIu64,
-                               (wait_ms + 999) / 1000);
+        cairn_srv_reply_header(&exchange->reply, "Retry-After", "%" PRIu64, (wait_ms + 999) / 1000);
         cairn_srv_reply_extra(&exchange->reply, "retry_after_ms",
                               json_integer((json_int_t)wait_ms));
         return code;

@@ -122,8 +122,8 @@ static bool read_header(struct cairn_srv_lobby *lobby, struct guest *guest) {
         return true;
     }
     if (!came || found == CAIRN_SRV_PROXY_HEADER_BROKEN) {
-        if (came && cairn_log_limit_allows(&lobby->limit, "http.proxy_header", cairn_mono_ms(),
-                                           &unsaid))
+        if (came &&
+            cairn_log_limit_allows(&lobby->limit, "http.proxy_header", cairn_mono_ms(), &unsaid))
             cairn_log(WARN, "http.proxy_header",
                       "cause=\"what a trusted proxy sent begins like a PROXY header and is none\" "
                       "unsaid=%llu",
@@ -268,8 +268,8 @@ enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http, struct cair
     http->lobby = calloc(1, sizeof(*http->lobby));
     if (!http->lobby) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for callers");
     http->lobby->http = http;
-    http->acceptor_thread = (struct cairn_thread){
-        .name = "cairn-acceptor", .run = acceptor_loop, .owner = http->lobby};
+    http->acceptor_thread =
+        (struct cairn_thread){.name = "cairn-acceptor", .run = acceptor_loop, .owner = http->lobby};
     return cairn_thread_start(&http->acceptor_thread, err);
 }
 

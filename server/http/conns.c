@@ -190,8 +190,7 @@ static bool takes_place(struct cairn_srv_exchange *exchange, const uint8_t calle
     return !conn->is_beyond;
 }
 
-enum cairn_code cairn_srv_conn_admit(struct cairn_srv_exchange *exchange,
-                                     struct cairn_error *err) {
+enum cairn_code cairn_srv_conn_admit(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
     enum cairn_route_id id = exchange->request.route->id;
     uint8_t caller[16];
     if (id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_READYZ) return CAIRN_OK;

@@ -15,8 +15,8 @@
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
 #define ROOM_MADE_FROM (64 * CAIRN_KIB) /* what stays below costs no more than its announcement */
-#define MOVES_BYTES (64 * CAIRN_KIB) /* a body that has moved by so much is a new arrival */
-#define CONTAINER_BYTES 240  /* of jansson's objects, empty; measured */
+#define MOVES_BYTES (64 * CAIRN_KIB)    /* a body that has moved by so much is a new arrival */
+#define CONTAINER_BYTES 240             /* of jansson's objects, empty; measured */
 #define VALUE_BYTES 64       /* of an integer with its place in its container; measured */
 #define COUNTED_AT_ONCE 64   /* a count of this many bytes is one of vectors */
 #define HEAVY_FROM CAIRN_MIB /* of memory that its values take: milliseconds of work */
@@ -190,8 +190,8 @@ static bool has_header(const struct cairn_srv_exchange *exchange, const char *na
 static bool sends_body(const struct cairn_srv_exchange *exchange) {
     char length[32] = "";
     bool whole = cairn_srv_http_header(exchange, "Content-Length", length, sizeof(length), NULL);
-    bool sends = !whole || (length[0] && strcmp(length, "0")) ||
-                 has_header(exchange, "Transfer-Encoding");
+    bool sends =
+        !whole || (length[0] && strcmp(length, "0")) || has_header(exchange, "Transfer-Encoding");
     return sends && !has_header(exchange, "Expect");
 }
 

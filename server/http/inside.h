@@ -23,8 +23,8 @@
 #define CAIRN_SRV_PEER_BUCKETS 1024
 #define CAIRN_SRV_TARGET_BYTES_MAX (CAIRN_ROUTE_PATH_BYTES_MAX + CAIRN_QUERY_BYTES_MAX + 1)
 #define CAIRN_SRV_CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
-#define CAIRN_SRV_LOBBY_MAX 128    /* callers that are not handed to the library yet */
-#define CAIRN_SRV_HEALTH_PLACES 16 /* beyond http_connections_max, for checks of health */
+#define CAIRN_SRV_LOBBY_MAX 128           /* callers that are not handed to the library yet */
+#define CAIRN_SRV_HEALTH_PLACES 16        /* beyond http_connections_max, for checks of health */
 #define CAIRN_SRV_PROXY_HEADER_BYTES 1024 /* with all that a proxy adds to it */
 #define CAIRN_SRV_AUTHORIZATION_BYTES 256 /* a scheme, spaces, a token */
 #define CAIRN_SRV_TARGET_TOO_LONG "path and query of a request have at most %d bytes here"
@@ -43,7 +43,7 @@ enum cairn_srv_memory {
 
 /* The connections of one address; in a table while it has any. */
 struct cairn_srv_peer {
-    uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
+    uint8_t address[16];  /* IPv4 as ::ffff:a.b.c.d */
     uint32_t connections; /* and requests by way of trusted proxies */
     struct cairn_srv_peer *next;
 };
@@ -71,11 +71,11 @@ struct cairn_srv_conn {
     struct cairn_srv_conn *next, **at;
     enum cairn_srv_conn_line line;
     struct cairn_srv_conn *line_next, **line_at;
-    uint64_t line_ms; /* since when it is there; mono clock */
-    bool is_begun;    /* of the line ARRIVING: the first line of a request has come */
+    uint64_t line_ms;            /* since when it is there; mono clock */
+    bool is_begun;               /* of the line ARRIVING: the first line of a request has come */
     struct cairn_srv_peer *peer; /* NULL: it was reset, or is a proxy's; it counts no more */
-    bool is_proxy;  /* its requests count for their own callers */
-    bool is_beyond; /* the bound of its address: it is for checks of health */
+    bool is_proxy;               /* its requests count for their own callers */
+    bool is_beyond;              /* the bound of its address: it is for checks of health */
     bool is_reset;
     struct cairn_srv_exchange *parked; /* under parked_lock; NULL: it is not watched */
 };
@@ -92,13 +92,13 @@ struct cairn_srv_http {
     _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections */
     _Atomic uint32_t answering;                      /* requests that came whole, until answered */
     struct cairn_srv_kept *kept;
-    char hostname[256];                              /* this machine's own name */
-    struct cairn_srv_trusted *trusted;               /* accept.c */
+    char hostname[256];                /* this machine's own name */
+    struct cairn_srv_trusted *trusted; /* accept.c */
     size_t trusted_count;
     _Atomic uint64_t bound_said_ms; /* when a bound was last logged */
     struct cairn_thread conns_thread, acceptor_thread;
     struct cairn_srv_lobby *lobby; /* of the acceptor's thread */
-    int acceptor_wake_fd; /* an eventfd: no caller is accepted any more */
+    int acceptor_wake_fd;          /* an eventfd: no caller is accepted any more */
     uint32_t connections_max;
     _Atomic uint32_t connections; /* that were handed to the library and have not ended */
     int parked_fd;                /* an epoll of the connections of parked requests */
@@ -126,17 +126,17 @@ struct cairn_srv_exchange {
     struct MHD_Connection *connection;
     struct cairn_srv_conn *conn;
     struct cairn_srv_peer *peer; /* of a request through a trusted proxy; under the lock */
-    const char *uri; /* where the library keeps it: for the proof only */
+    const char *uri;             /* where the library keeps it: for the proof only */
     size_t uri_size;
     char *target; /* owned; NULL when it is not one */
     bool begun, dispatched, ready;
-    bool asks_only;   /* a browser's OPTIONS before the call of a page that may make it */
-    char origin[280]; /* of that page, as allowed_origins names it; else "" */
-    const char *title; /* of a refusal, instead of its code's; NULL: that */
+    bool asks_only;         /* a browser's OPTIONS before the call of a page that may make it */
+    char origin[280];       /* of that page, as allowed_origins names it; else "" */
+    const char *title;      /* of a refusal, instead of its code's; NULL: that */
     bool refused;           /* answered before its body; what comes of that is dropped */
     uint64_t dropped_bytes; /* of it, since then */
-    uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
-    uint64_t begun_us; /* the same moment; 0: the library has refused it before */
+    uint64_t begun_ms;      /* mono clock; its deadline moves on with what arrives */
+    uint64_t begun_us;      /* the same moment; 0: the library has refused it before */
     struct cairn_buf body;
     size_t lined_bytes;    /* of the body, when its connection went to the end of its line */
     uint64_t values_bytes; /* of memory that the body's values take; 0: of a small one */

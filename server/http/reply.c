@@ -25,8 +25,7 @@ static enum cairn_code make_problem(struct cairn_srv_exchange *exchange, struct 
     char instance[CAIRN_ROUTE_PATH_BYTES_MAX + 520];
     snprintf(instance, sizeof(instance), "%s%s",
              cairn_srv_public_path(exchange->http->server->settings), path_of(exchange));
-    CAIRN_AUTO_JSON json_t *problem =
-        cairn_srv_problem(exchange->code, &exchange->error, instance);
+    CAIRN_AUTO_JSON json_t *problem = cairn_srv_problem(exchange->code, &exchange->error, instance);
     if (problem && exchange->title &&
         json_object_set_new(problem, "title", json_string(exchange->title)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
@@ -114,8 +113,8 @@ static struct MHD_Response *flow_response(struct cairn_srv_exchange *exchange) {
     const int bytes = (int)flow->flow.step_bytes;
     if (is_endless(&flow->flow))
         (void)setsockopt(flow->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-    struct MHD_Response *response = MHD_create_response_from_callback(
-        size, flow->flow.step_bytes, read_flow, flow, free_flow);
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(size, flow->flow.step_bytes, read_flow, flow, free_flow);
     if (!response) free_flow(flow);
     return response;
 }
@@ -395,8 +394,8 @@ static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
 }
 
 /* RFC 8288: the same question with the cursor of the next page, relative to the request's path. */
-static enum cairn_code write_link(const struct cairn_srv_exchange *exchange,
-                                  struct cairn_buf *ret, struct cairn_error *err) {
+static enum cairn_code write_link(const struct cairn_srv_exchange *exchange, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
     const struct cairn_query *query = &exchange->request.query;
     CAIRN_TRY(cairn_buf_printf(ret, err, "<?cursor="));
     CAIRN_TRY(cairn_percent_encode(cairn_buf_view(&exchange->reply.next), false, ret, err));
@@ -418,9 +417,8 @@ static bool add_link(struct MHD_Response *response, const struct cairn_srv_excha
 /* B07: the library refuses CR and LF by its answer alone, so the answer is looked at. */
 static bool add_headers(struct MHD_Response *response, const struct cairn_srv_reply *reply) {
     const char *type = reply->content_type ? reply->content_type : "application/json";
-    bool ok =
-        reply->status == 304 || reply->status == 204 ||
-        MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
+    bool ok = reply->status == 304 || reply->status == 204 ||
+              MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
     ok = ok && MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
     bool cached = false;
     for (size_t i = 0; i < reply->header_count; i++) {

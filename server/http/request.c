@@ -74,11 +74,10 @@ json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
     /* A path from outside may hold anything; what is no UTF-8 is left out. */
     bool readable = cairn_utf8_valid(cairn_view_of(instance));
     CAIRN_AUTO_JSON json_t *errors = errors_of(code, why->message);
-    return CAIRN_PACK(refusal, .type = type, .title = info->meaning,
-                      .status = (uint32_t)info->http_status, .code = info->slug,
-                      .retryable = info->retryable, .detail = why->message,
-                      .request_id = why->request_id, .instance = readable ? instance : NULL,
-                      .errors = errors);
+    return CAIRN_PACK(
+        refusal, .type = type, .title = info->meaning, .status = (uint32_t)info->http_status,
+        .code = info->slug, .retryable = info->retryable, .detail = why->message,
+        .request_id = why->request_id, .instance = readable ? instance : NULL, .errors = errors);
 }
 
 enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,
@@ -229,8 +228,7 @@ enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, c
         cursor_vector(request->server, said, size, vector);
         good = cairn_equal_secret(vector, bytes, VECTOR_BYTES);
     }
-    if (!good)
-        return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
+    if (!good) return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
     memcpy(ret, said, size);
     ret[size] = 0;
     return CAIRN_OK;

@@ -40,11 +40,11 @@ struct cairn_srv_request {
     char idempotency_key[CAIRN_SRV_IDEMPOTENCY_KEY_MAX + 1]; /* of a POST; "": it has none */
     char grant[CAIRN_GRANT_BYTES_MAX];
     struct cairn_trace trace; /* of the caller; none: it named none, or none that is one */
-    char from[64]; /* address of the peer; "": not known */
+    char from[64];            /* address of the peer; "": not known */
     struct cairn_srv_credential credential;
-    struct cairn_srv_caller caller; /* as it was judged before the handler ran */
-    uint64_t arrived_ms;      /* mono clock, when it was whole */
-    uint64_t seen;            /* of the waiters, from before the handler ran */
+    struct cairn_srv_caller caller;  /* as it was judged before the handler ran */
+    uint64_t arrived_ms;             /* mono clock, when it was whole */
+    uint64_t seen;                   /* of the waiters, from before the handler ran */
     struct cairn_version_id awaited; /* whose state it waits for, once it was found; "": none */
     uint64_t asked, asked_ms; /* Q3: nodes by their rows, with this number, since then; 0: not */
     bool wait_over;           /* the server stops: whatever it waits for is not there yet */
@@ -84,7 +84,7 @@ struct cairn_srv_reply {
     char hint[200];
     uint32_t retry_s; /* Retry-After of CAIRN_CATALOG_BEHIND; 0: it does not end by itself */
     struct cairn_srv_flow flow; /* instead of body */
-    uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */
+    uint64_t head_bytes;        /* of a HEAD: Content-Length without a body; 0 = the body's */
     bool park;
     bool rung;    /* what ends this wait rings its key: the timer is for who waits in vain ... */
     bool in_vain; /* ... which this answer says by no code and no 304 */

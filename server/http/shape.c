@@ -172,9 +172,8 @@ static bool is_our_name(const struct cairn_srv_http *http, const char *authority
     host_of(http->server->settings->listen, listen);
     if (!host[0]) return false;
     bool listens = !is_address(listen) && !strcasecmp(host, listen);
-    return !strcasecmp(host, "localhost") || listens ||
-           !strcasecmp(host, http->hostname) || is_public_name(http, host) ||
-           is_listed(http->server->settings->allowed_hosts, host);
+    return !strcasecmp(host, "localhost") || listens || !strcasecmp(host, http->hostname) ||
+           is_public_name(http, host) || is_listed(http->server->settings->allowed_hosts, host);
 }
 
 static bool is_ours(const struct cairn_srv_http *http, const char *authority) {
@@ -353,9 +352,9 @@ static enum cairn_code expect_answer(const char *listen, uint16_t port, const ch
 enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
                                          struct cairn_error *err) {
     CAIRN_TRY(expect_answer(listen, port,
-                       "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-                       "HTTP/1.1 200", err));
+                            "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                            "HTTP/1.1 200", err));
     return expect_answer(listen, port,
-                    "GET /livez HTTP/1.1\r\nHost: localhost\nConnection: close\r\n\r\n",
-                    "HTTP/1.1 400", err);
+                         "GET /livez HTTP/1.1\r\nHost: localhost\nConnection: close\r\n\r\n",
+                         "HTTP/1.1 400", err);
 }

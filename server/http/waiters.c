@@ -83,8 +83,7 @@ void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
                             const struct cairn_srv_waiter *waiter) {
     CAIRN_HOLD(&waiters->lock);
     bool rung = waiters->locked.buckets[waiter->key % BUCKETS].changed > waiter->seen;
-    if (rung || waiters->locked.stopping ||
-        waiters->locked.candidate_count == CANDIDATES_MAX)
+    if (rung || waiters->locked.stopping || waiters->locked.candidate_count == CANDIDATES_MAX)
         return;
     waiters->locked.candidates[waiters->locked.candidate_count++] =
         (struct candidate){waiter->key, cairn_mono_ms()};

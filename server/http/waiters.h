@@ -32,7 +32,7 @@ struct cairn_srv_waiter {
     uint64_t seen;    /* cairn_srv_waiters_look() from before the state was read */
     uint64_t wake_ms; /* mono clock */
     void (*wake)(struct cairn_srv_waiter *waiter);
-    bool timed_out;   /* when it is woken: its time was over */
+    bool timed_out;                      /* when it is woken: its time was over */
     struct cairn_srv_waiter *next, **at; /* at NULL: it is not parked */
 };
 enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,

@@ -71,8 +71,8 @@ enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
     CAIRN_TRY(find_removed(tx, before, runs, &count, err));
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < CAIRN_COUNT(drops); k++)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &cairn_srv_statements[drops[k]],
-                                        SQL_I(runs[i])));
+            CAIRN_TRY(
+                cairn_srv_sql_run(tx, NULL, err, &cairn_srv_statements[drops[k]], SQL_I(runs[i])));
     return CAIRN_OK;
 }
 
@@ -107,13 +107,12 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
     const struct cairn_srv_attempt *attempt = opened->attempt;
     CAIRN_AUTO_HEAP char *superseded = NULL;
     CAIRN_TRY(ids_text(opened->superseded->ids, opened->superseded->count, &superseded, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(attempt_insert), SQL_I(run_id),
-                                SQL_I(attempt->number), SQL_T(attempt->nonce), SQL_T(opened->job),
-                                SQL_I(attempt->world_size), SQL_T(attempt->resume),
-                                SQL_T(attempt->has_choice ? attempt->choice.text : NULL),
-                                SQL_T(superseded), SQL_I(opened->wall_ms),
-                                SQL_T(opened->incarnation),
-                                SQL_T(attempt->weights ? attempt->weights : "")));
+    CAIRN_TRY(cairn_srv_sql_run(
+        tx, NULL, err, SQL(attempt_insert), SQL_I(run_id), SQL_I(attempt->number),
+        SQL_T(attempt->nonce), SQL_T(opened->job), SQL_I(attempt->world_size),
+        SQL_T(attempt->resume), SQL_T(attempt->has_choice ? attempt->choice.text : NULL),
+        SQL_T(superseded), SQL_I(opened->wall_ms), SQL_T(opened->incarnation),
+        SQL_T(attempt->weights ? attempt->weights : "")));
     CAIRN_TRY(drop_older_members(tx, run_id, attempt->number, err));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ATTEMPT_OPENED, run_id, attempt->number,
                                   opened->job, err);
@@ -180,13 +179,12 @@ enum cairn_code cairn_srv_attempt_take(struct cairn_srv_tx *tx, int64_t run_id,
                                 SQL_I(record->attempt), SQL_T(record->job)));
     CAIRN_TRY(
         cairn_srv_sql_run(tx, NULL, err, SQL(members_drop), SQL_I(run_id), SQL_I(record->attempt)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_take), SQL_I(run_id),
-                             SQL_I(record->attempt), SQL_T(record->nonce), SQL_T(record->job),
-                             SQL_I(record->world_size),
-                             SQL_T(record->has_resume ? record->resume_version.text : NULL),
-                             SQL_T(superseded), SQL_I(wall_ms),
-                             SQL_T(record->weights ? record->weights : ""),
-                             SQL_T(record->joins ? CAIRN_SRV_RESUME_KEEP : ""));
+    return cairn_srv_sql_run(
+        tx, NULL, err, SQL(attempt_take), SQL_I(run_id), SQL_I(record->attempt),
+        SQL_T(record->nonce), SQL_T(record->job), SQL_I(record->world_size),
+        SQL_T(record->has_resume ? record->resume_version.text : NULL), SQL_T(superseded),
+        SQL_I(wall_ms), SQL_T(record->weights ? record->weights : ""),
+        SQL_T(record->joins ? CAIRN_SRV_RESUME_KEEP : ""));
 }
 
 /* ---- ranks ---- */
@@ -379,8 +377,8 @@ enum cairn_code cairn_srv_member_end_put(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_process *process,
                                          enum cairn_srv_end end, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(member_put_ended), SQL_I(process->run_id),
-                                SQL_I(process->attempt), SQL_I(process->rank),
-                                SQL_T(process->proc), SQL_T(process->node), SQL_I(end)));
+                                SQL_I(process->attempt), SQL_I(process->rank), SQL_T(process->proc),
+                                SQL_T(process->node), SQL_I(end)));
     return cairn_srv_over_ended(tx, process->run_id, process->attempt, err);
 }
 
@@ -419,8 +417,8 @@ enum cairn_code cairn_srv_attempt_uploader_put(struct cairn_srv_tx *tx,
                                                struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(attempt_uploader_put), SQL_I(said->run_id),
                                 SQL_I(said->attempt), SQL_T(said->node), SQL_T(said->uploader)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_uploaders_drop_older),
-                             SQL_I(said->run_id), SQL_I(said->attempt));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_uploaders_drop_older), SQL_I(said->run_id),
+                             SQL_I(said->attempt));
 }
 
 enum cairn_code cairn_srv_attempt_peers(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
@@ -483,8 +481,8 @@ enum cairn_code cairn_srv_member_probed(struct cairn_srv_tx *tx, int64_t run_id,
 
 enum cairn_code cairn_srv_members_probed(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_probe_page *page,
-                                         cairn_srv_probe_each *each,
-                                         void *owner, struct cairn_error *err) {
+                                         cairn_srv_probe_each *each, void *owner,
+                                         struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(members_probed), SQL_I(page->run_id),
@@ -547,8 +545,8 @@ static enum cairn_code read_rates(struct cairn_srv_tx *tx, int64_t run_id, uint6
                                   struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     *ret_all = false;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_rates), SQL_I(run_id),
-                                 SQL_I(attempt)));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(attempt_rates), SQL_I(run_id), SQL_I(attempt)));
     for (;;) {
         bool more = false;
         uint32_t node = 0;

@@ -214,8 +214,8 @@ typedef enum cairn_code cairn_srv_probe_each(void *owner, const struct cairn_srv
                                              struct cairn_error *err);
 enum cairn_code cairn_srv_members_probed(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_probe_page *page,
-                                         cairn_srv_probe_each *each,
-                                         void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+                                         cairn_srv_probe_each *each, void *owner,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- weights ---- */
 

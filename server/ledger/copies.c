@@ -102,9 +102,9 @@ enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, jso
         const struct cairn_srv_copy *copy = &copies->copies[i];
         CAIRN_AUTO_JSON json_t *damage = copy->damaged ? damage_json(copy) : NULL;
         if (copy->state == CAIRN_SRV_COPY_GONE) continue;
-        json_t *item = CAIRN_PACK(copy_row, .store = copy->store,
-                                  .state = copy_state_name(copy->state),
-                                  .by_policy = copy->by_policy, .damage = damage);
+        json_t *item =
+            CAIRN_PACK(copy_row, .store = copy->store, .state = copy_state_name(copy->state),
+                       .by_policy = copy->by_policy, .damage = damage);
         if ((copy->damaged && !damage) || json_array_append_new(array, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
@@ -123,8 +123,7 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, const char *version,
     uint64_t damaged = there ? copy->damaged : 0;
     cairn_srv_notify_text(tx, version);
     if (main && cairn_srv_copy_sound(copy)) /* copies.h#1 */
-        return cairn_srv_sql_run(tx, NULL, err, SQL(copy_drop), SQL_T(version),
-                                 SQL_T(copy->store));
+        return cairn_srv_sql_run(tx, NULL, err, SQL(copy_drop), SQL_T(version), SQL_T(copy->store));
     return cairn_srv_sql_run(tx, NULL, err, SQL(copy_put), SQL_T(version), SQL_T(copy->store),
                              SQL_I(copy->state), SQL_I(copy->by_policy), SQL_I(copy->changed_ms),
                              SQL_I(damaged), SQL_I(damaged ? copy->damaged_ms : 0));
@@ -207,8 +206,8 @@ static enum cairn_code read_copies(struct cairn_srv_rows *rows, struct cairn_srv
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
         if (!more) return CAIRN_OK;
-        CAIRN_TRY(CAIRN_ARRAY_ROOM(ret->items, ret->count, ret->capacity, RUN_COPIES_MAX, "copies",
-                                   err));
+        CAIRN_TRY(
+            CAIRN_ARRAY_ROOM(ret->items, ret->count, ret->capacity, RUN_COPIES_MAX, "copies", err));
         read_left(rows, &ret->items[ret->count++]);
     }
 }
@@ -216,8 +215,7 @@ static enum cairn_code read_copies(struct cairn_srv_rows *rows, struct cairn_srv
 /* Sorted here: the databases order texts each in its way. */
 enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
                                         const struct cairn_plan_item *after,
-                                        struct cairn_srv_run_copies *ret,
-                                        struct cairn_error *err) {
+                                        struct cairn_srv_run_copies *ret, struct cairn_error *err) {
     const uint64_t line = after ? cairn_plan_line(after) : 0;
     ret->count = 0;
     if (after) {
@@ -228,8 +226,7 @@ enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
         CAIRN_TRY(read_copies(&rows, ret, err));
     }
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(copies_of_run), SQL_I(run_id), SQL_I(line)));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(copies_of_run), SQL_I(run_id), SQL_I(line)));
     CAIRN_TRY(read_copies(&rows, ret, err));
     if (ret->count) qsort(ret->items, ret->count, sizeof(*ret->items), by_version);
     return CAIRN_OK;
@@ -241,9 +238,8 @@ const struct cairn_srv_copy *cairn_srv_run_copies_find(const struct cairn_srv_ru
     (void)cairn_text_copy(wanted.version.text, sizeof(wanted.version.text), version);
     (void)cairn_text_copy(wanted.copy.store, sizeof(wanted.copy.store), store);
     const struct cairn_srv_copy_left *found =
-        copies->count
-            ? bsearch(&wanted, copies->items, copies->count, sizeof(wanted), by_version)
-            : NULL;
+        copies->count ? bsearch(&wanted, copies->items, copies->count, sizeof(wanted), by_version)
+                      : NULL;
     return found ? &found->copy : NULL;
 }
 

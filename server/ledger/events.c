@@ -77,8 +77,8 @@ static void kinds_text(uint64_t kinds, char *ret, size_t capacity) {
     ret[0] = '\0';
     for (size_t i = 0; i < CAIRN_SRV_EVENT_COUNT; i++)
         if (kinds >> i & 1)
-            used += (size_t)snprintf(ret + used, capacity - used, "%s%s,", used ? "" : ",",
-                                     names[i]);
+            used +=
+                (size_t)snprintf(ret + used, capacity - used, "%s%s,", used ? "" : ",", names[i]);
 }
 
 /* ---- inside a change ---- */
@@ -135,8 +135,8 @@ enum cairn_code cairn_srv_event_of_change(struct cairn_srv_tx *tx, enum cairn_sr
     struct reason said = reason_of(reason);
     return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_name), SQL_T(name->project),
                              SQL_T(name->run), SQL_I(tx->wall_ms), SQL_T(names[event]),
-                             SQL_T(said.text), SQL_T(who(tx)), SQL_T(from(tx)),
-                             SQL_I(kept[event]), SQL_T(before), SQL_T(after));
+                             SQL_T(said.text), SQL_T(who(tx)), SQL_T(from(tx)), SQL_I(kept[event]),
+                             SQL_T(before), SQL_T(after));
 }
 
 enum cairn_code cairn_srv_event_of_name(struct cairn_srv_tx *tx, enum cairn_srv_event event,
@@ -199,8 +199,8 @@ enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, ui
     *ret_dropped = 0;
     CAIRN_TRY(number_of(tx, SQL(event_first), &oldest, err));
     CAIRN_TRY(get_trimmed(tx, &of_feed, err)); /* below it there is none */
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &first, err, SQL(event_first_of_feed),
-                                   SQL_I(of_feed)));
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, &found, &first, err, SQL(event_first_of_feed), SQL_I(of_feed)));
     of_feed = found ? (uint64_t)first : 0;
     CAIRN_TRY(number_of(tx, SQL(event_last), &last, err));
     CAIRN_TRY(first_since(tx, oldest, last, since, &by_age, err));
@@ -238,10 +238,10 @@ static enum cairn_code open_rows(struct cairn_srv_tx *tx,
             tx, ret, err, query->newest ? SQL(events_newest_of_version) : SQL(events_of_version),
             SQL_T(query->version), SQL_I(after), SQL_I(limit), SQL_T(kinds));
     if (query->name->run[0])
-        return cairn_srv_sql_open(
-            tx, ret, err, query->newest ? SQL(events_newest_of_run) : SQL(events_of_run),
-            SQL_T(query->name->project), SQL_T(query->name->run), SQL_I(after), SQL_I(limit),
-            SQL_T(kinds));
+        return cairn_srv_sql_open(tx, ret, err,
+                                  query->newest ? SQL(events_newest_of_run) : SQL(events_of_run),
+                                  SQL_T(query->name->project), SQL_T(query->name->run),
+                                  SQL_I(after), SQL_I(limit), SQL_T(kinds));
     if (query->audit)
         return cairn_srv_sql_open(
             tx, ret, err, query->newest ? SQL(events_newest_of_audit) : SQL(events_of_audit),
@@ -290,9 +290,9 @@ static json_t *as_json(const struct cairn_srv_rows *rows) {
         .attempt = cairn_srv_rows_u64(rows, 7), .alias = told.of[ALIAS], .job = told.of[JOB],
         .store = told.of[STORE], .operation = told.of[OPERATION], .node = told.of[NODE],
         .token = told.of[TOKEN], .webhook = told.of[WEBHOOK],
-        .code = why ? cairn_code_info(why)->slug : NULL,
-        .reason = cairn_srv_rows_text(rows, 9), .actor = cairn_srv_rows_text(rows, 10),
-        .address = cairn_srv_rows_text(rows, 11), .before = before, .after = after);
+        .code = why ? cairn_code_info(why)->slug : NULL, .reason = cairn_srv_rows_text(rows, 9),
+        .actor = cairn_srv_rows_text(rows, 10), .address = cairn_srv_rows_text(rows, 11),
+        .before = before, .after = after);
 }
 
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,

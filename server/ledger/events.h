@@ -75,8 +75,8 @@ struct cairn_srv_events_query {
     uint64_t after, limit;
     uint64_t kinds;      /* cairn_srv_event_kinds_parse; 0: all */
     const char *project; /* of all runs: of this project alone; NULL or "": of every one */
-    bool newest; /* the last `limit` ones instead of the first after a number */
-    bool audit;  /* of all, those of the audit alone, also behind the bounds */
+    bool newest;         /* the last `limit` ones instead of the first after a number */
+    bool audit;          /* of all, those of the audit alone, also behind the bounds */
 };
 struct cairn_srv_event_row {
     uint64_t number;

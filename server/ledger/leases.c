@@ -63,8 +63,7 @@ enum cairn_code cairn_srv_key_digest_put(struct cairn_srv_tx *tx, const char *di
 /* ---- leases of jobs ---- */
 
 enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
-                                         struct cairn_srv_lease_row *ret,
-                                         struct cairn_error *err) {
+                                         struct cairn_srv_lease_row *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     *ret = (struct cairn_srv_lease_row){0};
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &ret->there, err, SQL(lease_get), SQL_T(job)));
@@ -202,8 +201,8 @@ enum cairn_code cairn_srv_read_lease_take(struct cairn_srv_tx *tx,
                                           struct cairn_error *err) {
     bool found = false;
     *ret_made = false;
-    CAIRN_TRY(cairn_srv_read_lease_renew(tx, lease->id, lease->version, lease->until_tick, &found,
-                                         err));
+    CAIRN_TRY(
+        cairn_srv_read_lease_renew(tx, lease->id, lease->version, lease->until_tick, &found, err));
     if (found) return CAIRN_OK;
     CAIRN_TRY(check_room(tx, lease->version, err));
     *ret_made = true;

@@ -98,9 +98,8 @@ enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
     if (!repeated) CAIRN_TRY(cairn_srv_idempotency_keep(tx, operation->id, err));
     if (found[0]) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(operation_put), SQL_T(operation->id),
-                                SQL_T(kind), SQL_T(name->project), SQL_T(name->run),
-                                SQL_T(request), SQL_T(operation->who),
-                                SQL_I(operation->created_ms)));
+                                SQL_T(kind), SQL_T(name->project), SQL_T(name->run), SQL_T(request),
+                                SQL_T(operation->who), SQL_I(operation->created_ms)));
     if (only_reads(kind, request)) return CAIRN_OK;
     char reason[600]; /* what is longer is cut */
     snprintf(reason, sizeof(reason), "%s %s %s", operation->id, kind, request);
@@ -171,9 +170,8 @@ enum cairn_code cairn_srv_operation_end(struct cairn_srv_tx *tx, const char *id,
                                         struct cairn_error *err) {
     uint64_t changed = 0;
     char reason[CAIRN_SRV_OPERATION_BYTES + 32];
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(operation_end), SQL_T(id),
-                                SQL_I(end->state), SQL_T(end->result), SQL_T(end->problem),
-                                SQL_I(end->wall_ms),
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(operation_end), SQL_T(id), SQL_I(end->state),
+                                SQL_T(end->result), SQL_T(end->problem), SQL_I(end->wall_ms),
                                 SQL_I(cairn_max_u64(cairn_srv_tick(tx), 1))));
     if (!changed) return CAIRN_OK;
     cairn_srv_notify_text(tx, id);

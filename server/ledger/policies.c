@@ -266,8 +266,8 @@ enum cairn_code cairn_srv_usage_days(struct cairn_srv_tx *tx, const char *projec
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         /* A clock that was set back leaves days of its future. */
         if (!more || *ret_count == CAIRN_SRV_USAGE_DAYS) return CAIRN_OK;
-        ret[(*ret_count)++] = (struct cairn_srv_usage_day){
-            cairn_srv_rows_i64(&rows, 0) * DAY_MS, {counted(&rows, 1), counted(&rows, 2)}};
+        ret[(*ret_count)++] = (struct cairn_srv_usage_day){cairn_srv_rows_i64(&rows, 0) * DAY_MS,
+                                                           {counted(&rows, 1), counted(&rows, 2)}};
     }
 }
 
@@ -311,8 +311,7 @@ enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project
     quota_json(quota->versions, quota->bytes, is);
     if (!strcmp(was, is)) return CAIRN_OK; /* a repeat: no event */
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(quota_put), SQL_T(project),
-                                SQL_I(to_column(quota->versions)),
-                                SQL_I(to_column(quota->bytes))));
+                                SQL_I(to_column(quota->versions)), SQL_I(to_column(quota->bytes))));
     if (project[0]) CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(usage_make), SQL_T(project)));
     cairn_quota_text(quota->versions, quota->bytes, reason, sizeof(reason));
     return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_SET, &name, reason, was, is, err);
@@ -366,9 +365,8 @@ enum cairn_code cairn_srv_projects_each(struct cairn_srv_tx *tx, const char *aft
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
-        struct cairn_srv_project one = {.used = {counted(&rows, 1), counted(&rows, 2)},
-                                        .quota = others,
-                                        .scope = of_others};
+        struct cairn_srv_project one = {
+            .used = {counted(&rows, 1), counted(&rows, 2)}, .quota = others, .scope = of_others};
         SQL_COPY(one.name, &rows, 0);
         if (!cairn_srv_rows_null(&rows, 3)) {
             one.quota = (struct cairn_srv_quota){of_column(&rows, 3), of_column(&rows, 4)};

@@ -309,8 +309,8 @@ enum cairn_code cairn_srv_frozen_ends(struct cairn_srv_tx *tx, const struct cair
                                       bool *ret_ends, uint64_t *ret_due_tick,
                                       struct cairn_error *err) {
     int64_t due = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, ret_ends, &due, err, SQL(frozen_ends),
-                                   SQL_T(name->project), SQL_T(name->run)));
+    CAIRN_TRY(cairn_srv_sql_number(tx, ret_ends, &due, err, SQL(frozen_ends), SQL_T(name->project),
+                                   SQL_T(name->run)));
     *ret_due_tick = *ret_ends ? (uint64_t)due : 0;
     return CAIRN_OK;
 }

@@ -85,11 +85,10 @@ static enum cairn_code take_run(struct cairn_srv_tx *tx, const json_t *row, bool
     CAIRN_TRY(cairn_srv_run_take(tx, &name, 1, &run, err));
     CAIRN_TRY(
         cairn_srv_run_annotate(tx, run.id, text_of(row, "labels"), text_of(row, "note"), err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_origin), SQL_I(run.id),
-                                SQL_T(text_of(row, "from_run")),
-                                SQL_T(text_of(row, "from_version")),
-                                SQL_I(number_of(row, "from_attempt")),
-                                SQL_I(number_of(row, "from_step"))));
+    CAIRN_TRY(cairn_srv_sql_run(
+        tx, NULL, err, SQL(run_set_origin), SQL_I(run.id), SQL_T(text_of(row, "from_run")),
+        SQL_T(text_of(row, "from_version")), SQL_I(number_of(row, "from_attempt")),
+        SQL_I(number_of(row, "from_step"))));
     if (attempt > run.attempt)
         CAIRN_TRY(cairn_srv_run_set_attempt(tx, run.id, attempt, text_of(row, "nonce"), err));
     return number_of(row, "removed") && attempt >= run.attempt ? cairn_srv_run_hide(tx, run.id, err)
@@ -135,20 +134,27 @@ static const struct section {
     enum cairn_code (*take)(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
                             struct cairn_error *err);
 } sections[] = {
-    {"aliases", CAIRN_SRV_STATEMENT_said_aliases, {"talias", "tproject", "trun", "tversion"},
+    {"aliases",
+     CAIRN_SRV_STATEMENT_said_aliases,
+     {"talias", "tproject", "trun", "tversion"},
      take_alias},
     {"policies", CAIRN_SRV_STATEMENT_said_policies, {"tpolicy", "tproject", "trun"}, take_policy},
-    {"quotas", CAIRN_SRV_STATEMENT_said_quotas, {"ibytes_max", "tproject", "iversions_max"},
+    {"quotas",
+     CAIRN_SRV_STATEMENT_said_quotas,
+     {"ibytes_max", "tproject", "iversions_max"},
      take_quota},
-    {"runs", CAIRN_SRV_STATEMENT_said_runs,
+    {"runs",
+     CAIRN_SRV_STATEMENT_said_runs,
      {"iattempt", "ifrom_attempt", "tfrom_run", "ifrom_step", "tfrom_version", "tlabels", "tnonce",
       "tnote", "tproject", "iremoved", "trun"},
      take_run},
-    {"tokens", CAIRN_SRV_STATEMENT_said_tokens,
+    {"tokens",
+     CAIRN_SRV_STATEMENT_said_tokens,
      {"icreated_ms", "bdigest", "iexpires_ms", "tname", "tparent", "tprojects", "iscopes", "ttoken",
       "twho"},
      take_token},
-    {"versions", CAIRN_SRV_STATEMENT_said_versions,
+    {"versions",
+     CAIRN_SRV_STATEMENT_said_versions,
      {"tlabels", "tmetrics", "tnote", "ipinned", "tversion"},
      take_version},
 };
@@ -215,8 +221,8 @@ enum cairn_code cairn_srv_said_piece(struct cairn_srv_tx *tx, const char *from, 
     cairn_buf_clear(ret);
     CAIRN_TRY(cairn_buf_printf(ret, err, "{\"format\":%d,\"kind\":\"" KIND_OF_PIECE "\",",
                                FORMAT_IN_PIECES));
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(said_versions_between), SQL_T(from),
-                                 SQL_T(to)));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(said_versions_between), SQL_T(from), SQL_T(to)));
     CAIRN_TRY(print_rows(VERSIONS, &rows, ret, ret_rows, err));
     return cairn_buf_append_text(ret, "}", err);
 }
@@ -244,9 +250,9 @@ enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(ret, "{", err));
     CAIRN_TRY(cairn_buf_append(ret, said->before.data, said->before.size, err));
-    CAIRN_TRY(cairn_buf_printf(
-        ret, err, ",\"format\":%d,\"generation\":%" PRIu64 ",\"kind\":\"" KIND "\",%s",
-        *pieces ? FORMAT_IN_PIECES : FORMAT, generation, pieces));
+    CAIRN_TRY(cairn_buf_printf(ret, err,
+                               ",\"format\":%d,\"generation\":%" PRIu64 ",\"kind\":\"" KIND "\",%s",
+                               *pieces ? FORMAT_IN_PIECES : FORMAT, generation, pieces));
     CAIRN_TRY(cairn_buf_append(ret, said->behind.data, said->behind.size, err));
     return cairn_buf_append_text(ret, "}", err);
 }
@@ -271,8 +277,7 @@ enum cairn_code cairn_srv_said_take(struct cairn_srv_tx *tx, const json_t *docum
             return cairn_fail(err, CAIRN_CORRUPT, "it has no %s", sections[i].name);
         for (size_t j = 0; j < json_array_size(rows); j++) {
             bool taken = false;
-            enum cairn_code code =
-                sections[i].take(tx, json_array_get(rows, j), &taken, err);
+            enum cairn_code code = sections[i].take(tx, json_array_get(rows, j), &taken, err);
             if (code) return cairn_within(err, code, "%s %zu", sections[i].name, j);
             *ret_rows += taken;
         }

@@ -33,8 +33,7 @@ void cairn_srv_said_release(struct cairn_srv_said *record);
 enum cairn_code cairn_srv_said_count(struct cairn_srv_tx *tx, uint64_t *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* whole: with the versions; else they are in pieces. */
-enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, bool whole,
-                                    struct cairn_srv_said *ret,
+enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, bool whole, struct cairn_srv_said *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The piece of the versions from `from` on and before `to`. */
 enum cairn_code cairn_srv_said_piece(struct cairn_srv_tx *tx, const char *from, const char *to,

@@ -45,10 +45,9 @@ static enum cairn_code compare_shard(const struct cairn_srv_rows *rows,
     struct cairn_view blocks = cairn_srv_rows_blob(rows, BLOCKS);
     if (cairn_srv_rows_u64(rows, CRC32C) != shard->crc32c || blocks.size != shard->blocks.size ||
         (blocks.size && memcmp(blocks.data, shard->blocks.data, blocks.size)))
-        return cairn_fail(err, CAIRN_SHARD_CONFLICT,
-                          "shard \"%s\" was registered with checksum %08x, now %08x",
-                          shard->msg.name, (unsigned)cairn_srv_rows_u64(rows, CRC32C),
-                          shard->crc32c);
+        return cairn_fail(
+            err, CAIRN_SHARD_CONFLICT, "shard \"%s\" was registered with checksum %08x, now %08x",
+            shard->msg.name, (unsigned)cairn_srv_rows_u64(rows, CRC32C), shard->crc32c);
     return CAIRN_OK;
 }
 
@@ -191,11 +190,10 @@ static enum cairn_code write_shard(struct cairn_srv_tx *tx,
                                    struct cairn_error *err) {
     struct cairn_view blocks = cairn_buf_view(&shard->blocks);
     if (!blocks.data) blocks = CAIRN_VIEW("");
-    return cairn_srv_sql_run(tx, NULL, err, SQL(shard_register), SQL_T(batch->version->id.text),
-                             SQL_T(shard->msg.name), SQL_I(shard->msg.rank),
-                             SQL_I(shard->msg.bytes),
-                             SQL_I(shard->crc32c), SQL_B(blocks), SQL_I(shard->msg.part_bytes),
-                             SQL_T(shard->msg.token), SQL_T(batch->node));
+    return cairn_srv_sql_run(
+        tx, NULL, err, SQL(shard_register), SQL_T(batch->version->id.text), SQL_T(shard->msg.name),
+        SQL_I(shard->msg.rank), SQL_I(shard->msg.bytes), SQL_I(shard->crc32c), SQL_B(blocks),
+        SQL_I(shard->msg.part_bytes), SQL_T(shard->msg.token), SQL_T(batch->node));
 }
 
 static enum cairn_code register_shards(struct cairn_srv_tx *tx,
@@ -224,7 +222,7 @@ struct seal {
     struct sealed *shards; /* by name */
     size_t count, known_count;
     uint64_t bytes; /* at most CAIRN_SRV_SEALED_BYTES_MAX */
-    bool repeated; /* it is there already, the same */
+    bool repeated;  /* it is there already, the same */
 };
 
 static int by_name(const void *a, const void *b) {
@@ -266,17 +264,16 @@ static enum cairn_code compare_rank(struct cairn_srv_tx *tx, const char *version
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     uint64_t rank = seal->said->msg.rank;
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(shards_of_rank), SQL_T(version), SQL_I(rank)));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_of_rank), SQL_T(version), SQL_I(rank)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
         const char *name = cairn_srv_rows_text(&rows, 0);
         struct sealed *shard = find_sealed(seal, name);
         if (!shard)
-            return cairn_fail(
-                err, CAIRN_SHARD_CONFLICT,
-                "shard \"%s\" was registered and is not in the seal of rank %" PRIu64, name, rank);
+            return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                              "shard \"%s\" was registered and is not in the seal of rank %" PRIu64,
+                              name, rank);
         if (cairn_srv_rows_u64(&rows, 1) != shard->size)
             return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                               "shard \"%s\" was said to have %" PRIu64 " bytes, now %" PRIu64, name,
@@ -421,8 +418,7 @@ static enum cairn_code compare_seal(struct cairn_srv_tx *tx,
  * the rank's row, since they stay as they are from its seal on (version_set_meta). */
 static enum cairn_code write_meta(struct cairn_srv_tx *tx,
                                   const struct cairn_srv_registration *batch,
-                                  const struct cairn_srv_seal_said *said,
-                                  struct cairn_error *err) {
+                                  const struct cairn_srv_seal_said *said, struct cairn_error *err) {
     const struct cairn_srv_version *version = batch->version;
     if (said->msg.rank != 0 || (!said->msg.labels && !said->msg.meta)) return CAIRN_OK;
     return cairn_srv_version_set_meta(tx, version->id.text,
@@ -490,8 +486,8 @@ static enum cairn_code tell_stale(struct cairn_srv_tx *tx,
                                   const struct cairn_msg_rank_seal *said, struct cairn_error *err) {
     char reason[256];
     snprintf(reason, sizeof(reason), "rank %" PRIu64 ": %s", said->rank, said->stale);
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_STALE,
-                                      batch->version->id.text, CAIRN_OK, reason, err);
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_STALE, batch->version->id.text,
+                                      CAIRN_OK, reason, err);
 }
 
 static enum cairn_code register_group(struct cairn_srv_tx *tx,

@@ -123,7 +123,8 @@ static enum cairn_code make_room(struct cairn_srv_tx *tx, const struct cairn_srv
     if (!operators)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "there are %d tokens that are good: revoke some first, and give those "
-                          "to come an end (expires_s)", CAIRN_SRV_TOKENS_MAX);
+                          "to come an end (expires_s)",
+                          CAIRN_SRV_TOKENS_MAX);
     bool full = count >= CAIRN_SRV_TOKENS_MAX + CAIRN_SRV_TOKENS_OPERATOR;
     return full ? drop_oldest_operator(tx, err) : CAIRN_OK;
 }
@@ -136,8 +137,7 @@ enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_
                                 SQL_D(token->key.digest), SQL_T(token->name), SQL_I(token->scopes),
                                 SQL_T(token->projects), SQL_I(token->created_ms),
                                 SQL_I(token->over ? -token->expires_ms : token->expires_ms),
-                                SQL_T(token->who),
-                                SQL_T(token->parent)));
+                                SQL_T(token->who), SQL_T(token->parent)));
     return tell(tx, CAIRN_SRV_EVENT_TOKEN_MADE, token, err);
 }
 

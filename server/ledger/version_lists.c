@@ -122,8 +122,8 @@ enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t ru
                                              struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     ret->committed.count = ret->open.count = ret->unrecorded = 0;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_remove), SQL_I(run_id),
-                                 SQL_I(limit)));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_remove), SQL_I(run_id), SQL_I(limit)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -297,13 +297,13 @@ static enum cairn_code append(json_t *array, const struct link *link, struct cai
     char committed[32], opened[32];
     cairn_time_text(link->committed_ms, true, committed);
     cairn_time_text(link->opened_ms, true, opened);
-    json_t *item = CAIRN_PACK(lineage_row, .version = place->version.text,
-                              .project = place->name.project, .run = place->name.run,
-                              .attempt = place->attempt, .step = place->step, .by = link->by,
-                              .state = link->has_row ? cairn_state_text(link->state) : NULL,
-                              .committed_at = link->committed_ms ? committed : NULL,
-                              .job = link->job[0] ? link->job : NULL,
-                              .attempt_opened_at = link->opened_ms ? opened : NULL);
+    json_t *item =
+        CAIRN_PACK(lineage_row, .version = place->version.text, .project = place->name.project,
+                   .run = place->name.run, .attempt = place->attempt, .step = place->step,
+                   .by = link->by, .state = link->has_row ? cairn_state_text(link->state) : NULL,
+                   .committed_at = link->committed_ms ? committed : NULL,
+                   .job = link->job[0] ? link->job : NULL,
+                   .attempt_opened_at = link->opened_ms ? opened : NULL);
     if (!json_array_append_new(array, item)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
@@ -363,8 +363,8 @@ static enum cairn_code run_id_of(struct cairn_srv_tx *tx, const struct cairn_run
 static bool was_met(const json_t *array, const char *version) {
     size_t index = 0;
     json_t *item = NULL;
-    json_array_foreach((json_t *)(uintptr_t)array, index, item) if (
-        !strcmp(json_string_value(json_object_get(item, "version")), version)) return true;
+    json_array_foreach((json_t *)(uintptr_t)array, index, item)
+        if (!strcmp(json_string_value(json_object_get(item, "version")), version)) return true;
     return false;
 }
 
@@ -429,16 +429,16 @@ static const uint64_t pauses_ms[] = {10000, 60000, 300000, 1800000, 7200000, 216
 /* ---- a row ---- */
 
 static void read_row(const struct cairn_srv_rows *rows, struct cairn_srv_not_freed *ret) {
-    *ret = (struct cairn_srv_not_freed){.there = true,
-                                        .left = {.code = (enum cairn_code)
-                                                     cairn_srv_rows_i64(rows, 0),
-                                                 .counted = cairn_srv_rows_i64(rows, 2) != 0,
-                                                 .objects = cairn_srv_rows_u64(rows, 3),
-                                                 .bytes = cairn_srv_rows_u64(rows, 4)},
-                                        .since_ms = cairn_srv_rows_i64(rows, 5),
-                                        .tried_ms = cairn_srv_rows_i64(rows, 6),
-                                        .tries = cairn_srv_rows_u64(rows, 7),
-                                        .next_tick = cairn_srv_rows_u64(rows, 8)};
+    *ret =
+        (struct cairn_srv_not_freed){.there = true,
+                                     .left = {.code = (enum cairn_code)cairn_srv_rows_i64(rows, 0),
+                                              .counted = cairn_srv_rows_i64(rows, 2) != 0,
+                                              .objects = cairn_srv_rows_u64(rows, 3),
+                                              .bytes = cairn_srv_rows_u64(rows, 4)},
+                                     .since_ms = cairn_srv_rows_i64(rows, 5),
+                                     .tried_ms = cairn_srv_rows_i64(rows, 6),
+                                     .tries = cairn_srv_rows_u64(rows, 7),
+                                     .next_tick = cairn_srv_rows_u64(rows, 8)};
     SQL_COPY(ret->left.reason, rows, 1);
 }
 
@@ -473,11 +473,10 @@ enum cairn_code cairn_srv_not_freed_note(struct cairn_srv_tx *tx, const char *ve
     if (!left->counted && before.left.objects > objects) objects = before.left.objects;
     if (!left->counted && before.left.bytes > bytes) bytes = before.left.bytes;
     size_t pause = (size_t)cairn_min_u64(before.tries, CAIRN_COUNT(pauses_ms) - 1);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(not_freed_put), SQL_T(version),
-                                SQL_I(left->code), SQL_T(left->reason), SQL_I(left->counted),
-                                SQL_I(objects), SQL_I(bytes), SQL_I(tx->wall_ms),
-                                SQL_I(before.tries + 1),
-                                SQL_I(cairn_srv_tick(tx) + pauses_ms[pause])));
+    CAIRN_TRY(cairn_srv_sql_run(
+        tx, NULL, err, SQL(not_freed_put), SQL_T(version), SQL_I(left->code), SQL_T(left->reason),
+        SQL_I(left->counted), SQL_I(objects), SQL_I(bytes), SQL_I(tx->wall_ms),
+        SQL_I(before.tries + 1), SQL_I(cairn_srv_tick(tx) + pauses_ms[pause])));
     return before.there ? CAIRN_OK : tell(tx, version, left, err);
 }
 
@@ -515,8 +514,8 @@ cairn_srv_not_freed_each(struct cairn_srv_tx *tx, const char *after, uint64_t li
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
         struct cairn_srv_not_freed_row row = {.step = cairn_srv_rows_u64(&rows, 12),
-                                              .state = (enum cairn_state)
-                                                  cairn_srv_rows_i64(&rows, 13)};
+                                              .state =
+                                                  (enum cairn_state)cairn_srv_rows_i64(&rows, 13)};
         read_row(&rows, &row.not_freed);
         SQL_COPY(row.version.text, &rows, 9);
         cairn_srv_rows_name(&rows, 10, &row.name);

@@ -70,7 +70,7 @@ enum cairn_srv_round {
 };
 struct cairn_srv_round_query {
     enum cairn_srv_round round;
-    uint64_t tick_ms; /* that time, in catalog time */
+    uint64_t tick_ms;     /* that time, in catalog time */
     size_t limit, passed; /* passed: so many of the first are left out */
 };
 enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,

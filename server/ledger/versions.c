@@ -304,7 +304,9 @@ static void changed_text(const struct cairn_srv_version *was,
         strcmp(was->labels, is->labels) != 0 ? "labels" : NULL,
         strcmp(was->metrics, is->metrics) != 0 ? "metrics" : NULL,
         strcmp(was->note, is->note) != 0 ? "note" : NULL,
-        was->pinned == is->pinned ? NULL : is->pinned ? "pinned" : "unpinned",
+        was->pinned == is->pinned ? NULL
+        : is->pinned              ? "pinned"
+                                  : "unpinned",
     };
     size_t used = 0;
     *ret = '\0';
@@ -382,15 +384,14 @@ enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
                                        struct cairn_error *err) {
     const struct cairn_manifest *manifest = taken->manifest;
     const char *id = taken->id->text;
-    CAIRN_ASSERT(taken->committed_ms); /* 0 would read as never committed */
+    CAIRN_ASSERT(taken->committed_ms);             /* 0 would read as never committed */
     CAIRN_TRY(cairn_srv_usage_leave(tx, id, err)); /* it may be there already */
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
-                                SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step),
-                                SQL_I(manifest->origin.n), SQL_T(manifest->origin.nonce),
-                                SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
-                                SQL_T(manifest->labels_json), SQL_T(manifest->meta_json),
-                                SQL_I(taken->committed_ms), SQL_I(cairn_srv_tick(tx)),
-                                SQL_I(taken->line)));
+    CAIRN_TRY(cairn_srv_sql_run(
+        tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
+        SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step), SQL_I(manifest->origin.n),
+        SQL_T(manifest->origin.nonce), SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
+        SQL_T(manifest->labels_json), SQL_T(manifest->meta_json), SQL_I(taken->committed_ms),
+        SQL_I(cairn_srv_tick(tx)), SQL_I(taken->line)));
     CAIRN_TRY(cairn_srv_usage_enter(tx, id, err));
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
@@ -410,10 +411,9 @@ enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const 
                                                  struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(id), SQL_I(gone),
                                 SQL_I(cairn_srv_tick(tx))));
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_LOST, id, CAIRN_OK,
-                                      gone ? "nothing of it is in the store"
-                                           : "its record is not in the store",
-                                      err);
+    return cairn_srv_event_of_version(
+        tx, CAIRN_SRV_EVENT_CHECKPOINT_LOST, id, CAIRN_OK,
+        gone ? "nothing of it is in the store" : "its record is not in the store", err);
 }
 
 enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const char *id, bool trashed,
@@ -424,10 +424,9 @@ enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const cha
     if (!differs) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(id), SQL_I(trashed),
                                 SQL_I(cairn_srv_tick(tx))));
-    return cairn_srv_event_of_version(tx,
-                                      trashed ? CAIRN_SRV_EVENT_CHECKPOINT_TRASHED
-                                              : CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED,
-                                      id, CAIRN_OK, "the mark in the store says so", err);
+    return cairn_srv_event_of_version(
+        tx, trashed ? CAIRN_SRV_EVENT_CHECKPOINT_TRASHED : CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED, id,
+        CAIRN_OK, "the mark in the store says so", err);
 }
 
 static enum cairn_code note_superseded(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
@@ -486,8 +485,8 @@ static enum cairn_code count_trash_change(struct cairn_srv_tx *tx,
 }
 
 enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_version *version,
-                                        const char *reason, struct cairn_error *err) {
+                                        const struct cairn_srv_version *version, const char *reason,
+                                        struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
     CAIRN_ASSERT(version->recorded);
     CAIRN_TRY(count_trash_change(tx, version, err));
@@ -531,13 +530,11 @@ enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
                                                const struct cairn_srv_version *version,
                                                bool *ret_changed, struct cairn_error *err) {
     bool committed = false, recorded = false;
-    CAIRN_TRY(
-        cairn_srv_version_was_committed(tx, version->id.text, &committed, &recorded, err));
+    CAIRN_TRY(cairn_srv_version_was_committed(tx, version->id.text, &committed, &recorded, err));
     *ret_changed = committed && !recorded;
     if (!*ret_changed) return CAIRN_OK;
     cairn_srv_notify_version(tx, &version->id, &version->name);
-    CAIRN_TRY(
-        cairn_srv_sql_run(tx, NULL, err, SQL(version_set_recorded), SQL_T(version->id.text)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_recorded), SQL_T(version->id.text)));
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMITTED, version->id.text,
                                       CAIRN_OK, NULL, err);
 }
@@ -658,11 +655,10 @@ enum cairn_code cairn_srv_metrics_put(struct cairn_srv_tx *tx,
     json_object_foreach((json_t *)(uintptr_t)metrics, name, value) {
         int64_t ordered = in_order(json_number_value(value));
         bool joined = version->line && version->line != version->attempt;
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(metric_put), SQL_I(version->run_id),
-                                    SQL_T(name), SQL_I(ordered),
-                                    SQL_I(joined ? version->line : version->attempt),
-                                    SQL_I(version->step), SQL_I(version->n), SQL_T(id),
-                                    SQL_I(joined ? version->attempt : 0)));
+        CAIRN_TRY(cairn_srv_sql_run(
+            tx, NULL, err, SQL(metric_put), SQL_I(version->run_id), SQL_T(name), SQL_I(ordered),
+            SQL_I(joined ? version->line : version->attempt), SQL_I(version->step),
+            SQL_I(version->n), SQL_T(id), SQL_I(joined ? version->attempt : 0)));
     }
     return CAIRN_OK;
 }

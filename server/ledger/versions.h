@@ -248,8 +248,7 @@ CAIRN_SRV_WORD cairn_srv_version_needed(struct cairn_srv_tx *tx,
 /* Of a committed version; a second time changes nothing. The struct stays as it was read. reason,
  * which may be NULL, is what its event says. */
 enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_version *version,
-                                        const char *reason,
+                                        const struct cairn_srv_version *version, const char *reason,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_version *version,

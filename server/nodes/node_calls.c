@@ -270,7 +270,7 @@ struct beat {
         int64_t run_id;
         json_t *copies, *kept; /* borrowed */
         char *told;            /* to the other nodes of the attempt: JSON; owned */
-    } *wishes;
+    } * wishes;
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
 

@@ -167,7 +167,8 @@ void cairn_srv_child_signal(const struct cairn_srv_child *child, int signal) {
 void cairn_srv_child_release(struct cairn_srv_child *child) {
     if (child->pid > 0) {
         cairn_srv_child_signal(child, SIGKILL);
-        while (waitpid(child->pid, &child->status, 0) < 0 && errno == EINTR) {}
+        while (waitpid(child->pid, &child->status, 0) < 0 && errno == EINTR) {
+        }
         child->pid = 0;
     }
     close_end(&child->output_fd);
@@ -250,9 +251,10 @@ static enum cairn_code add_store(const struct cairn_srv_settings *settings,
 }
 
 /* What a program needs to be started, to find a folder for its files and to trust its peers. */
-static const char *const passed[] = {"LD_LIBRARY_PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+static const char *const passed[] = {
+    "LD_LIBRARY_PATH", "TMPDIR",       "SSL_CERT_FILE", "SSL_CERT_DIR",
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-                                     "ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS",
+    "ASAN_OPTIONS",    "TSAN_OPTIONS", "UBSAN_OPTIONS",
 #endif
 };
 
@@ -286,8 +288,8 @@ static enum cairn_code make_environment(const struct cairn_srv *server, bool sen
     CAIRN_TRY(add_text(variables, err, "cairn_token", token));
     CAIRN_TRY(add_text(variables, err, "cairn_ca_file", server->settings->ca_file));
     CAIRN_TRY(add_number(variables, err, "cairn_parent", (uint64_t)getpid(), ""));
-    CAIRN_TRY(add_number(variables, err, "cairn_memory",
-                         server->settings->operation_memory_bytes, ""));
+    CAIRN_TRY(
+        add_number(variables, err, "cairn_memory", server->settings->operation_memory_bytes, ""));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(variables->items, variables->count, variables->capacity,
                                VARIABLES_MAX, "variables of the environment", err));
     variables->items[variables->count] = NULL;
@@ -348,10 +350,10 @@ enum cairn_code cairn_srv_operation_command_start(struct cairn_srv *server, uint
     arguments[count] = NULL;
     enum cairn_code code = make_environment(server, command->sends, token, &variables, err);
     struct child_start start = {.program = program,
-                                          .arguments = (char *const *)(uintptr_t)arguments,
-                                          .environment = variables.items,
-                                          .folder_fd = command->place.folder_fd,
-                                          .inside = command->inside};
+                                .arguments = (char *const *)(uintptr_t)arguments,
+                                .environment = variables.items,
+                                .folder_fd = command->place.folder_fd,
+                                .inside = command->inside};
     if (!code) code = start_child(&start, ret, err);
     release_variables(&variables);
     return code;

@@ -105,16 +105,14 @@ static enum cairn_code say_refused(const char *name, struct cairn_error *err) {
 static enum cairn_code open_component(int at_fd, const char *name, bool last, bool make,
                                       struct cairn_srv_place *ret, struct cairn_error *err) {
     struct stat status;
-    if (!strcmp(name, ".."))
-        return cairn_fail(err, CAIRN_INVALID, "/path: \"..\" is not followed");
+    if (!strcmp(name, "..")) return cairn_fail(err, CAIRN_INVALID, "/path: \"..\" is not followed");
     if (make && mkdirat(at_fd, name, 0777) && errno != EEXIST) return say_refused(name, err);
     int fd = openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
         ret->folder_fd = fd;
         return CAIRN_OK;
     }
-    if (fstatat(at_fd, name, &status, AT_SYMLINK_NOFOLLOW))
-        return say_refused(name, err);
+    if (fstatat(at_fd, name, &status, AT_SYMLINK_NOFOLLOW)) return say_refused(name, err);
     if (S_ISLNK(status.st_mode))
         return cairn_fail(err, CAIRN_INVALID, "/path: %s is a link, and none is followed", name);
     if (S_ISDIR(status.st_mode))
@@ -174,12 +172,12 @@ static enum cairn_code look_below(int folder_fd, unsigned depth, struct cairn_er
         if (fstatat(dirfd(stream), name, &status, AT_SYMLINK_NOFOLLOW)) {
             code = cairn_fail_errno(err, "/path: %s", name);
         } else if (S_ISLNK(status.st_mode)) {
-            code = cairn_fail(err, CAIRN_INVALID,
-                              "/path: %s is a link in it, and none is followed", name);
+            code = cairn_fail(err, CAIRN_INVALID, "/path: %s is a link in it, and none is followed",
+                              name);
         } else if (S_ISDIR(status.st_mode)) {
             int fd = openat(dirfd(stream), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            code = fd < 0 ? cairn_fail_errno(err, "/path: %s", name)
-                          : look_below(fd, depth + 1, err);
+            code =
+                fd < 0 ? cairn_fail_errno(err, "/path: %s", name) : look_below(fd, depth + 1, err);
         }
     }
     closedir(stream);
@@ -263,9 +261,8 @@ enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_import_begin said = {0};
     struct cairn_srv_operation_wish wish = {.kind = "import", .inside = true, .sends = true};
-    const struct folders allowed = {
-        "import-folders", request->server->settings->import_folders,
-        request->params.run_name.project, false};
+    const struct folders allowed = {"import-folders", request->server->settings->import_folders,
+                                    request->params.run_name.project, false};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(cairn_srv_body(request, 1000, &body, err));
     CAIRN_TRY(cairn_msg_import_begin_read(body, "", &said, err));
@@ -312,8 +309,8 @@ static json_t *export_arguments(const struct version *version,
     add_argument(arguments, "--same"); /* it may have been whole when its server ended */
     if (said->to) add_argument(arguments, "--to=%s", said->to);
     if (said->dtype) add_argument(arguments, "--dtype=%s", said->dtype);
-    if (said->max_shard_bytes) add_argument(arguments, "--max-shard-size=%" PRIu64,
-                                            said->max_shard_bytes);
+    if (said->max_shard_bytes)
+        add_argument(arguments, "--max-shard-size=%" PRIu64, said->max_shard_bytes);
     if (said->only) add_argument(arguments, "--only=%s", said->only);
     if (said->strip_prefix) add_argument(arguments, "--strip-prefix=%s", said->strip_prefix);
     if (said->rename) add_argument(arguments, "--rename=%s", said->rename);
@@ -335,9 +332,8 @@ enum cairn_code cairn_srv_on_export_begin(struct cairn_srv_request *request,
     struct cairn_msg_export_begin said = {0};
     struct version version = {.request = request};
     struct cairn_srv_operation_wish wish = {.kind = "export"};
-    const struct folders allowed = {
-        "export-folders", request->server->settings->export_folders,
-        request->params.run_name.project, true};
+    const struct folders allowed = {"export-folders", request->server->settings->export_folders,
+                                    request->params.run_name.project, true};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     if (!cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, request->params.run_name.project))
         return cairn_fail(err, CAIRN_FORBIDDEN, "the token %s lacks the scope read",

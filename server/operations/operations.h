@@ -72,9 +72,9 @@ struct cairn_srv_operation_wish {
     cairn_srv_operation_work *work; /* NULL: the command `cairn` does it */
     const struct cairn_run_name *name;
     const struct cairn_srv_caller *caller;
-    const char *path;   /* as it was asked for; stands in messages */
-    json_t *request;    /* as it was asked for, and is shown */
-    json_t *arguments;  /* of the command: texts */
+    const char *path;             /* as it was asked for; stands in messages */
+    json_t *request;              /* as it was asked for, and is shown */
+    json_t *arguments;            /* of the command: texts */
     struct cairn_srv_place place; /* taken over */
     bool inside; /* the command works in the place's folder; else it is its descriptor 3 */
     bool sends;  /* the command brings an uploader, which needs the store's keys */

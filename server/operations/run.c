@@ -42,7 +42,7 @@ struct task {
     struct turn *turn; /* until it is pushed */
     enum lane lane;
     bool waits, runs;
-    uint64_t number; /* counts them, as they came */
+    uint64_t number;       /* counts them, as they came */
     uint64_t project_turn; /* when its project last had a turn; 0: not while one of it was listed */
     struct cairn_srv *server;
     char id[CAIRN_SRV_OPERATION_BYTES];
@@ -52,9 +52,9 @@ struct task {
     struct cairn_srv_caller caller;
     struct cairn_srv_lease lease;
     struct cairn_srv_operation_end end;
-    uint64_t done, total; /* as the command says */
+    uint64_t done, total;             /* as the command says */
     bool told, started, cancel, late; /* late: for longer than operation-time */
-    struct cairn_error failure; /* as the command says */
+    struct cairn_error failure;       /* as the command says */
     struct task *next;
 };
 struct cairn_srv_operations {
@@ -747,8 +747,8 @@ static enum cairn_code look_at_begun(struct cairn_srv_tx *tx, void *argument,
 enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct begun begun = {.id = id};
-    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look_at_begun, &begun,
-                                                  err);
+    enum cairn_code code =
+        cairn_srv_catalog_read(request->server->catalog, look_at_begun, &begun, err);
     if (!code) code = reply_operation(request, &begun.operation, reply, err);
     cairn_srv_reply_header(reply, "Location", "%s/v1/operations/%s",
                            cairn_srv_public_path(request->server->settings), id);
@@ -833,8 +833,8 @@ enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
                                               struct cairn_srv_reply *reply,
                                               struct cairn_error *err) {
     struct call call = {.request = request};
-    enum cairn_code code = cairn_srv_catalog_write(request->server->catalog, cancel_operation,
-                                                   &call, err);
+    enum cairn_code code =
+        cairn_srv_catalog_write(request->server->catalog, cancel_operation, &call, err);
     if (!code) {
         cairn_log(INFO, "operation.cancel", "operation=%s", call.operation.id);
         cairn_srv_waiters_wake(request->server->waiters, call.operation.id);

@@ -37,8 +37,7 @@ enum cairn_code cairn_srv_urls_find(struct cairn_srv *server,
  * for who asks (Q29). */
 enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
                                     const struct cairn_srv_version *version, uint64_t leased_ms,
-                                    uint32_t *ret_s,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+                                    uint32_t *ret_s, struct cairn_error *err) CAIRN_MUST_USE;
 /* ret_life_s: what became of life_s; may be NULL. */
 enum cairn_code cairn_srv_urls_sign(struct cairn_store *store,
                                     const struct cairn_srv_version *version, const char *shard,

@@ -79,11 +79,11 @@ struct cairn_srv_pieces_source {
 };
 /* Both are given back with the source, also on failure; take_layout's version is at `place`. NULL:
  * no memory. bytes: of the struct that it is the first member of. */
-struct cairn_srv_pieces_source *
-cairn_srv_pieces_source_new(size_t bytes, struct cairn_srv *server,
-                            struct cairn_srv_held *take_manifest,
-                            struct cairn_srv_held *take_layout,
-                            const struct cairn_version_place *place, struct cairn_error *err);
+struct cairn_srv_pieces_source *cairn_srv_pieces_source_new(size_t bytes, struct cairn_srv *server,
+                                                            struct cairn_srv_held *take_manifest,
+                                                            struct cairn_srv_held *take_layout,
+                                                            const struct cairn_version_place *place,
+                                                            struct cairn_error *err);
 void cairn_srv_pieces_source_free(struct cairn_srv_pieces_source *source);
 
 struct cairn_srv_pieces_load {

@@ -162,8 +162,8 @@ static enum cairn_code judge_there(struct cairn_srv_mend *mend, char ret[CAUSE_B
     enum cairn_code code = cairn_srv_mend_find_missing(mend, err);
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the catalog has no such run */
     if (!code && mend->missing_count)
-        snprintf(ret, CAUSE_BYTES, "step %" PRIu64 " (%s) is in no store",
-                 mend->missing[0].step, mend->missing[0].id.text);
+        snprintf(ret, CAUSE_BYTES, "step %" PRIu64 " (%s) is in no store", mend->missing[0].step,
+                 mend->missing[0].id.text);
     return code;
 }
 
@@ -395,8 +395,7 @@ static enum cairn_code compare_run(struct comparison *at, struct cairn_error *er
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_in_catalog, at, err));
     CAIRN_TRY(judge_unknown(at, err));
     if (at->cause[0]) return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
-    CAIRN_TRY(
-        compare_stores(at->server, at->worker, &at->objects.name, at->cause, err));
+    CAIRN_TRY(compare_stores(at->server, at->worker, &at->objects.name, at->cause, err));
     if (at->cause[0])
         return cairn_srv_run_freeze_asked(at->server, &at->objects.name, at->cause, err);
     CAIRN_TRY(cairn_srv_marks_write_missing(at->server, at->worker, &at->objects, err));

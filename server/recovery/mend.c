@@ -55,7 +55,7 @@
 
 #define MISSING_MAX 1000000
 #define RECOUNT_MS 60000 /* between two, of any project */
-#define HOLD_MS 10000 /* less than proxies wait for an answer; it may be asked again */
+#define HOLD_MS 10000    /* less than proxies wait for an answer; it may be asked again */
 
 enum cairn_code cairn_srv_mend_open(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
                                     struct cairn_error *err) {
@@ -183,8 +183,7 @@ static void tell_wrong(const struct cairn_srv_mend *mend, size_t index,
     struct cairn_key key;
     cairn_key_committed(&one->place, &key);
     if (mend->tell)
-        mend->tell(mend->owner, mend->stores.stores[index].name, key.text, why->code,
-                   why->message);
+        mend->tell(mend->owner, mend->stores.stores[index].name, key.text, why->code, why->message);
 }
 
 /* The first whole copy gives record and manifest; a further one has to be of the same. digest: NULL
@@ -195,8 +194,8 @@ static enum cairn_code read_copy(const struct cairn_srv_mend *mend,
     CAIRN_AUTO(manifest) manifest = {0};
     struct cairn_record record = {0};
     struct cairn_error why = {0};
-    enum cairn_code code = verify_in_store(mend->stores.stores[index].worker, &one->place,
-                                           &record, &manifest, &why);
+    enum cairn_code code =
+        verify_in_store(mend->stores.stores[index].worker, &one->place, &record, &manifest, &why);
     if (one->verified) digest = one->record.manifest_sha256;
     if (!code && digest && memcmp(digest, record.manifest_sha256, 32) != 0)
         code = cairn_fail(&why, CAIRN_CORRUPT, "its record is of another manifest than %s",
@@ -521,8 +520,7 @@ static enum cairn_code take_some(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_run_get(tx, &some->mend->objects.name, &run, err));
     for (size_t i = some->from; i < some->to; i++) {
         const struct cairn_srv_mend_version *one = &some->mend->versions[i];
-        if (one->verified && !one->known)
-            CAIRN_TRY(take_version(tx, some->mend, run.id, one, err));
+        if (one->verified && !one->known) CAIRN_TRY(take_version(tx, some->mend, run.id, one, err));
     }
     return CAIRN_OK;
 }
@@ -690,8 +688,7 @@ static enum cairn_code refuse_newer(const struct cairn_srv_mend *mend, struct ca
 
 static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_worker *worker,
                                  const struct cairn_run_name *name, struct cairn_error *err) {
-    struct cairn_srv_mend mend = {
-        .server = server, .objects.name = *name, .tell = tell_damaged};
+    struct cairn_srv_mend mend = {.server = server, .objects.name = *name, .tell = tell_damaged};
     mend.owner = &mend;
     enum cairn_code code = cairn_srv_mend_open(&mend, worker, err);
     if (!code) code = cairn_srv_mend_read_attempts(&mend, err);
@@ -760,8 +757,8 @@ static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *wor
         (void)!cairn_srv_catalog_write(server->catalog, keep_note, requests, NULL);
     }
     if (*ret_code)
-        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"",
-                  requests->run->name.project, requests->run->name.run, err->message);
+        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"", requests->run->name.project,
+                  requests->run->name.run, err->message);
     return true;
 }
 
@@ -814,11 +811,11 @@ enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
         reply->park_until_ms = until_ms;
         return CAIRN_OK;
     }
-    return cairn_srv_reply_json(
-        reply, reconciling.frozen ? 202 : 200,
-        CAIRN_PACK(reconciled, .project = reconciling.name->project, .run = reconciling.name->run,
-                   .frozen = reconciling.frozen,
-                   .cause = reconciling.frozen ? reconciling.cause : NULL,
-                   .note = reconciling.note[0] ? reconciling.note : NULL),
-        err);
+    return cairn_srv_reply_json(reply, reconciling.frozen ? 202 : 200,
+                                CAIRN_PACK(reconciled, .project = reconciling.name->project,
+                                           .run = reconciling.name->run,
+                                           .frozen = reconciling.frozen,
+                                           .cause = reconciling.frozen ? reconciling.cause : NULL,
+                                           .note = reconciling.note[0] ? reconciling.note : NULL),
+                                err);
 }

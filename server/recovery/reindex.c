@@ -52,9 +52,9 @@
 #define RUNS_MAX 1000000
 #define TAKEN_AT_ONCE 64
 #define UNREAD_IN_A_ROW_MAX 16 /* then the store is away, and each further run would wait for it */
-#define COPIES_MAX 1000 /* of what was said; two are there, mostly */
+#define COPIES_MAX 1000        /* of what was said; two are there, mostly */
 #define PROGRESS_MS 5000
-#define SIGN_LATE_MS 15000     /* of a sign: the requests before it */
+#define SIGN_LATE_MS 15000 /* of a sign: the requests before it */
 #define SIGN_LOOK_MS 500
 #define CLOCKS_APART_MS 120000 /* this machine's and the store's */
 
@@ -293,10 +293,8 @@ static enum cairn_code take_attempts(struct reindex *reindex, struct cairn_srv_m
 static enum cairn_code take_run(struct reindex *reindex, struct cairn_store_worker *worker,
                                 const struct cairn_run_name *name, struct cairn_error *err) {
     struct making making = {reindex->server, name};
-    struct cairn_srv_mend mend = {.server = reindex->server,
-                                  .objects.name = *name,
-                                  .tell = tell_wrong,
-                                  .owner = reindex};
+    struct cairn_srv_mend mend = {
+        .server = reindex->server, .objects.name = *name, .tell = tell_wrong, .owner = reindex};
     enum cairn_code code =
         cairn_srv_catalog_write(reindex->server->catalog, make_run, &making, err);
     if (!code) code = cairn_srv_mend_open(&mend, worker, err);
@@ -371,8 +369,8 @@ static enum cairn_code must_be_store(struct reindex *reindex, struct cairn_store
 static void add_store(struct reindex *reindex, const char *name, const struct cairn_store *store,
                       bool left_out) {
     CAIRN_ASSERT(reindex->done.store_count < CAIRN_SRV_TIERS_MAX);
-    reindex->done.stores[reindex->done.store_count++] = (struct store_count){
-        .name = name, .url = cairn_store_url(store), .left_out = left_out};
+    reindex->done.stores[reindex->done.store_count++] =
+        (struct store_count){.name = name, .url = cairn_store_url(store), .left_out = left_out};
 }
 
 /* 3. Stores that are read have the same index as in run_stores. */
@@ -458,9 +456,9 @@ static enum cairn_code print_json(const struct cairn_srv *server, const char *wh
     bool dry = reindex->asked->dry;
     CAIRN_AUTO_JSON json_t *answer = json_pack(
         "{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "store",
-        cairn_store_url(server->store), "catalog", dry ? NULL : where, "dry_run",
-        dry, "generation", (json_int_t)server->raising_to, "runs", (json_int_t)done->runs,
-        "attempts", (json_int_t)done->attempts, "versions", (json_int_t)done->versions, "found",
+        cairn_store_url(server->store), "catalog", dry ? NULL : where, "dry_run", dry, "generation",
+        (json_int_t)server->raising_to, "runs", (json_int_t)done->runs, "attempts",
+        (json_int_t)done->attempts, "versions", (json_int_t)done->versions, "found",
         (json_int_t)done->found, "remains", (json_int_t)done->remains, "said",
         (json_int_t)done->said, "damaged", (json_int_t)done->damaged, "unread",
         (json_int_t)done->unread, "newer", (json_int_t)done->newer, "stores", stores_json(done));
@@ -497,8 +495,7 @@ static enum cairn_code print_text(const struct cairn_srv *server, const char *wh
     printf("; %llu rows of what people have said; %llu records of deleted "
            "versions, %llu damaged, %llu unread\n",
            (unsigned long long)done->said, (unsigned long long)done->remains,
-           (unsigned long long)done->damaged,
-           (unsigned long long)done->unread);
+           (unsigned long long)done->damaged, (unsigned long long)done->unread);
     if (done->newer)
         printf("%llu documents were written by a newer release and are not in the catalog: reindex "
                "with that release\n",
@@ -567,12 +564,11 @@ static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
     struct cairn_error why = {0};
     if (asked->force || asked->dry) return CAIRN_OK;
     if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK; /* told later */
-    if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK; /* none, or damaged */
+    if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK;        /* none, or damaged */
     uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
     int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;
     bool old = first.modified_ms && age_ms > (int64_t)wait_ms + CLOCKS_APART_MS;
-    if (first.stopped_at >= record.generation || old)
-        return CAIRN_OK;
+    if (first.stopped_at >= record.generation || old) return CAIRN_OK;
     if (!asked->quiet && !asked->json_progress)
         fprintf(stderr,
                 "looking for %llu s whether a server still works on the store (--force: do not "
@@ -625,10 +621,11 @@ static enum cairn_code judge_end(const struct reindex *reindex, struct cairn_err
     const struct counts *done = &reindex->done;
     bool dry = reindex->asked->dry;
     if (done->unread)
-        return cairn_fail(err, CAIRN_UNAVAILABLE,
-                          "%llu runs could not be read%s", (unsigned long long)done->unread,
-                          dry ? "" : ": give the same command again, no server starts on "
-                                              "this catalog before that");
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "%llu runs could not be read%s",
+                          (unsigned long long)done->unread,
+                          dry ? ""
+                              : ": give the same command again, no server starts on "
+                                "this catalog before that");
     if (done->newer)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "%llu documents were written by a newer release, and only that reads "

@@ -100,8 +100,8 @@ static enum cairn_code reply_plan(struct cairn_srv_reply *reply, const struct ca
     CAIRN_TRY(cairn_policy_text(&retain->policy, &text, err));
     CAIRN_AUTO_JSON json_t *json =
         CAIRN_PACK(retention_plan, .policy = policy, .from = scope_text(retain->scope),
-                   .text = text.data, .plan_etag = assumed ? NULL : retain->tag,
-                   .keep = plan->kept, .keep_bytes = plan->kept_bytes, .remove = plan->removed,
+                   .text = text.data, .plan_etag = assumed ? NULL : retain->tag, .keep = plan->kept,
+                   .keep_bytes = plan->kept_bytes, .remove = plan->removed,
                    .remove_bytes = plan->removed_bytes, .skip = plan->in_flight,
                    .trash_grace_ms = server->settings->trash_grace_ms, .versions = versions);
     if (!json) return no_memory(err);
@@ -306,10 +306,9 @@ static enum cairn_code apply(struct plan_call *call, struct cairn_srv_reply *rep
                                          CAIRN_SRV_RETAIN_ROUND, &done, err));
     bool more = call->retain.plan.removed > CAIRN_SRV_RETAIN_ROUND;
     if (more) CAIRN_TRY(cairn_srv_catalog_read(server->catalog, make_plan, call, err));
-    json_t *shown =
-        CAIRN_PACK(retention_applied, .removed = done.removed, .removed_bytes = done.bytes,
-                   .left = more ? call->retain.plan.removed : 0,
-                   .plan_etag = more ? call->retain.tag : NULL);
+    json_t *shown = CAIRN_PACK(
+        retention_applied, .removed = done.removed, .removed_bytes = done.bytes,
+        .left = more ? call->retain.plan.removed : 0, .plan_etag = more ? call->retain.tag : NULL);
     return cairn_srv_reply_json(reply, 200, shown, err);
 }
 

@@ -60,10 +60,10 @@ static enum cairn_code trash_all(struct cairn_srv_request *request, const json_t
                                                 .name = &request->params.run_name,
                                                 .ref = text,
                                                 .reason = "by hand"};
-        enum cairn_code code = !strcmp(text, "latest") || !strcmp(text, "best")
-                                   ? cairn_fail(&why, CAIRN_INVALID,
-                                                "`%s` means another one after each removal", text)
-                                   : cairn_srv_trash_one(&one, &gone, &why);
+        enum cairn_code code =
+            !strcmp(text, "latest") || !strcmp(text, "best")
+                ? cairn_fail(&why, CAIRN_INVALID, "`%s` means another one after each removal", text)
+                : cairn_srv_trash_one(&one, &gone, &why);
         if (code && !is_its_own(code)) {
             if (err) *err = why;
             return cairn_within(err, code, "/versions/%zu", index);
@@ -142,8 +142,8 @@ static enum cairn_code get_run(struct cairn_srv_tx *tx, const struct removal *re
     CAIRN_TRY(cairn_srv_run_there(ret, err));
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ret->id, err));
     if (ret->attempt == wish->attempt) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_RUN_BUSY,
-                      "attempt %" PRIu64 " was opened meanwhile: end it first", ret->attempt);
+    return cairn_fail(err, CAIRN_RUN_BUSY, "attempt %" PRIu64 " was opened meanwhile: end it first",
+                      ret->attempt);
 }
 
 static enum cairn_code still_ours(struct cairn_srv_tx *tx, void *argument,
@@ -372,15 +372,13 @@ static enum cairn_code begin_removal(struct call *call, const char *confirm,
     const struct cairn_srv_run_removal *plan = &call->plan;
     char id[CAIRN_SRV_OPERATION_BYTES];
     bool made = false;
-    CAIRN_AUTO_JSON json_t *asked =
-        json_pack("{s:s, s:I, s:I, s:I}", "confirm", confirm, "versions",
-                  (json_int_t)plan->versions, "bytes", (json_int_t)plan->bytes, "open",
-                  (json_int_t)plan->open);
-    CAIRN_AUTO_JSON json_t *arguments =
-        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "project", name->project, "run", name->run,
-                  "attempt", (json_int_t)call->attempt, "versions",
-                  (json_int_t)(plan->versions + plan->open), "who", request->caller.who, "from",
-                  request->from);
+    CAIRN_AUTO_JSON json_t *asked = json_pack(
+        "{s:s, s:I, s:I, s:I}", "confirm", confirm, "versions", (json_int_t)plan->versions, "bytes",
+        (json_int_t)plan->bytes, "open", (json_int_t)plan->open);
+    CAIRN_AUTO_JSON json_t *arguments = json_pack(
+        "{s:s, s:s, s:I, s:I, s:s, s:s}", "project", name->project, "run", name->run, "attempt",
+        (json_int_t)call->attempt, "versions", (json_int_t)(plan->versions + plan->open), "who",
+        request->caller.who, "from", request->from);
     if (!asked || !arguments) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to remove a run");
     if (!server->operations) { /* a test's */
         json_t *result = NULL;

@@ -23,7 +23,7 @@
 #include "server/metrics.h"
 
 #define NEWEST_KEPT 1 /* K of Q28 */
-#define AFTER_MAX 4 /* times the saves that may follow: with those that are not shown */
+#define AFTER_MAX 4   /* times the saves that may follow: with those that are not shown */
 
 void cairn_srv_retain_release(struct cairn_srv_retain *retain) {
     cairn_srv_candidates_release(&retain->candidates);
@@ -100,10 +100,8 @@ struct removal {
 
 /* Its place in the order of Q25. */
 static struct cairn_plan_item place_of(const struct cairn_srv_version *version) {
-    return (struct cairn_plan_item){.line = version->line,
-                                    .step = version->step,
-                                    .attempt = version->attempt,
-                                    .n = version->n};
+    return (struct cairn_plan_item){
+        .line = version->line, .step = version->step, .attempt = version->attempt, .n = version->n};
 }
 
 /* Is it the newest that is shown, or newer than that? */
@@ -444,8 +442,7 @@ static bool judge_event(void *owner, const struct cairn_srv_event_short *event, 
         if (first) base->changed = (struct cairn_plan_item){.line = line, .step = step};
         return true;
     }
-    return event->event != CAIRN_SRV_EVENT_CHECKPOINT_TRASHED ||
-           take_trashed(base, event->version);
+    return event->event != CAIRN_SRV_EVENT_CHECKPOINT_TRASHED || take_trashed(base, event->version);
 }
 
 /* Attempts and n count from 1, so all saves of the changed step come after it. */
@@ -485,12 +482,8 @@ enum cairn_code cairn_srv_retained_plan(struct cairn_srv_tx *tx,
                                         const struct cairn_run_name *name, int64_t now_ms,
                                         struct cairn_srv_retained_base **base,
                                         struct cairn_srv_leaving *ret, struct cairn_error *err) {
-    struct look look = {.tx = tx,
-                        .retained = retained,
-                        .name = name,
-                        .now_ms = now_ms,
-                        .leaving = ret,
-                        .err = err};
+    struct look look = {
+        .tx = tx, .retained = retained, .name = name, .now_ms = now_ms, .leaving = ret, .err = err};
     CAIRN_AUTO(srv_run) run = {0};
     uint64_t first_event = 0;
     bool made = false;

@@ -76,7 +76,7 @@ enum cairn_code cairn_srv_retained_new(size_t from, uint32_t saves_max,
                                        struct cairn_srv_retained **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_retained_free(struct cairn_srv_retained *retained); /* NULL is fine */
-struct cairn_srv_retained_base; /* of one run */
+struct cairn_srv_retained_base;                                    /* of one run */
 /* What is to go, in the order of Q25. */
 struct cairn_srv_leaving {
     struct cairn_version_id *ids; /* owned */

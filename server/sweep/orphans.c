@@ -201,8 +201,8 @@ static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
                                        .page = orphans->page,
                                        .listing = &listing};
     CAIRN_TRY(cairn_store_perform(worker, &list, err));
-    for (size_t i = 0; i < listing.count; i++) CAIRN_TRY(take_entry(orphans, &listing.entries[i],
-                                                                    err));
+    for (size_t i = 0; i < listing.count; i++)
+        CAIRN_TRY(take_entry(orphans, &listing.entries[i], err));
     free(orphans->page);
     orphans->page = CAIRN_TAKE(listing.next_page);
     return CAIRN_OK;
@@ -227,11 +227,11 @@ static enum verdict judge_orphan(const struct cairn_srv_orphans *orphans, struct
 static json_t *row_of(const struct orphan *orphan) {
     char written[32];
     cairn_time_text(orphan->newest_ms, true, written);
-    return CAIRN_PACK(orphan_row, .project = orphan->met.name.project,
-                      .run = orphan->met.name.run, .version = orphan->met.id.text,
-                      .step = orphan->met.step, .state = orphan->met.gone ? "gone" : "unknown",
-                      .objects = orphan->objects, .uploads = orphan->uploads,
-                      .bytes = orphan->bytes, .written_at = orphan->newest_ms ? written : NULL,
+    return CAIRN_PACK(orphan_row, .project = orphan->met.name.project, .run = orphan->met.name.run,
+                      .version = orphan->met.id.text, .step = orphan->met.step,
+                      .state = orphan->met.gone ? "gone" : "unknown", .objects = orphan->objects,
+                      .uploads = orphan->uploads, .bytes = orphan->bytes,
+                      .written_at = orphan->newest_ms ? written : NULL,
                       .due = orphan->verdict == VERDICT_DUE, .why = verdict_texts[orphan->verdict]);
 }
 
@@ -241,12 +241,11 @@ static void publish(struct cairn_srv_orphans *orphans, json_t *take_items, uint6
     json_decref(orphans->locked.items);
     orphans->locked.items = take_items;
     orphans->locked.ended_ms = cairn_srv_mono_ms(server);
-    orphans->locked.status =
-        (struct look_status){.objects = orphans->objects,
-                                          .bytes = orphans->bytes,
-                                          .versions = orphans->before.count,
-                                          .orphan_bytes = orphan_bytes,
-                                          .looked_ms = cairn_srv_wall_ms(server)};
+    orphans->locked.status = (struct look_status){.objects = orphans->objects,
+                                                  .bytes = orphans->bytes,
+                                                  .versions = orphans->before.count,
+                                                  .orphan_bytes = orphan_bytes,
+                                                  .looked_ms = cairn_srv_wall_ms(server)};
     if (server->metrics)
         cairn_metrics_set(server->metrics,
                           (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_orphan_object_bytes},

@@ -451,8 +451,7 @@ static enum cairn_code trim_rows(struct cairn_srv_tx *tx, void *argument, struct
 static void look_at_log(struct cairn_srv_sweep *found) {
     uint64_t bytes = cairn_srv_catalog_log_bytes(found->server->catalog);
     bool large = bytes > LOG_BYTES_MAX;
-    if (large && !found->log_told)
-        cairn_log(WARN, "catalog.log_large", "bytes=%" PRIu64, bytes);
+    if (large && !found->log_told) cairn_log(WARN, "catalog.log_large", "bytes=%" PRIu64, bytes);
     found->log_told = large;
 }
 

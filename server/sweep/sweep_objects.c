@@ -27,15 +27,15 @@ struct dead {
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
-    uint64_t *away; /* as the caller has it */
-    bool record_aside; /* a reconcile found that its committed.json is none */
-    bool own_layout;   /* written by this version, and named by none that committed */
+    uint64_t *away;                  /* as the caller has it */
+    bool record_aside;               /* a reconcile found that its committed.json is none */
+    bool own_layout;                 /* written by this version, and named by none that committed */
     struct cairn_srv_not_freed kept; /* by the store, at earlier sweeps */
     bool is_due;                     /* for a sweep of Q30, not only for what was kept */
     bool hidden;                     /* no object of it is seen any more */
     /* S27: a key that the store does not delete keeps none of the others. */
     enum cairn_code refused;
-    struct cairn_error refusal;             /* the first */
+    struct cairn_error refusal; /* the first */
     uint64_t refused_objects, refused_bytes;
     uint64_t deleted_objects, deleted_bytes; /* as they were seen; versions of them may be left */
     struct cairn_srv_left left;

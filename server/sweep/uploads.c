@@ -180,10 +180,10 @@ static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
     CAIRN_TRY(measure(uploads, worker, entry, &bytes, err));
     cairn_time_text(entry->modified_ms, true, begun);
     if (bytes != CAIRN_MESSAGE_NONE) uploads->bytes += bytes;
-    json_t *item = CAIRN_PACK(upload_row, .project = name->project, .run = name->run,
-                              .version = parts.id.text,
-                              .state = uploads->last.state, .key = entry->key, .bytes = bytes,
-                              .begun_at = entry->modified_ms ? begun : NULL);
+    json_t *item =
+        CAIRN_PACK(upload_row, .project = name->project, .run = name->run, .version = parts.id.text,
+                   .state = uploads->last.state, .key = entry->key, .bytes = bytes,
+                   .begun_at = entry->modified_ms ? begun : NULL);
     if (!json_array_append_new(uploads->items, item)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
 }
@@ -540,11 +540,11 @@ static enum cairn_code end_uploads(struct cairn_srv_request *request, struct end
     CAIRN_TRY(end_known(request, ending, &done, err));
     if (done && server->uploads) forget(server->uploads, id);
     cairn_srv_jobs_sweep(server);
-    return cairn_srv_reply_json(
-        reply, done ? 200 : 202,
-        CAIRN_PACK(upload_aborted, .version = ending->version.id.text,
-                   .state = cairn_state_text(ending->version.state), .done = done),
-        err);
+    return cairn_srv_reply_json(reply, done ? 200 : 202,
+                                CAIRN_PACK(upload_aborted, .version = ending->version.id.text,
+                                           .state = cairn_state_text(ending->version.state),
+                                           .done = done),
+                                err);
 }
 
 enum cairn_code cairn_srv_on_upload_abort(struct cairn_srv_request *request,

@@ -55,8 +55,8 @@ struct cairn_store_dir {
     unsigned file_mode, folder_mode; /* of what is made, whatever the umask is */
     bool beneath;                    /* openat2 works here */
     bool together;                   /* syncfs makes all durable here, and says what it could not */
-    atomic_uint roots; /* how often the path was followed to another folder */
-    struct cairn_lock lock; /* store_dir */
+    atomic_uint roots;               /* how often the path was followed to another folder */
+    struct cairn_lock lock;          /* store_dir */
     struct {
         /* Files that a worker made durable under their names, by inode: HEAD syncs them no more,
          * whichever worker is asked. */
@@ -64,8 +64,8 @@ struct cairn_store_dir {
             uint64_t device, inode, size_bytes;
             int64_t modified_s, modified_ns;
             unsigned roots; /* of which root; see above */
-        } *published; /* CAIRN_STORE_DIR_PUBLISHED_MAX; NULL: none were yet */
-        bool failing; /* the last write of bytes failed */
+        } * published;      /* CAIRN_STORE_DIR_PUBLISHED_MAX; NULL: none were yet */
+        bool failing;       /* the last write of bytes failed */
         uint64_t failing_since_ms, failed_ms;
         char failed[200];
     } locked;
@@ -80,7 +80,7 @@ struct cairn_store_dir_job {
     int folder_fd;                                   /* of the key; -1: not open */
     char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES]; /* removed with the job unless "" */
     uint64_t moved_bytes;
-    uint32_t crc32c; /* of what was moved */
+    uint32_t crc32c;  /* of what was moved */
     void *scratch;    /* what is read back: one step's bytes */
     size_t hole_part; /* UPLOAD_COMPLETE: the part that is read back, up to hole_end */
     uint64_t hole_end;
@@ -92,10 +92,10 @@ struct cairn_store_dir_worker {
     atomic_bool woken;
     /* Submitted, not yet begun: linked by worker_private, so that submit cannot fail. */
     struct cairn_store_request *incoming, *incoming_last;
-    TAILQ_HEAD(, cairn_store_dir_job) jobs; /* taking turns */
+    TAILQ_HEAD(, cairn_store_dir_job) jobs;    /* taking turns */
     TAILQ_HEAD(, cairn_store_dir_job) written; /* small puts that wait for the sync of them all */
-    size_t small_puts; /* that have not ended */
-    int sync_fd; /* for syncfs, which tells each open file of errors once; -1: not open */
+    size_t small_puts;                         /* that have not ended */
+    int sync_fd;       /* for syncfs, which tells each open file of errors once; -1: not open */
     dev_t sync_device; /* the file system that it syncs */
     /* Hashes of folders whose entry in their parent this worker has synced, and of those that the
      * next syncfs makes durable. */

@@ -51,7 +51,7 @@ struct cairn_credentials_options {
     const char *ca_bundle;     /* NULL: the system's */
     const char *container_url; /* NULL: http://169.254.170.2 */
     bool allow_plain_http;     /* of STS, to other machines than this one */
-    bool fips;             /* STS by the name of its validated endpoint */
+    bool fips;                 /* STS by the name of its validated endpoint */
     uint32_t process_ms;       /* 0: 60 s; of a profile's program */
     const char *metadata_url;  /* NULL: AWS_EC2_METADATA_SERVICE_ENDPOINT, http://169.254.169.254 */
     const struct cairn_clock *clock; /* NULL: real */

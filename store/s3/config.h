@@ -39,9 +39,9 @@ struct cairn_s3_config {
     bool is_aws;                               /* the endpoint follows the region */
     struct cairn_aws_switches switches;        /* of AWS's own endpoints */
     bool by_path;
-    bool profile_alone;       /* promise 3; options.profile is that of the URL */
+    bool profile_alone;        /* promise 3; options.profile is that of the URL */
     bool checksum_if_required; /* AWS's switch says so, and no setting says otherwise */
-    const char *sts_endpoint; /* with it: the profile's, in `owned`; NULL: AWS's */
+    const char *sts_endpoint;  /* with it: the profile's, in `owned`; NULL: AWS's */
 };
 /* The host for a region goes here; same as config->host where the endpoint was given. */
 struct cairn_s3_host {

@@ -22,7 +22,7 @@
 struct cairn_xml_problem {
     char code[64]; /* "NoSuchUpload"; "" when there is none */
     char message[200];
-    char region[64]; /* what the store says is right, "" mostly */
+    char region[64];    /* what the store says is right, "" mostly */
     char endpoint[128]; /* the same */
     char request_id[64];
 };

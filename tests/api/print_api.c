@@ -13,8 +13,7 @@
 static void print_form(enum cairn_message message) {
     static const char *const groups[] = {"REQUEST", "NOTICE", "ANSWER", "EVENT", "RECORD",
                                          "BODY",    "REPLY",  "WHOLE",  "ITEM"};
-    static const char *const presences[] = {"MUST",  "SENT",  "ADDED",
-                                             "NULLS", "OMITS", "MAY"};
+    static const char *const presences[] = {"MUST", "SENT", "ADDED", "NULLS", "OMITS", "MAY"};
     static const char *const kinds[] = {"integer", "integer", "number", "boolean",
                                         "string",  "object",  "array",  "any"};
     const struct cairn_message_form *form = cairn_message_form(message);

@@ -68,8 +68,8 @@ static void begin_object(const char *name, size_t indent) {
     if (at.depth == DEPTH_MAX) refuse("too deep", name);
     const struct cairn_message_form *form = form_of(name);
     const char *between = "required: [";
-    at.objects[at.depth++] = (struct object){
-        .form = form, .indent = indent, .next = form->fields()};
+    at.objects[at.depth++] =
+        (struct object){.form = form, .indent = indent, .next = form->fields()};
     printf("%*stype: object\n", (int)indent, "");
     if (form->group == CAIRN_MESSAGE_BODY)
         printf("%*sadditionalProperties: false\n", (int)indent, "");
@@ -83,9 +83,11 @@ static void begin_object(const char *name, size_t indent) {
 }
 
 static void print_field(const struct cairn_message_field *field, size_t indent) {
-    static const char *const types[] = {
-        [CAIRN_JSON_U64] = "integer",  [CAIRN_JSON_U32] = "integer", [CAIRN_JSON_REAL] = "number",
-        [CAIRN_JSON_BOOL] = "boolean", [CAIRN_JSON_TEXT] = "string"};
+    static const char *const types[] = {[CAIRN_JSON_U64] = "integer",
+                                        [CAIRN_JSON_U32] = "integer",
+                                        [CAIRN_JSON_REAL] = "number",
+                                        [CAIRN_JSON_BOOL] = "boolean",
+                                        [CAIRN_JSON_TEXT] = "string"};
     if (field->kind > CAIRN_JSON_TEXT)
         refuse("a field that the prose has to describe", field->name);
     bool nulls = field->presence == CAIRN_MESSAGE_NULLS, real = field->kind == CAIRN_JSON_REAL;

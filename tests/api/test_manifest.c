@@ -251,9 +251,9 @@ TEST(later_versions_are_refused_by_number_and_later_fields_are_not) { /* P15 */
     EXPECT_CODE(decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":999", &err),
                 CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "written by a newer release") && strstr(err.message, "999"));
-    EXPECT_CODE(decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":2,\"needs\":\"0.9.1\"",
-                              &err),
-                CAIRN_UNSUPPORTED);
+    EXPECT_CODE(
+        decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":2,\"needs\":\"0.9.1\"", &err),
+        CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "needs release 0.9.1") != NULL);
     EXPECT_CODE(decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":0", &err), CAIRN_CORRUPT);
     EXPECT_CODE(decode_edited("\"checksum\":\"crc32c\"", "\"checksum\":\"xxh3\"", &err),

@@ -228,8 +228,8 @@ TEST(a_slash_behind_the_model_folder_means_the_folder_and_behind_anything_else_i
     EXPECT(match("GET", "/ui/0a1b2c3d/vendor/uplot.js", &params, &name) == CAIRN_OK);
     EXPECT_EQ_TEXT(params.shard, "0a1b2c3d/vendor/uplot.js");
     static const char *const others[] = {
-        "/ui//",         "/ui/a/",        C "/hf//", C "/hf/a/",     C "/hf/a/hf/", C "/shards/hf/",
-        C "/shards/a/hf/", C "/",         C "/tensors/", "/v1/runs/", "/hf/"};
+        "/ui//",           "/ui/a/", C "/hf//",     C "/hf/a/",  C "/hf/a/hf/", C "/shards/hf/",
+        C "/shards/a/hf/", C "/",    C "/tensors/", "/v1/runs/", "/hf/"};
     for (size_t i = 0; i < CAIRN_COUNT(others); i++)
         EXPECT(match("GET", others[i], &params, &name) != CAIRN_OK);
 }
@@ -250,8 +250,8 @@ TEST(a_bad_name_is_told_as_what_it_is_of) {
         enum cairn_code code = CAIRN_METHOD;
         for (size_t m = 0; code == CAIRN_METHOD && m < CAIRN_COUNT(methods); m++) {
             err = (struct cairn_error){0};
-            code = cairn_route_match(methods[m], cairn_view_of(names[i].path), &route, &params,
-                                     &err);
+            code =
+                cairn_route_match(methods[m], cairn_view_of(names[i].path), &route, &params, &err);
         }
         EXPECT(code == CAIRN_INVALID);
         if (!EXPECT(cairn_text_starts(err.message, names[i].is)))

@@ -344,9 +344,9 @@ TEST(what_only_a_newer_release_can_have_put_into_a_table_is_unsupported_and_name
         uint8_t value;
         const char *named;
     } news[] = {
-        {36, 4, "flags 0x4 of a rank table"},   {shard + 4, 3, "kind 3 of shards"},
-        {tensor + 8, 9, "kind 9 of tensors"},   {tensor + 9, 200, "element type 200"},
-        {tensor + 10, 12, "12 dimensions"},     {tensor + 11, 1, "flags 0x1 of tensors"},
+        {36, 4, "flags 0x4 of a rank table"},     {shard + 4, 3, "kind 3 of shards"},
+        {tensor + 8, 9, "kind 9 of tensors"},     {tensor + 9, 200, "element type 200"},
+        {tensor + 10, 12, "12 dimensions"},       {tensor + 11, 1, "flags 0x1 of tensors"},
         {fragment + 8, 3, "form 3 of fragments"},
     };
     for (size_t i = 0; i < CAIRN_COUNT(news); i++) {

@@ -131,7 +131,7 @@ TEST(a_save_that_is_cancelled_while_it_is_copied_ends_within_a_segment) {
     EXPECT_EQ_U64(copying.fills, 2);
     EXPECT_CODE(cairn_save_cancel(copying.save, NULL, &err), CAIRN_OK); /* once more is nothing */
     EXPECT_CODE(cairn_session_problem(session, &err), CAIRN_OK); /* whoever cancels knows it */
-    for (uint64_t step = 2; step <= 4; step++) /* its memory is free again */
+    for (uint64_t step = 2; step <= 4; step++)                   /* its memory is free again */
         EXPECT_CODE(save_whole(session, step, &err), CAIRN_OK);
     cairn_save_free(copying.save);
     EXPECT_CODE(cairn_close(session, &err), CAIRN_OK);

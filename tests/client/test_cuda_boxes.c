@@ -209,8 +209,10 @@ TEST(long_rows_are_copied_by_the_copy_engines_and_short_ones_are_gathered) {
         uint64_t count[2];
         int64_t stride[2];
         unsigned rows_copies, gathers;
-    } cases[] = {{{3, 16384}, {20000, 1}, 1, 0}, {{4, 16380}, {16382, 1}, 0, 1},
-                 {{200, 100}, {300, 1}, 0, 1},   {{100, 300}, {1, 100}, 0, 1}};
+    } cases[] = {{{3, 16384}, {20000, 1}, 1, 0},
+                 {{4, 16380}, {16382, 1}, 0, 1},
+                 {{200, 100}, {300, 1}, 0, 1},
+                 {{100, 300}, {1, 100}, 0, 1}};
     struct cairn_error err = {0};
     struct cairn_client_device device = {0};
     struct fake_cuda_state state;

@@ -52,11 +52,8 @@ TEST(ranks_that_follow_hear_of_the_seal_of_rank_0_and_add_to_the_save_until_then
     REQUIRE_OK(team_commit(&team, &err));
     REQUIRE_OK(team_restore(&team, NULL, &err));
     char text[10] = "";
-    const struct cairn_read read = {.size = sizeof read,
-                                    .shard = "rank-00001/late",
-                                    .bytes = 9,
-                                    .into = text,
-                                    .into_bytes = 9};
+    const struct cairn_read read = {
+        .size = sizeof read, .shard = "rank-00001/late", .bytes = 9, .into = text, .into_bytes = 9};
     REQUIRE_OK(cairn_restore_read(team.restore, &read, 1, 0, &err));
     EXPECT_EQ_TEXT(text, "of rank 1");
 }

@@ -203,13 +203,13 @@ TEST(a_save_again_consists_of_what_the_one_before_consisted_of) {
     memcpy(sources, addresses[1], sizeof addresses[1]);
     sources[PIECES] = raws[1];
     for (uint64_t step = 2; step <= 7; step++) {
-        bool same = step % 3 == 0;                /* the addresses of the one before ... */
-        unsigned half = step < 2 ? 0 : 1;         /* ... which are the second half from here on */
+        bool same = step % 3 == 0;        /* the addresses of the one before ... */
+        unsigned half = step < 2 ? 0 : 1; /* ... which are the second half from here on */
         fill(half, (uint32_t)step);
         memset(raws[half], (int)step, sizeof raws[half]);
-        EXPECT_CODE(cairn_save_again(team.sessions[0], step, NULL, team.saves[0], sources, 7, &save,
-                                     &err),
-                    CAIRN_INVALID);
+        EXPECT_CODE(
+            cairn_save_again(team.sessions[0], step, NULL, team.saves[0], sources, 7, &save, &err),
+            CAIRN_INVALID);
         REQUIRE_OK(cairn_save_again(team.sessions[0], step, NULL, team.saves[0],
                                     same ? NULL : sources, same ? 0 : PIECES + 1, &save, &err));
         cairn_save_free(team.saves[0]);
@@ -283,16 +283,16 @@ TEST(known_pieces_of_a_split_are_saved_in_shares_and_read_whole) {
         REQUIRE_OK(cairn_split_add(splits[rank], &piece, &err));
         const struct cairn_pieces_options options = {
             .size = sizeof options, .splits = &splits[rank], .split_count = 1};
-        REQUIRE_OK(cairn_pieces_new(team.sessions[rank], &piece, 1, &options, NULL, &knowns[rank],
-                                    &err));
+        REQUIRE_OK(
+            cairn_pieces_new(team.sessions[rank], &piece, 1, &options, NULL, &knowns[rank], &err));
     }
     for (uint64_t step = 1; step <= 3; step++) {
         for (uint32_t rank = 0; rank < 2; rank++) {
             const struct cairn_save_options options = {
                 .size = sizeof options, .splits = &splits[rank], .split_count = 1};
             cairn_save_free(team.saves[rank]);
-            REQUIRE_OK(cairn_save_begin(team.sessions[rank], step, &options, &team.saves[rank],
-                                        &err));
+            REQUIRE_OK(
+                cairn_save_begin(team.sessions[rank], step, &options, &team.saves[rank], &err));
             REQUIRE_OK(cairn_save_pieces(team.saves[rank], knowns[rank], sources, 1, &err));
             EXPECT_CODE(cairn_save_pieces(team.saves[rank], knowns[rank], sources, 1, &err),
                         CAIRN_INVALID); /* it is described twice */

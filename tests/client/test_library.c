@@ -139,9 +139,9 @@ TEST(the_library_needs_libc_and_jansson_only) {
 
 /* Every public header alone, as the strictest users compile it. */
 static void compile(const char *compiler, const char *language, const char *standard) {
-    static const char *const headers[] = {"cairn.h",  "error.h", "codes.h", "find.h",
+    static const char *const headers[] = {"cairn.h",   "error.h", "codes.h",  "find.h",
                                           "inspect.h", "items.h", "pieces.h", "poll.h",
-                                          "reads.h",  "runs.h",  "stage.h"};
+                                          "reads.h",   "runs.h",  "stage.h"};
     char source[600], output[600], include[600];
     const char *probe[] = {compiler, "--version", NULL};
     if (run(probe, in_folder("version", output)) != 0) return;

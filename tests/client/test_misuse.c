@@ -2,12 +2,12 @@
 /* ctest: labels=tsan */
 /* Every public function with handles, options, answers and arrays that are NULL, and with structs
  * of a size that none has. One that crashes ends this program. */
+#include <cairn/find.h>
 #include <cairn/inspect.h>
 #include <cairn/items.h>
 #include <cairn/pieces.h>
 #include <cairn/poll.h>
 #include <cairn/reads.h>
-#include <cairn/find.h>
 #include <cairn/runs.h>
 #include <stdlib.h>
 
@@ -299,8 +299,12 @@ static void misuse_pieces_new(struct things *things) {
     uint64_t bytes = 0;
     const uint64_t shape = 1;
     struct cairn_pieces_options options = {0};
-    struct cairn_tensor_piece piece = {.name = "w", .dtype = "U8", .dimension_count = 1,
-                                       .shape = &shape, .kind = CAIRN_LOCAL, .source = "x",
+    struct cairn_tensor_piece piece = {.name = "w",
+                                       .dtype = "U8",
+                                       .dimension_count = 1,
+                                       .shape = &shape,
+                                       .kind = CAIRN_LOCAL,
+                                       .source = "x",
                                        .source_bytes = 1};
     SIZES(piece, cairn_pieces_new(things->session, &piece, 1, NULL, NULL, &made, &err));
     SIZES(options, cairn_pieces_new(things->session, &piece, 1, &options, NULL, &made, &err));

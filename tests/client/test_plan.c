@@ -94,12 +94,12 @@ static enum cairn_code save_as(struct cairn_rank *rank, uint64_t step, unsigned 
         const json_t *shard = json_array_get(shards, i);
         size_t offset = (size_t)json_integer_value(json_object_get(shard, "offset"));
         size_t bytes = (size_t)json_integer_value(json_object_get(shard, "bytes"));
-        CAIRN_TRY(cairn_buf_append_text(
-            &ret->bytes, json_string_value(json_object_get(shard, "name")), err));
+        CAIRN_TRY(cairn_buf_append_text(&ret->bytes,
+                                        json_string_value(json_object_get(shard, "name")), err));
         CAIRN_TRY(cairn_buf_append(&ret->bytes, slab + offset, bytes, err));
     }
-    cairn_fake_uploader_event(rank->fake, json_pack("{s:s, s:i, s:I}", "t", "free", "slab",
-                                                    (int)index, "owner", number));
+    cairn_fake_uploader_event(
+        rank->fake, json_pack("{s:s, s:i, s:I}", "t", "free", "slab", (int)index, "owner", number));
     return CAIRN_OK;
 }
 

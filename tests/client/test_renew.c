@@ -77,8 +77,8 @@ struct renewal {
 };
 static void *renew_one(void *argument) {
     struct renewal *renewal = argument;
-    renewal->code = cairn_session_renew(renewal->session, &renewal->options, &renewal->resume,
-                                        &renewal->err);
+    renewal->code =
+        cairn_session_renew(renewal->session, &renewal->options, &renewal->resume, &renewal->err);
     return NULL;
 }
 
@@ -103,9 +103,9 @@ TEST(ranks_that_are_left_go_on_in_their_processes_from_what_all_had_staged) {
     elastic.sessions[LEFT] = NULL;
     struct renewal renewals[LEFT] = {0};
     for (uint32_t i = 0; i < LEFT; i++)
-        renewals[i] = (struct renewal){
-            .session = elastic.sessions[i],
-            .options = options_of(&elastic, "job-2", i, second_rank(i), LEFT)};
+        renewals[i] =
+            (struct renewal){.session = elastic.sessions[i],
+                             .options = options_of(&elastic, "job-2", i, second_rank(i), LEFT)};
     renew_all(renewals, LEFT);
     for (uint32_t i = 0; i < LEFT; i++) {
         struct cairn_restore *restore = NULL;
@@ -158,10 +158,8 @@ TEST(a_renewal_with_wrong_options_is_refused_and_the_session_goes_on) {
     struct cairn_session *session = elastic.sessions[0];
     struct cairn_open_options wrong[] = {
         options_of(&elastic, "job-1", 0, 0, RANKS), /* the present attempt's */
-        options_of(&elastic, "job-2", 0, RANKS, RANKS),
-        options_of(&elastic, "job-2", 0, 0, RANKS),
-        options_of(&elastic, "job-2", 0, 0, RANKS),
-        options_of(&elastic, "job-2", 0, 0, RANKS)};
+        options_of(&elastic, "job-2", 0, RANKS, RANKS), options_of(&elastic, "job-2", 0, 0, RANKS),
+        options_of(&elastic, "job-2", 0, 0, RANKS), options_of(&elastic, "job-2", 0, 0, RANKS)};
     wrong[2].run = "llm/another";
     wrong[3].socket = "/tmp/another.sock";
     wrong[4].read_only = 1;

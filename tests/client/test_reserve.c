@@ -5,7 +5,7 @@
 
 #include "tests/client/team.h"
 
-#define MIB(count) ((count) * CAIRN_MIB)
+#define MIB(count) ((count)*CAIRN_MIB)
 
 static uint8_t source[MIB(24)];
 

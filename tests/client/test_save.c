@@ -404,9 +404,8 @@ TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
     EXPECT_EQ_U64(u64_of(json_object_get(begin.message, "meta"), "loss"), 3);
     const json_t *origin = json_object_get(json_object_get(begin.message, "meta"), "origin");
     EXPECT(json_string_value(json_object_get(origin, "host")) != NULL); /* options.h#7 */
-    EXPECT_EQ_TEXT(json_string_value(json_object_get(json_object_get(origin, "job"),
-                                                     "slurm_job_id")),
-                   "4711");
+    EXPECT_EQ_TEXT(
+        json_string_value(json_object_get(json_object_get(origin, "job"), "slurm_job_id")), "4711");
     EXPECT(json_object_get(json_object_get(origin, "versions"), "cairn") != NULL);
     cairn_save_free(save);
     options.meta_json = "{\"origin\":null}"; /* the caller's stays */

@@ -30,9 +30,8 @@ TEST(a_save_of_what_the_last_one_held_is_a_warning_once_for_a_row_of_them) {
     static const struct {
         uint8_t fill;
         bool warns;
-    } saves[] = {{1, false}, {2, false}, {2, false}, {3, false}, {4, false},
-                 {5, false}, {6, false}, {6, true},  {6, false}, {7, false},
-                 {8, false}, {8, true}};
+    } saves[] = {{1, false}, {2, false}, {2, false}, {3, false}, {4, false}, {5, false},
+                 {6, false}, {6, true},  {6, false}, {7, false}, {8, false}, {8, true}};
     for (size_t i = 0; i < CAIRN_COUNT(saves); i++) {
         if (i == 3) { /* what stood still once is watched no more: a session of its own */
             cairn_team_leave(&team);

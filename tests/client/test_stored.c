@@ -80,9 +80,14 @@ TEST(elements_are_stored_as_another_type_from_wherever_they_lie) {
     options.bytes = 32 * CAIRN_MIB;
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
-    struct cairn_tensor_piece odd = {.size = sizeof odd, .name = "a", .dtype = "U8",
-                                     .dimension_count = 1, .shape = three, .kind = CAIRN_LOCAL,
-                                     .source = bytes, .source_bytes = 3};
+    struct cairn_tensor_piece odd = {.size = sizeof odd,
+                                     .name = "a",
+                                     .dtype = "U8",
+                                     .dimension_count = 1,
+                                     .shape = three,
+                                     .kind = CAIRN_LOCAL,
+                                     .source = bytes,
+                                     .source_bytes = 3};
     EXPECT_CODE(cairn_save_tensor(save, &odd, &err), CAIRN_OK);
     struct cairn_tensor_piece piece = piece_of("plain", "BF16");
     EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
@@ -141,16 +146,18 @@ TEST(a_share_of_a_replica_group_is_converted_from_its_own_place) {
         CAIRN_AUTO(rank) rank = {0};
         struct cairn_save *save = NULL;
         struct cairn_split *split = NULL;
-        const struct cairn_split_options group = {.size = sizeof group, .group = "dp",
-                                                  .by = CAIRN_SPLIT_SLICE, .members = 2,
+        const struct cairn_split_options group = {.size = sizeof group,
+                                                  .group = "dp",
+                                                  .by = CAIRN_SPLIT_SLICE,
+                                                  .members = 2,
                                                   .member = member};
         struct cairn_tensor_piece piece = piece_of("w", "BF16");
         piece.kind = CAIRN_SHARDED;
         REQUIRE_OK(rank_open(&rank, 1, &err));
         REQUIRE_OK(cairn_split_new(&group, &split, &err));
         REQUIRE_OK(cairn_split_add(split, &piece, &err));
-        const struct cairn_save_options with = {.size = sizeof with, .splits = &split,
-                                                .split_count = 1};
+        const struct cairn_save_options with = {
+            .size = sizeof with, .splits = &split, .split_count = 1};
         REQUIRE_OK(cairn_save_begin(rank.session, 1, &with, &save, &err));
         EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
         EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);

@@ -20,9 +20,8 @@ static void fill(uint8_t *data, size_t size, uint64_t *state) {
     }
 }
 
-static const char *const names[] = {"avx512",   "avx2",  "sse4.2", "pclmul",  "pclmul-2",
-                                    "pclmul-3", "armv8", "pmull",  "pmull-2", "pmull-3",
-                                    "table"};
+static const char *const names[] = {"avx512", "avx2",  "sse4.2",  "pclmul",  "pclmul-2", "pclmul-3",
+                                    "armv8",  "pmull", "pmull-2", "pmull-3", "table"};
 
 /* All that this CPU has, one after the other; the best one at the end. */
 #define EACH(name)                                                                                 \

@@ -198,12 +198,20 @@ TEST(absent_and_null_fields_keep_what_the_caller_set) {
 
 /* As size, which is at most 2^62, and in a document that is only parsed. */
 TEST(m03_only_integers_within_their_limit_are_numbers) {
-    static const char *const no_sizes[] = {"-1",     "1.0",  "1e3", "1E0", "\"12\"",
-                                           "4611686018427387905", "9223372036854775807",
-                                           "true",   "[1]",  "0.5"};
-    static const char *const no_numbers[] = {"9223372036854775808", "18446744073709551616",
-                                             "-9223372036854775809", "-0", "1e400", "-1e400",
-                                             "01", "0x1", "1_000", "NaN", "Infinity"};
+    static const char *const no_sizes[] = {
+        "-1",   "1.0", "1e3", "1E0", "\"12\"", "4611686018427387905", "9223372036854775807",
+        "true", "[1]", "0.5"};
+    static const char *const no_numbers[] = {"9223372036854775808",
+                                             "18446744073709551616",
+                                             "-9223372036854775809",
+                                             "-0",
+                                             "1e400",
+                                             "-1e400",
+                                             "01",
+                                             "0x1",
+                                             "1_000",
+                                             "NaN",
+                                             "Infinity"};
     char text[64];
     for (size_t i = 0; i < CAIRN_COUNT(no_sizes); i++) {
         struct cairn_error err = {0};

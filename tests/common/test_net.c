@@ -106,8 +106,8 @@ TEST(a_listener_is_this_users_roots_or_one_that_is_named) /* net.h#8 */
     pid_t holder = fork();
     if (!holder) {
         int listener = -1;
-        bool held = !setresuid(65534, 65534, 65534) &&
-                    !cairn_net_listen_unix(name, 0666, &listener, &err);
+        bool held =
+            !setresuid(65534, 65534, 65534) && !cairn_net_listen_unix(name, 0666, &listener, &err);
         if (write(ready[1], "x", 1) == 1 && held) pause();
         _exit(1);
     }

@@ -228,9 +228,9 @@ TEST(sizes_of_powers_of_ten_are_rounded_to_their_next_unit_too) {
     static const struct {
         uint64_t bytes;
         const char *text;
-    } cases[] = {{0, "0 B"},          {999, "999 B"},       {1000, "1.0 kB"},
-                 {1049, "1.0 kB"},    {1050, "1.1 kB"},     {999949, "999.9 kB"},
-                 {999950, "1.0 MB"},  {1610612736, "1.6 GB"}, {UINT64_MAX, "18.4 EB"}};
+    } cases[] = {{0, "0 B"},         {999, "999 B"},         {1000, "1.0 kB"},
+                 {1049, "1.0 kB"},   {1050, "1.1 kB"},       {999949, "999.9 kB"},
+                 {999950, "1.0 MB"}, {1610612736, "1.6 GB"}, {UINT64_MAX, "18.4 EB"}};
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
         char text[24];
         cairn_size_text_si(cases[i].bytes, text);

@@ -61,9 +61,8 @@ TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* process.h#1 */
 }
 
 TEST(a_thread_comes_back_by_time_alone) {
-    struct counted counted = {.thread = {.name = "test", .run = count},
-                              .every_ms = 10,
-                              .goes_on = true};
+    struct counted counted = {
+        .thread = {.name = "test", .run = count}, .every_ms = 10, .goes_on = true};
     struct cairn_error err = {0};
     counted.thread.owner = &counted;
     REQUIRE(!cairn_thread_start(&counted.thread, &err));

@@ -38,11 +38,11 @@ TEST(what_is_no_traceparent_is_ignored) /* trace.h#1 */
         "00",
         "00-" ID "-" PARENT,
         "00-" ID "-" PARENT "-0",
-        "00-" ID "-" PARENT "-01-",   /* version 00 ends there */
+        "00-" ID "-" PARENT "-01-", /* version 00 ends there */
         "00-" ID "-" PARENT "-01 ",
-        "ff-" ID "-" PARENT "-01",    /* no version */
+        "ff-" ID "-" PARENT "-01", /* no version */
         "0x-" ID "-" PARENT "-01",
-        "cc-" ID "-" PARENT "-01.x",  /* what is added begins with a dash */
+        "cc-" ID "-" PARENT "-01.x", /* what is added begins with a dash */
         "00-00000000000000000000000000000000-" PARENT "-01",
         "00-" ID "-0000000000000000-01",
         "00-0AF7651916CD43DD8448EB211C80319C-" PARENT "-01", /* upper case */
@@ -86,7 +86,10 @@ TEST(all_who_work_on_a_version_share_its_trace) {
     cairn_trace_of_version("ckpt_5b2164b1-0bac-85fc-a51d-c51bbc8797d9", &trace);
     EXPECT_EQ_TEXT(trace.id, "5b2164b10bac85fca51dc51bbc8797d9");
     EXPECT_EQ_U64(trace.flags, 0);
-    static const char *const none[] = {"", "latest", "ckpt_", "ckpt_5b2164b1-0bac-85fc-a51d",
+    static const char *const none[] = {"",
+                                       "latest",
+                                       "ckpt_",
+                                       "ckpt_5b2164b1-0bac-85fc-a51d",
                                        "ckpt_5b2164b1-0bac-85fc-a51d-c51bbc8797d9a",
                                        "ckpt_5b2164b1-0bac-85fc-a51d-c51bbc8797dX"};
     for (size_t i = 0; i < CAIRN_COUNT(none); i++) {

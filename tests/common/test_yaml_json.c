@@ -53,8 +53,8 @@ TEST(what_is_not_taken_is_refused_with_its_line) { /* json.h#6 */
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
         CAIRN_AUTO_JSON json_t *json = NULL;
         EXPECT_CODE(cairn_yaml_json(cairn_view_of(cases[i][0]), &json, &err), CAIRN_UNSUPPORTED);
-        cairn_test_check(strstr(err.message, cases[i][1]) != NULL, __FILE__, __LINE__,
-                         "\"%s\": %s", cases[i][0], err.message);
+        cairn_test_check(strstr(err.message, cases[i][1]) != NULL, __FILE__, __LINE__, "\"%s\": %s",
+                         cases[i][0], err.message);
     }
     CAIRN_AUTO(buf) deep = {0};
     for (int i = 0; i < 100; i++) EXPECT(!cairn_buf_append_text(&deep, "[", &err));

@@ -186,8 +186,7 @@ struct metric {
     enum cairn_metric_kind kind;
     const char *name, *labels, *help;
 };
-#define METRIC(kind, name, labels, first, second, help)                                            \
-    {CAIRN_METRIC_##kind, #name, labels, help},
+#define METRIC(kind, name, labels, first, second, help) {CAIRN_METRIC_##kind, #name, labels, help},
 static const struct metric of_server[] = {
 #include "server/metrics.def"
 };

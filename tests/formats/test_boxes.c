@@ -119,8 +119,7 @@ TEST(boxes_that_fill_a_tensor_are_proved_and_no_others) {
             for (size_t i = 0; i < of.count; i++) times += holds(&of, &of.boxes[i], element);
             bad += times != 1;
         }
-        enum cairn_code code =
-            cairn_boxes_prove(of.boxes, of.count, of.dimensions, of.shape, NULL);
+        enum cairn_code code = cairn_boxes_prove(of.boxes, of.count, of.dimensions, of.shape, NULL);
         wrong += code != (bad ? CAIRN_INVALID : CAIRN_OK);
     }
     EXPECT_EQ_U64(wrong, 0);
@@ -228,8 +227,7 @@ TEST(boxes_of_less_than_a_byte_and_outside_of_their_tensor_are_refused) {
     uint32_t number;
     const uint64_t shape[] = {8};
     REQUIRE(cairn_assembly_add_input(&assembly, &input, &number, NULL) == CAIRN_OK);
-    REQUIRE(cairn_assembly_add_tensor(&assembly, "a", CAIRN_DTYPE_F32, 1, shape, NULL) ==
-            CAIRN_OK);
+    REQUIRE(cairn_assembly_add_tensor(&assembly, "a", CAIRN_DTYPE_F32, 1, shape, NULL) == CAIRN_OK);
     const struct cairn_assembly_piece piece = {
         .input = number, .offset_bytes = 0, .size_bytes = 16};
     EXPECT(cairn_assembly_add_box(&assembly, &piece, &outside, 0, NULL) == CAIRN_INVALID);

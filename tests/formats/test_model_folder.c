@@ -5,16 +5,15 @@
 #include "api/table/dtype.h"
 #include "tests/harness.h"
 
-TEST(
-    a_tensor_begins_a_file_when_the_one_before_would_grow_beyond_its_bound) { /* safetensors.h#5 */
+TEST(a_tensor_begins_a_file_when_the_one_before_would_grow_beyond_its_bound) { /* safetensors.h#5 */
     static const struct {
         uint64_t bytes;
         bool begins;
     } tensors[] = {
-        {40, true}, {60, false}, /* exactly full */
-        {1, true},  {99, false}, {0, false},         {1, true},
-        {500, true},                                 /* larger than a file: one of its own */
-        {1, true},  {UINT64_MAX, true},              /* and no sum wraps */
+        {40, true},         {60, false}, /* exactly full */
+        {1, true},          {99, false},        {0, false},
+        {1, true},          {500, true},        /* larger than a file: one of its own */
+        {1, true},          {UINT64_MAX, true}, /* and no sum wraps */
         {UINT64_MAX, true},
     };
     struct cairn_model_split split = {.file_bytes_max = 100}, whole = {0};

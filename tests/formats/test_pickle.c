@@ -81,21 +81,22 @@ static enum cairn_code read_bytes(const char *data, size_t size, struct cairn_er
 
 TEST(what_no_pickler_writes_is_refused) {
     static const struct bytes wrong[] = {
-        PICKLE(""),                                      /* nothing */
-        PICKLE("."),                                     /* ends with nothing on the stack */
-        PICKLE("N"),                                     /* no STOP */
-        PICKLE("0."),                                    /* takes from an empty stack */
-        PICKLE("N0(N0."),                                /* takes below the mark */
-        PICKLE("e."),                                    /* no mark */
-        PICKLE("Ne."),                                   /* no mark either */
-        PICKLE("(]Ne."),                                 /* items for what lies above the mark */
-        PICKLE("N(Ne."),                                 /* items for None */
-        PICKLE("}(Nu."),                                 /* a key without a value */
-        PICKLE("(Nd."),                                  /* the same */
-        PICKLE("h\x05."),                                /* asks for what was not kept */
-        PICKLE("Nr\xff\xff\xff\x7f."),                   /* keeps under a number of 2^31 */
-        PICKLE("Np-1\n."),                               /* and of -1 */
-        PICKLE("X\xff\xff\xff\xff" "abc."),                 /* a text of 4 GiB in 3 bytes */
+        PICKLE(""),                    /* nothing */
+        PICKLE("."),                   /* ends with nothing on the stack */
+        PICKLE("N"),                   /* no STOP */
+        PICKLE("0."),                  /* takes from an empty stack */
+        PICKLE("N0(N0."),              /* takes below the mark */
+        PICKLE("e."),                  /* no mark */
+        PICKLE("Ne."),                 /* no mark either */
+        PICKLE("(]Ne."),               /* items for what lies above the mark */
+        PICKLE("N(Ne."),               /* items for None */
+        PICKLE("}(Nu."),               /* a key without a value */
+        PICKLE("(Nd."),                /* the same */
+        PICKLE("h\x05."),              /* asks for what was not kept */
+        PICKLE("Nr\xff\xff\xff\x7f."), /* keeps under a number of 2^31 */
+        PICKLE("Np-1\n."),             /* and of -1 */
+        PICKLE("X\xff\xff\xff\xff"
+               "abc."),                                  /* a text of 4 GiB in 3 bytes */
         PICKLE("\x8d\xff\xff\xff\xff\xff\xff\xff\x7f."), /* of 2^63 */
         PICKLE("\x8b\xff\xff\xff\xff."),                 /* a number of 4 GiB */
         PICKLE("X\x02\x00\x00\x00\xff\xfe."),            /* a text that is none */

@@ -327,12 +327,18 @@ TEST(a_header_of_many_entries_is_read_as_one_of_a_few) {
     EXPECT_EQ_U64(file.count, 10000);
     for (size_t i = 1; i < file.count; i++)
         EXPECT(strcmp(file.entries[i - 1].name.data, file.entries[i].name.data) < 0);
-    EXPECT_EQ_TEXT(json_string_value(json_object_get(
-                       json_object_get(file.document, "__metadata__"), "format")),
+    EXPECT_EQ_TEXT(json_string_value(
+                       json_object_get(json_object_get(file.document, "__metadata__"), "format")),
                    "pt");
     static const char entry_of_first[] =
         ",\"t00000\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
-    static const char *const wrong[] = {entry_of_first, ",", ",,", "}", "]", " x", ",\"y\"",
+    static const char *const wrong[] = {entry_of_first,
+                                        ",",
+                                        ",,",
+                                        "}",
+                                        "]",
+                                        " x",
+                                        ",\"y\"",
                                         ",\"__metadata__\":{},\"__metadata__\":{}"};
     for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
         CAIRN_AUTO(safetensors) none = {0};

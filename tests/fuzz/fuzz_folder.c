@@ -76,14 +76,14 @@ void cairn_fuzz_folder(struct cairn_view input) {
         struct cairn_assembly assembly = {0};
         struct cairn_error err = {0};
         const struct cairn_zero_options options = {.optimizer = optimizer};
-        enum cairn_code code =
-            cairn_dcp_is(&opened) ? cairn_dcp_assemble(&opened, &assembly, &err)
-            : cairn_zero_universal_is(&opened)
-                ? cairn_zero_universal_open(&opened, optimizer, &assembly, &err)
-            : cairn_zero_is(&opened) ? cairn_zero_open(&opened, &options, &assembly, &err)
-            : cairn_torch_ranks_is(&opened)
-                ? cairn_torch_ranks_assemble(&opened, optimizer, &assembly, &err)
-                : CAIRN_OK;
+        enum cairn_code code = cairn_dcp_is(&opened) ? cairn_dcp_assemble(&opened, &assembly, &err)
+                               : cairn_zero_universal_is(&opened)
+                                   ? cairn_zero_universal_open(&opened, optimizer, &assembly, &err)
+                               : cairn_zero_is(&opened)
+                                   ? cairn_zero_open(&opened, &options, &assembly, &err)
+                               : cairn_torch_ranks_is(&opened)
+                                   ? cairn_torch_ranks_assemble(&opened, optimizer, &assembly, &err)
+                                   : CAIRN_OK;
         FUZZ_SAYS_WHY(code, err);
         if (!code) read_all(&assembly);
         cairn_assembly_release(&assembly);

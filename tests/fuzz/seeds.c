@@ -214,7 +214,7 @@ static void journal_seeds(each_seed *each, void *owner) {
 #define BEGIN                                                                                      \
     {                                                                                              \
         0, "{\"t\":\"begin\",\"id\":5,\"step\":7,\"n\":1,\"on_exists\":\"error\",\"skip\":false,"  \
-           "\"format\":null,\"labels\":null,\"meta\":null}"                         \
+           "\"format\":null,\"labels\":null,\"meta\":null}"                                        \
     }
 
 struct said { /* one frame */

@@ -120,7 +120,7 @@ static void act(struct cairn_responder_request *request) {
                               is_back ? "{}" : "{\"code\":\"unavailable\"}");
     } else if (!strcmp(script,
                        "parted")) { /* stops in the middle of what it was asked to wait for */
-        cairn_test_pause_ms(500); /* pause of a stand-in */
+        cairn_test_pause_ms(500);   /* pause of a stand-in */
         cairn_responder_reply(request, 503, PROBLEM_TYPE, "{\"code\":\"unavailable\"}");
     }
 }

@@ -48,8 +48,8 @@ static size_t partner_of(const struct cluster *cluster, size_t node, size_t turn
 static size_t domain_size(const struct cluster *cluster, size_t node) {
     size_t size = 0;
     for (size_t i = 0; i < cluster->count; i++)
-        size += i == node || (cluster->domains[node][0] &&
-                              !strcmp(cluster->domains[i], cluster->domains[node]));
+        size += i == node ||
+                (cluster->domains[node][0] && !strcmp(cluster->domains[i], cluster->domains[node]));
     return size;
 }
 
@@ -65,8 +65,8 @@ static void check(const struct cluster *cluster) {
         REQUIRE(partner < cluster->count);
         EXPECT(partner != i);
         EXPECT_EQ_U64(partner_of(cluster, i, 1 + i % 7), partner);
-        bool same = cluster->domains[i][0] &&
-                    !strcmp(cluster->domains[i], cluster->domains[partner]);
+        bool same =
+            cluster->domains[i][0] && !strcmp(cluster->domains[i], cluster->domains[partner]);
         EXPECT(!same || size == cluster->count);
         of[partner]++;
     }

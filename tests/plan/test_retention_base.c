@@ -30,7 +30,7 @@ struct history {
     bool calm; /* most of the time nothing happens but saves */
     struct cairn_plan_base base;
     bool has_base;
-    uint64_t base_n; /* items up to this n are of the base */
+    uint64_t base_n;                            /* items up to this n are of the base */
     uint64_t waiting_n[CAIRN_PLAN_WAITING_MAX]; /* by the base's waiting */
     uint64_t fates, removed, by_base, made;
 };
@@ -149,8 +149,8 @@ static void make_base(struct history *history) {
     CAIRN_AUTO(plan_retention) plan = {0};
     REQUIRE_OK(cairn_plan_retention(&query, &plan, &err));
     drop_base(history);
-    REQUIRE_OK(cairn_plan_base_make(&query, &plan, SAVES_MAX, &history->base, &history->has_base,
-                                    &err));
+    REQUIRE_OK(
+        cairn_plan_base_make(&query, &plan, SAVES_MAX, &history->base, &history->has_base, &err));
     history->made += history->has_base;
     history->base_n = history->items[count - 1].n;
     for (size_t i = 0; history->has_base && i < history->base.waiting_count; i++)
@@ -164,8 +164,7 @@ static bool by_base(struct history *history, bool *goes) {
     bool made = false;
     while (from < history->count && history->items[from].n <= history->base_n) from++;
     struct cairn_plan_query query = ask(history, from, history->count - from);
-    enum cairn_code code =
-        cairn_plan_base_next(&history->base, &query, goes + from, &made, &err);
+    enum cairn_code code = cairn_plan_base_next(&history->base, &query, goes + from, &made, &err);
     EXPECT_CODE(code, CAIRN_OK);
     if (code || !made) {
         drop_base(history);

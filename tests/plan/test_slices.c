@@ -80,9 +80,9 @@ TEST(dimensions_that_are_not_named_are_whole) { /* boxes.h#2 */
 
 TEST(other_texts_are_refused) { /* boxes.h#3 */
     static const uint64_t shape[] = {4, 5};
-    static const char *const bad[] = {"a",    "1:2:2", "1:2:-1", "-",     "1:-",  "1 :2",   ",",
-                                      ",1",   "1,,2",  "1:2:1:1", "0:1,0:1,0:1", "+1", "1:2;",
-                                      "0x1",  "...",   "999999999999999999999"};
+    static const char *const bad[] = {
+        "a",    "1:2:2",   "1:2:-1",      "-",  "1:-",  "1 :2", ",",   ",1",
+        "1,,2", "1:2:1:1", "0:1,0:1,0:1", "+1", "1:2;", "0x1",  "...", "999999999999999999999"};
     uint64_t start[2], count[2];
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
         EXPECT_EQ_U64(parse(bad[i], 2, shape, start, count), CAIRN_INVALID);

@@ -159,12 +159,7 @@ static int run_script(void) {
     snprintf(out, sizeof out, "%s/out", cairn_test_folder());
     char script[1200];
     snprintf(script, sizeof script, "%s/tests/python/read_without_cairn.py", cairn_test_tree());
-    char *const arguments[] = {(char[]){"python3"},
-                               script,
-                               store,
-                               (char[]){"llm/7b"},
-                               out,
-                               NULL};
+    char *const arguments[] = {(char[]){"python3"}, script, store, (char[]){"llm/7b"}, out, NULL};
     if (posix_spawnp(&pid, "python3", NULL, NULL, arguments, environ) != 0) return -1;
     if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 255;
     return WEXITSTATUS(status);

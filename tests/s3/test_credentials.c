@@ -291,9 +291,9 @@ TEST(instance_metadata_is_asked_by_version_2_only) {
 
 /* How the service behaves; what is not said is as AWS has it. */
 struct metadata {
-    unsigned failures;  /* of the first requests, by 500 */
-    int token_status;   /* 0: a token is given */
-    const char *role;   /* what it says instead of keys */
+    unsigned failures; /* of the first requests, by 500 */
+    int token_status;  /* 0: a token is given */
+    const char *role;  /* what it says instead of keys */
     bool silent;
 };
 
@@ -315,8 +315,7 @@ static enum cairn_code ask_metadata(struct cairn_stage *stage, struct metadata *
     cairn_stage_clear();
     unsetenv("AWS_EC2_METADATA_DISABLED");
     if (!EXPECT(cairn_stage_serve(stage, answer_oddly, metadata))) return CAIRN_INTERNAL;
-    struct cairn_credentials_options options = {.metadata_url =
-                                                    cairn_responder_url(stage->server)};
+    struct cairn_credentials_options options = {.metadata_url = cairn_responder_url(stage->server)};
     return get(stage, &options);
 }
 

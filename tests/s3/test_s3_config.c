@@ -112,10 +112,11 @@ TEST(hosts_and_paths_follow_style_endpoint_and_region) {
 
 /* ---- what wins ---- */
 
-static const char *const variables[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION",
-                                        "AWS_DEFAULT_REGION",  "AWS_CA_BUNDLE",    "AWS_PROFILE",
-                                        "AWS_DEFAULT_PROFILE",
-                                        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"};
+static const char *const variables[] = {
+    "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL",
+    "AWS_REGION",          "AWS_DEFAULT_REGION",
+    "AWS_CA_BUNDLE",       "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"};
 
 /* "NAME=value NAME=value": these are set, the others are not. */
 static void set_variables(const char *assignments) {
@@ -163,6 +164,7 @@ TEST(option_goes_before_variable_before_profile_before_what_is_usual) {
         struct cairn_store_s3_options options;
         const char *host, *region, *ca_bundle; /* host "": AWS itself */
     } cases[] = {
+        /* clang-format off */
         {"", {0}, "default", "default-1", "/default.pem"},
         {"AWS_PROFILE=other", {0}, "other", "other-1", "/other.pem"},
         {"AWS_PROFILE=bare", {0}, "", "us-east-1", ""},
@@ -193,6 +195,7 @@ TEST(option_goes_before_variable_before_profile_before_what_is_usual) {
         {"AWS_CA_BUNDLE=/variable.pem", {0}, "default", "default-1", "/variable.pem"},
         {"AWS_CA_BUNDLE=/variable.pem AWS_PROFILE=other", {.ca_bundle = "/mine.pem"}, "other",
          "other-1", "/mine.pem"},
+        /* clang-format on */
     };
     write_profiles();
     for (size_t i = 0; i < 2 * CAIRN_COUNT(cases); i++) {
@@ -276,8 +279,8 @@ TEST(a_url_says_for_its_own_store_how_objects_are_kept_and_encrypted) {
         {"s3://bucket?storage_class=ONEZONE_IA", "ONEZONE_IA", "aws:kms", "mine"},
         {"s3://bucket?storage_class=none&sse=none", "", "", ""},
         {"s3://bucket?sse=AES256", "STANDARD_IA", "AES256", ""},
-        {"s3://bucket?sse=aws%3Akms:dsse&sse_kms_key_id=arn%3Aaws:kms:x",
-         "STANDARD_IA", "aws:kms:dsse", "arn:aws:kms:x"},
+        {"s3://bucket?sse=aws%3Akms:dsse&sse_kms_key_id=arn%3Aaws:kms:x", "STANDARD_IA",
+         "aws:kms:dsse", "arn:aws:kms:x"},
         {"s3://bucket?sse_kms_key_id=other", "STANDARD_IA", "aws:kms", "other"},
         {"s3://bucket?sse=CANARY", NULL, "sse is none of AES256", NULL},
         {"s3://bucket?sse=AES256&sse_kms_key_id=CANARY", NULL, "sse is AES256", NULL},

@@ -81,10 +81,9 @@ TEST(a_get_of_one_byte_names_why_a_head_is_refused) {
         {403, "<html>blocked by the firewall</html>", CAIRN_FORBIDDEN, "403"},
     };
     for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
-        struct cairn_s3_line script[] = {
-            {rows[i].status == 404 ? 403 : rows[i].status, "", ""},
-            {rows[i].status == 404 ? 403 : rows[i].status, "", ""},
-            {rows[i].status, "", rows[i].body}};
+        struct cairn_s3_line script[] = {{rows[i].status == 404 ? 403 : rows[i].status, "", ""},
+                                         {rows[i].status == 404 ? 403 : rows[i].status, "", ""},
+                                         {rows[i].status, "", rows[i].body}};
         CAIRN_AUTO(rig) rig = {0};
         REQUIRE_OK(cairn_rig_open(&rig, script, CAIRN_COUNT(script), plain));
         struct cairn_store_request head = HEAD_REQUEST;
@@ -158,7 +157,9 @@ TEST(with_when_required_a_checksum_is_sent_once_the_bucket_asks_for_one) {
 
 static const char big[100 * 1000];
 #define BIG_PUT                                                                                    \
-    { .op = CAIRN_STORE_PUT, .key = "k", .body = {big, sizeof big} }
+    {                                                                                              \
+        .op = CAIRN_STORE_PUT, .key = "k", .body = { big, sizeof big }                             \
+    }
 
 TEST(a_store_that_refuses_unsigned_bodies_by_name_gets_signed_ones_and_that_is_told) {
     RIG(plain,
@@ -224,17 +225,15 @@ TEST(a_page_that_something_before_the_store_shows_is_not_taken_for_the_store_s_w
 TEST(an_archived_object_is_called_that) {
     RIG(plain, {403, "", ERROR_BODY("InvalidObjectState")});
     char into[1];
-    struct cairn_store_request get = {
-        .op = CAIRN_STORE_GET, .key = "k", .length = 1, .into = into};
+    struct cairn_store_request get = {.op = CAIRN_STORE_GET, .key = "k", .length = 1, .into = into};
     EXPECT_CODE(cairn_store_perform(rig.worker, &get, &err), CAIRN_FORBIDDEN);
     EXPECT(strstr(err.message, "archived: restore it first"));
     EXPECT_EQ_U64(requests(&rig), 1);
 }
 
 TEST(a_canned_acl_goes_with_what_is_written_and_the_payer_with_every_request) {
-    struct cairn_store_s3_options options = {.deadline_ms = 3000,
-                                             .acl = "bucket-owner-full-control",
-                                             .request_payer = "requester"};
+    struct cairn_store_s3_options options = {
+        .deadline_ms = 3000, .acl = "bucket-owner-full-control", .request_payer = "requester"};
     RIG(options, {200, STORED, ""}, {404, "", ""});
     struct cairn_store_request put = PUT_REQUEST, head = HEAD_REQUEST;
     CAIRN_AUTO(buf) url = {0};
@@ -265,8 +264,7 @@ TEST(an_etag_that_a_proxy_has_weakened_is_the_store_s_own) {
     struct cairn_store_request put = PUT_REQUEST;
     REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
     EXPECT_EQ_TEXT(put.etag, "\"abc\"");
-    struct cairn_store_request get = {
-        .op = CAIRN_STORE_GET, .key = "k", .length = 3, .into = into};
+    struct cairn_store_request get = {.op = CAIRN_STORE_GET, .key = "k", .length = 3, .into = into};
     memcpy(get.etag, put.etag, sizeof get.etag);
     REQUIRE_OK(cairn_store_perform(rig.worker, &get, &err));
     EXPECT(strstr(rig.heads[1], "If-Match: \"abc\"\r\n"));

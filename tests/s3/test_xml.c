@@ -383,8 +383,7 @@ TEST(a_listing_that_is_cut_off_without_a_token_is_the_stores_fault_and_final) {
                                     "<ListBucketResult><IsTruncated>true</IsTruncated>%s"
                                     "<Contents><Key>p/k</Key></Contents></ListBucketResult>",
                                     tokens[i]));
-        EXPECT_CODE(cairn_xml_objects(cairn_buf_view(&text), &listed, &listing, &err),
-                    CAIRN_STORE);
+        EXPECT_CODE(cairn_xml_objects(cairn_buf_view(&text), &listed, &listing, &err), CAIRN_STORE);
         EXPECT(strstr(err.message, "IsTruncated without NextContinuationToken"));
         EXPECT_EQ_U64(listing.count, 0);
     }

@@ -4,10 +4,8 @@
 #include "store/store.h"
 #include "tests/s3faults/cases.h"
 
-#define ENABLED                                                                                    \
-    "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
-#define SUSPENDED                                                                                  \
-    "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>"
+#define ENABLED "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+#define SUSPENDED "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>"
 #define KEYS 5
 static const char *const keys[KEYS] = {"v/a", "v/b", "v/c & <d>\"'", "v/e f+g%20", "v/\xc3\xa9"};
 

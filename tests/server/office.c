@@ -49,8 +49,7 @@ int cairn_office_say(const struct office *office, const char *token, const char 
     CAIRN_AUTO(buf) request = {.limit = CAIRN_MIB}, reply = {.limit = CAIRN_MIB};
     (void)!cairn_buf_printf(&request, NULL, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s", method, path,
                             more ? more : "");
-    if (token)
-        (void)!cairn_buf_printf(&request, NULL, "Authorization: Bearer %s\r\n", token);
+    if (token) (void)!cairn_buf_printf(&request, NULL, "Authorization: Bearer %s\r\n", token);
     if (body || !strcmp(method, "POST"))
         (void)!cairn_buf_printf(&request, NULL,
                                 "Content-Type: application/json\r\nContent-Length: %zu\r\n",

@@ -60,8 +60,8 @@ TEST(an_alias_is_moved_only_by_who_knows_where_it_points) {
     size_t index = 0;
     json_t *event = NULL;
     REQUIRE_OK(call(&world, NULL, "GET", WORLD_RUN "/events?since=0&limit=1000", NULL, &events));
-    json_array_foreach(json_object_get(events, "items"), index, event) told +=
-        !strncmp(cairn_world_text(event, "event"), "alias.", 6);
+    json_array_foreach(json_object_get(events, "items"), index, event)
+        told += !strncmp(cairn_world_text(event, "event"), "alias.", 6);
     EXPECT_EQ_U64(told, 3); /* made, moved, removed */
     static const char *const computed[] = {WORLD_RUN "/aliases/latest", WORLD_RUN "/aliases/best"};
     for (size_t i = 0; i < CAIRN_COUNT(computed); i++)

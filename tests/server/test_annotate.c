@@ -58,9 +58,12 @@ TEST(what_is_said_of_a_version_is_merged_and_part_of_what_latest_answers) {
     EXPECT(shows(cleared, "labels", "{}"));
     EXPECT(shows(cleared, "metrics", "{}"));
     EXPECT(shows(cleared, "pinned", "false"));
-    static const char *const slips[] = {"{\"labels\":{\"a\":1}}",    "{\"metrics\":{\"a\":\"1\"}}",
-                                        "{\"metrics\":{\"a b\":1}}", "{\"pinned\":\"yes\"}",
-                                        "{\"pined\":true}",          "{\"labels\":[]}",
+    static const char *const slips[] = {"{\"labels\":{\"a\":1}}",
+                                        "{\"metrics\":{\"a\":\"1\"}}",
+                                        "{\"metrics\":{\"a b\":1}}",
+                                        "{\"pinned\":\"yes\"}",
+                                        "{\"pined\":true}",
+                                        "{\"labels\":[]}",
                                         "{\"labels\":{\"\":\"a\"}}",
                                         "{\"labels\":{\"a\":\"b\\nc\"}}",
                                         "{\"labels\":{\"a\\u007f\":\"\"}}"};

@@ -251,8 +251,8 @@ TEST(a_call_that_says_that_trainers_of_its_node_hold_the_attempt_is_refused_what
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     json_t *known = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
                               "attempts", "grant", hand.grant, "unsent", 0, "versions");
-    json_t *later = json_pack("{s:{s:s}, s:[], s:[]}", "uploader", "version", "1", "attempts",
-                              "versions");
+    json_t *later =
+        json_pack("{s:{s:s}, s:[], s:[]}", "uploader", "version", "1", "attempts", "versions");
     REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", known, NULL));
     REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", later, NULL));
     json_t *body = body_of("j2", 1, "keep", 1, 0, "p0");
@@ -301,10 +301,10 @@ static enum cairn_code beat_of(struct cairn_world *world, const char *node, cons
     char path[64], uuid[40];
     snprintf(path, sizeof(path), "/v1/nodes/%s", node);
     snprintf(uuid, sizeof(uuid), "00000000-0000-4000-8000-%012x", (unsigned)node[5]);
-    json_t *body = json_pack("{s:{s:s, s:i, s:s, s:I}, s:[{s:s, s:i}], s:[], s:[]}", "uploader",
-                             "version", "1", "pid", 1, "uuid", uuid, "upload_bytes_per_s",
-                             (json_int_t)rate, "attempts", "grant", grant, "unsent", 0, "versions",
-                             "ended");
+    json_t *body =
+        json_pack("{s:{s:s, s:i, s:s, s:I}, s:[{s:s, s:i}], s:[], s:[]}", "uploader", "version",
+                  "1", "pid", 1, "uuid", uuid, "upload_bytes_per_s", (json_int_t)rate, "attempts",
+                  "grant", grant, "unsent", 0, "versions", "ended");
     return cairn_world_call(world, "PUT", path, body, NULL);
 }
 
@@ -314,11 +314,11 @@ static bool open_on_two(struct cairn_world *world, const char *job, uint64_t aft
     char said[2][16];
     for (int node = 0; node < 2; node++) {
         CAIRN_AUTO_JSON json_t *answer = NULL;
-        json_t *body = json_pack(
-            "{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}, {s:i, s:s}], s:s}", "job", job, "world_size",
-            4, "resume", "latest", "after", (json_int_t)after, "wait_staged_ms", 0, "ranks", "rank",
-            2 * node, "proc", "p", "rank", 2 * node + 1, "proc", "q", "node",
-            node ? "node-b" : "node-a");
+        json_t *body =
+            json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}, {s:i, s:s}], s:s}", "job", job,
+                      "world_size", 4, "resume", "latest", "after", (json_int_t)after,
+                      "wait_staged_ms", 0, "ranks", "rank", 2 * node, "proc", "p", "rank",
+                      2 * node + 1, "proc", "q", "node", node ? "node-b" : "node-a");
         if (cairn_world_call(world, "POST", WORLD_RUN "/attempts", body, &answer)) return false;
         const char *weights = json_string_value(json_object_get(answer, "weights"));
         snprintf(said[node], sizeof(said[node]), "%s", weights ? weights : "");
@@ -328,16 +328,15 @@ static bool open_on_two(struct cairn_world *world, const char *job, uint64_t aft
     return !strcmp(said[0], said[1]);
 }
 
-TEST(ranks_of_a_slow_node_weigh_less_in_the_next_attempt_and_all_ranks_hear_the_same)
-{
+TEST(ranks_of_a_slow_node_weigh_less_in_the_next_attempt_and_all_ranks_hear_the_same) {
     CAIRN_AUTO(world) world = {0};
     char grant[CAIRN_GRANT_BYTES_MAX], weights[16];
     static const struct {
         uint64_t a, b;
         const char *wanted;
-    } cases[] = {{0, 0, ""},                                /* nothing is known */
-                 {1000000000, 0, ""},                       /* of one node */
-                 {1000000000, 900000000, ""},               /* noise */
+    } cases[] = {{0, 0, ""},                  /* nothing is known */
+                 {1000000000, 0, ""},         /* of one node */
+                 {1000000000, 900000000, ""}, /* noise */
                  {1000000000, 420000000, "8844"},
                  {100000000, 1000000000, "1188"}};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -384,14 +383,13 @@ static void *resume(void *argument) {
     struct cairn_rest_options options = {.url = own->world->server.url};
     char job[16];
     snprintf(job, sizeof(job), "next-%d", (int)own->after);
-    json_t *body = json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s, s:b}", "job", job,
-                             "world_size", 1, "resume", own->resume, "after",
-                             (json_int_t)own->after, "wait_staged_ms", own->wait_ms, "ranks",
-                             "rank", 0, "proc", "n", "node", "node-c", "force", 1);
+    json_t *body =
+        json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s, s:b}", "job", job, "world_size",
+                  1, "resume", own->resume, "after", (json_int_t)own->after, "wait_staged_ms",
+                  own->wait_ms, "ranks", "rank", 0, "proc", "n", "node", "node-c", "force", 1);
     own->code = cairn_rest_new(&options, &rest, NULL);
     if (!own->code)
-        own->code =
-            cairn_rest_call(rest, "POST", WORLD_RUN "/attempts", body, 10000, NULL, NULL);
+        own->code = cairn_rest_call(rest, "POST", WORLD_RUN "/attempts", body, 10000, NULL, NULL);
     own->done = true;
     cairn_rest_free(rest);
     json_decref(body);
@@ -428,16 +426,16 @@ TEST(a_resume_does_not_wait_for_a_silent_node_once_another_one_says_that_nothing
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
         char grant[CAIRN_GRANT_BYTES_MAX], weights[16], job[8];
-        struct resuming call = {
-            &world, cases[i].resume, cases[i].waits ? 1000 : 60000, 2 * i + 1, false, CAIRN_OK};
+        struct resuming call = {&world,    cases[i].resume, cases[i].waits ? 1000 : 60000,
+                                2 * i + 1, false,           CAIRN_OK};
         snprintf(job, sizeof(job), "j%zu", i);
         REQUIRE(open_on_two(&world, job, 2 * i, grant, weights));
         REQUIRE_OK(beat_unsent(&world, "node-a", grant, 0));
         REQUIRE_OK(beat_unsent(&world, "node-b", grant, 0));
-        json_t *begin = json_pack(
-            "{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}", "grant", grant, "node",
-            "node-a", "step", 1, "n", 1, "rank", 0, "world_size", 4, "on_exists", "error", "skip",
-            0, "format", "", "labels", "meta");
+        json_t *begin =
+            json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}", "grant", grant,
+                      "node", "node-a", "step", 1, "n", 1, "rank", 0, "world_size", 4, "on_exists",
+                      "error", "skip", 0, "format", "", "labels", "meta");
         if (cases[i].open)
             REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints", begin, NULL));
         else

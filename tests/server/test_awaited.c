@@ -248,8 +248,10 @@ TEST(what_cannot_be_waited_for_is_refused_and_what_does_not_come_is_not_yet_ther
         EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_INVALID);
     }
     static const char *const at_once[] = {
-        "seven/checkpoints/5?wait=60s", "seven/checkpoints/5?wait=60s&for=trashed",
-        "seven/checkpoints/5?wait=60s&for=gone", "none/checkpoints/5?wait=60s&for=committed",
+        "seven/checkpoints/5?wait=60s",
+        "seven/checkpoints/5?wait=60s&for=trashed",
+        "seven/checkpoints/5?wait=60s&for=gone",
+        "none/checkpoints/5?wait=60s&for=committed",
         "none/checkpoints/latest?wait=60s&newer_than=1",
         "seven/checkpoints/ckpt_00000000-0000-8000-8000-000000000000?wait=60s&for=committed"};
     for (size_t i = 0; i < CAIRN_COUNT(at_once); i++) {

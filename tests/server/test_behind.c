@@ -126,8 +126,7 @@ TEST(a_version_that_the_backup_calls_open_is_not_swept_when_the_store_has_its_re
     EXPECT(object_there(&world, &record) && object_there(&world, &shard));
 }
 
-TEST(
-    a_version_that_the_backup_calls_unrecorded_is_latest_at_once_when_the_store_has_its_record_P7) {
+TEST(a_version_that_the_backup_calls_unrecorded_is_latest_when_the_store_has_its_record_P7) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));
     struct cairn_hand hand;

@@ -571,8 +571,7 @@ TEST(a_log_that_a_reader_let_grow_is_cut_once_the_reader_has_gone) /* promises.m
     static char little[] = "INSERT OR REPLACE INTO meta(name, value) VALUES('small', 'b')";
     REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
     REQUIRE(hold_log(&reader));
-    for (int i = 0; i < 20; i++)
-        REQUIRE_OK(cairn_srv_catalog_write(catalog, run_text, much, &err));
+    for (int i = 0; i < 20; i++) REQUIRE_OK(cairn_srv_catalog_write(catalog, run_text, much, &err));
     EXPECT(size_of(cairn_test_folder(), "catalog.db-wal") > CAIRN_SRV_SQLITE_LOG_BYTES);
     EXPECT_EQ_U64(cairn_srv_catalog_log_bytes(catalog),
                   size_of(cairn_test_folder(), "catalog.db-wal"));

@@ -39,8 +39,7 @@ TEST(idle_chunks_and_used_ones_are_no_more_than_the_capacity) /* server/reads/se
 }
 
 /* server/reads/send.h#7 */
-TEST(a_chunk_that_nobody_needed_between_two_looks_is_given_to_the_system)
-{
+TEST(a_chunk_that_nobody_needed_between_two_looks_is_given_to_the_system) {
     struct cairn_error err = {0};
     struct cairn_srv_chunks *chunks = NULL;
     REQUIRE(!cairn_srv_chunks_new(BYTES, 8, &chunks, &err));

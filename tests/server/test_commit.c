@@ -239,8 +239,7 @@ TEST(a_resume_while_a_record_is_late_first_writes_it_and_never_goes_back_V36) /*
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(
         &world, NULL,
-        WORLD_ARGS(cairn_world_points(),
-                   "CAIRN_CRASH_AT=server.commit.after_transaction:2:kill")));
+        WORLD_ARGS(cairn_world_points(), "CAIRN_CRASH_AT=server.commit.after_transaction:2:kill")));
     struct cairn_hand hand, next;
     struct cairn_hand_save older, late;
     committed_and_not_recorded(&world, &hand, &older, &late);

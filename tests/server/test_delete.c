@@ -134,8 +134,7 @@ TEST(a_version_that_stays_open_too_long_is_aborted) /* Q26, P12 */
 }
 
 /* Q32, Q36, P8, V17 */
-TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting)
-{
+TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;

@@ -327,8 +327,8 @@ TEST(a_stream_goes_on_behind_the_last_event_that_its_reader_knows) { /* feed.h#1
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[2];
-    CAIRN_AUTO(buf) old = {.limit = CAIRN_MIB}, new = {.limit = CAIRN_MIB},
-               other = {.limit = CAIRN_MIB};
+    CAIRN_AUTO(buf)
+    old = {.limit = CAIRN_MIB}, new = {.limit = CAIRN_MIB}, other = {.limit = CAIRN_MIB};
     struct cairn_raw from_first, from_now, of_other;
     REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
     REQUIRE_OK(call(&world, "PUT", "/v1/runs/llm/other", "{}", NULL));
@@ -422,8 +422,8 @@ TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) 
     struct rlimit files = {4096, 4096};
     char body[900], filler[700];
     REQUIRE(raws && !setrlimit(RLIMIT_NOFILE, &files));
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--event-streams-max=1000",
-                                                "--event-streams-per-caller=2000"), NULL));
+    REQUIRE(cairn_world_start(
+        &world, WORLD_ARGS("--event-streams-max=1000", "--event-streams-per-caller=2000"), NULL));
     REQUIRE_OK(call(&world, "PUT", WORLD_RUN, "{}", NULL));
     uint64_t before_kib = rss_kib(world.server.pid);
     size_t open = 0;

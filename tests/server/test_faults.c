@@ -96,10 +96,10 @@ TEST(k05_a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
     CAIRN_AUTO(passing) passing = {0};
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_passing_open(&passing));
-    REQUIRE(cairn_world_start(
-        &world, WORLD_ARGS("--silence-max=10min", "--sweep-interval=50ms", "--open-max=1h",
-                           "--trash-grace=0ms"),
-        passing.env));
+    REQUIRE(cairn_world_start(&world,
+                              WORLD_ARGS("--silence-max=10min", "--sweep-interval=50ms",
+                                         "--open-max=1h", "--trash-grace=0ms"),
+                              passing.env));
     struct cairn_hand hand;
     struct cairn_hand_save save, others[2];
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));

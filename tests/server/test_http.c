@@ -12,7 +12,6 @@
 #include "tests/support/raw.h"
 #include "tests/support/route_path.h"
 
-
 struct shape {
     const char *what;
     const char *request;
@@ -341,8 +340,9 @@ TEST(a_refusal_reaches_who_sends_the_whole_body_first) /* server/http/http.h#2 *
         {404, "PUT /nothing HTTP/1.1\r\nContent-Type: application/json\r\n", 3 * CAIRN_MIB},
         {405, "POST /livez HTTP/1.1\r\nContent-Type: application/json\r\n", 3 * CAIRN_MIB},
         {400, "GET /livez HTTP/1.1\r\n", 2 * CAIRN_MIB},
-        {403, "PUT /v1/runs/a/b HTTP/1.1\r\nContent-Type: application/json\r\n"
-              "Origin: http://evil.example\r\n",
+        {403,
+         "PUT /v1/runs/a/b HTTP/1.1\r\nContent-Type: application/json\r\n"
+         "Origin: http://evil.example\r\n",
          900 * CAIRN_KIB},
     };
     CAIRN_AUTO(world) world = {0};

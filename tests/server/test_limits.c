@@ -436,10 +436,10 @@ TEST(a_version_is_open_for_everybody_until_its_record_is_written) /* Q24, P5 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save one, two;
-    REQUIRE(cairn_world_start(
-        &world, NULL,
-        WORLD_ARGS(cairn_world_points(),
-                   "CAIRN_CRASH_AT=server.commit.before_record:2:delay=4000")));
+    REQUIRE(
+        cairn_world_start(&world, NULL,
+                          WORLD_ARGS(cairn_world_points(),
+                                     "CAIRN_CRASH_AT=server.commit.before_record:2:delay=4000")));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
     REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &two));

@@ -28,7 +28,9 @@ static bool chain_is(struct cairn_world *world, const char *path, const char *wa
         const char *by = json_string_value(json_object_get(item, "by"));
         const char *state = json_string_value(json_object_get(item, "state"));
         used += (size_t)snprintf(found + used, sizeof(found) - used, "%s%s/%s@%d%s",
-                                 !by ? "" : !strcmp(by, "from") ? " < " : " ",
+                                 !by                   ? ""
+                                 : !strcmp(by, "from") ? " < "
+                                                       : " ",
                                  cairn_world_text(item, "project"), cairn_world_text(item, "run"),
                                  (int)cairn_world_number(item, "step"), state ? "" : "!");
     }

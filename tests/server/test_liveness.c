@@ -110,11 +110,11 @@ static json_t *why_of(struct cairn_world *world, const char *path) {
 
 static enum cairn_code beat(struct cairn_world *world, const struct cairn_hand *hand,
                             const char *version, const char *error) {
-    json_t *body = json_pack("{s:{s:s, s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:s, s:i, s:i, s:s*}]}",
-                             "uploader", "version", "1", "store_waits", "the mount is away",
-                             "attempts", "grant", hand->grant, "unsent", 1, "versions", "version",
-                             version, "project", "acme", "run", "seven", "done_bytes", 40,
-                             "total_bytes", 100, "error", error);
+    json_t *body =
+        json_pack("{s:{s:s, s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:s, s:i, s:i, s:s*}]}", "uploader",
+                  "version", "1", "store_waits", "the mount is away", "attempts", "grant",
+                  hand->grant, "unsent", 1, "versions", "version", version, "project", "acme",
+                  "run", "seven", "done_bytes", 40, "total_bytes", 100, "error", error);
     return cairn_world_call(world, "PUT", "/v1/nodes/node-a", body, NULL);
 }
 
@@ -191,10 +191,10 @@ static enum cairn_code beat_errors(struct cairn_world *world, const struct cairn
                                                 "rank-00000/x", "part", 9 - i, "rank", 0, "error",
                                                 "503 SlowDown", "tries", 3, "age_ms", 1000 * i));
     json_array_append_new(errors, json_pack("{s:i}", "part", 1)); /* of no shard: left out */
-    json_t *body = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:s, s:o}]}", "uploader",
-                             "version", "1", "attempts", "grant", hand->grant, "unsent", 1,
-                             "versions", "version", version, "project", "acme", "run", "seven",
-                             "errors", errors);
+    json_t *body =
+        json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:s, s:o}]}", "uploader", "version", "1",
+                  "attempts", "grant", hand->grant, "unsent", 1, "versions", "version", version,
+                  "project", "acme", "run", "seven", "errors", errors);
     return cairn_world_call(world, "PUT", "/v1/nodes/node-a", body, NULL);
 }
 
@@ -227,12 +227,12 @@ static enum cairn_code open_on(struct cairn_world *world, uint32_t rank, const c
     CAIRN_AUTO_JSON json_t *reply = NULL;
     char proc[16];
     snprintf(proc, sizeof(proc), "p%u", rank);
-    enum cairn_code code = cairn_world_call(
-        world, "POST", WORLD_RUN "/attempts",
-        json_pack("{s:s, s:i, s:s, s:i, s:[{s:i, s:s}], s:s}", "job", "j1", "world_size", 2,
-                  "resume", "latest", "after", 0, "ranks", "rank", rank, "proc", proc, "node",
-                  node),
-        &reply);
+    enum cairn_code code =
+        cairn_world_call(world, "POST", WORLD_RUN "/attempts",
+                         json_pack("{s:s, s:i, s:s, s:i, s:[{s:i, s:s}], s:s}", "job", "j1",
+                                   "world_size", 2, "resume", "latest", "after", 0, "ranks", "rank",
+                                   rank, "proc", proc, "node", node),
+                         &reply);
     *ret = (struct cairn_hand){.world = world, .world_size = 2};
     ret->attempt = cairn_world_number(reply, "attempt");
     (void)cairn_text_copy(ret->grant, sizeof(ret->grant), cairn_world_text(reply, "grant"));

@@ -93,11 +93,11 @@ TEST(nodes_of_an_attempt_hear_where_the_others_are_asked) {
     struct cairn_hand one;
     REQUIRE(cairn_world_start_inside(&world, NULL));
     CAIRN_AUTO_JSON json_t *half = NULL;
-    REQUIRE_OK(cairn_world_call(
-        &world, "POST", WORLD_RUN "/attempts",
-        json_pack("{s:s, s:i, s:i, s:[{s:i, s:s}], s:s}", "job", "j1", "world_size", 2, "after", 0,
-                  "ranks", "rank", 0, "proc", "j1-0", "node", "node-a"),
-        &half));
+    REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/attempts",
+                                json_pack("{s:s, s:i, s:i, s:[{s:i, s:s}], s:s}", "job", "j1",
+                                          "world_size", 2, "after", 0, "ranks", "rank", 0, "proc",
+                                          "j1-0", "node", "node-a"),
+                                &half));
     const char *grant = cairn_world_text(half, "grant");
     CAIRN_AUTO_JSON json_t *alone = beat_for_peers(&world, "node-a", grant, "a:1", true);
     const json_t *item = json_array_get(json_object_get(alone, "peers"), 0);

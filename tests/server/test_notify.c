@@ -143,14 +143,14 @@ static bool is_logged_within(const struct cairn_world *world, const char *text, 
 #define SLACK_MS 500
 #define PAUSE_MS 4000 /* of a machine that is busy, once */
 
-TEST(a_wait_ends_within_a_second_behind_a_listening_session_that_is_dead_until_there_is_another)
-{ /* catalog.h#7 */
+TEST(a_wait_ends_within_a_second_behind_a_listening_session_that_is_dead_until_there_is_another) {
+    /* catalog.h#7 */
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
     REQUIRE(cairn_servers_first(&one, NULL, NULL));
     REQUIRE(cairn_cut_start(cairn_postgres_folder()));
-    REQUIRE(cairn_servers_second_by(&one, &two, NULL,
-                                    "&port=5433&sslmode=disable&gssencmode=disable"));
+    REQUIRE(
+        cairn_servers_second_by(&one, &two, NULL, "&port=5433&sslmode=disable&gssencmode=disable"));
     struct cairn_hand hand;
     struct late late;
     uint64_t step = 0;
@@ -228,13 +228,14 @@ static void read_up_to(struct cairn_raw *raw, struct cairn_buf *got, uint64_t la
     EXPECT(cairn_raw_until(raw, got, text, 60000));
 }
 
-TEST(events_of_two_servers_that_change_at_once_come_from_each_in_one_order_without_a_gap)
-{ /* events.h#2, feed.h#1 */
+TEST(events_of_two_servers_that_change_at_once_come_from_each_in_one_order_without_a_gap) {
+    /* events.h#2, feed.h#1 */
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
     struct cairn_raw raws[3] = {{-1}, {-1}, {-1}};
-    CAIRN_AUTO(buf) first = {.limit = STREAM_LIMIT}, second = {.limit = STREAM_LIMIT},
-               later = {.limit = STREAM_LIMIT};
+    CAIRN_AUTO(buf)
+    first = {.limit = STREAM_LIMIT}, second = {.limit = STREAM_LIMIT},
+    later = {.limit = STREAM_LIMIT};
     REQUIRE(cairn_servers_first(&one, NULL, NULL));
     REQUIRE(cairn_servers_second(&one, &two, NULL));
     REQUIRE_OK(change(&one, "a", -1));
@@ -287,8 +288,8 @@ static void measure_events(struct cairn_world *two, struct cairn_raw *raw, uint6
            *ret_most_ms, *ret_middle_ms);
 }
 
-TEST(a_stream_and_a_long_poll_hear_an_event_of_another_server_and_do_not_wait_for_a_look)
-{ /* feed.h#4 */
+TEST(a_stream_and_a_long_poll_hear_an_event_of_another_server_and_do_not_wait_for_a_look) {
+    /* feed.h#4 */
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
     struct cairn_raw raw;

@@ -287,8 +287,7 @@ static void halves_give_their_places(const char *half) {
     REQUIRE(cairn_raw_open(&kept, world.server.port) && cairn_raw_text(&kept, livez));
     REQUIRE(cairn_raw_reply(&kept, WAIT_MS_MAX, &first) == 200);
     for (size_t i = 0; i < CAIRN_COUNT(halves); i++)
-        REQUIRE(cairn_raw_open(&halves[i], world.server.port) &&
-                cairn_raw_text(&halves[i], half));
+        REQUIRE(cairn_raw_open(&halves[i], world.server.port) && cairn_raw_text(&halves[i], half));
     for (int i = 0; i < 20; i++) {
         CAIRN_AUTO(buf) reply = {0};
         CAIRN_AUTO(raw) one = {0};

@@ -334,8 +334,8 @@ static void fail_behind(struct cairn_srv_catalog *catalog, const char *url,
     }
 }
 
-TEST(a_statement_that_fails_after_its_change_was_kept_fails_all_that_share_the_transaction)
-{ /* engine.h#2 */
+TEST(a_statement_that_fails_after_its_change_was_kept_fails_all_that_share_the_transaction) {
+    /* engine.h#2 */
     NEED_POSTGRES;
     char url[200], name[] = "later";
     struct cairn_error err = {0};

@@ -88,8 +88,8 @@ TEST(d08_a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_t
 static enum cairn_code look_and_add_much(struct cairn_srv_tx *tx, void *argument,
                                          struct cairn_error *err) {
     static const struct cairn_srv_statement count = {"count", "", "SELECT count(*) FROM meta"};
-    static const struct cairn_srv_statement much = {
-        "much", "tt", "INSERT INTO meta(name, value) VALUES(?1, ?2)"};
+    static const struct cairn_srv_statement much = {"much", "tt",
+                                                    "INSERT INTO meta(name, value) VALUES(?1, ?2)"};
     bool found = false;
     int64_t rows = 0;
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rows, err, &count));
@@ -114,9 +114,8 @@ TEST(what_takes_longer_to_send_than_a_session_may_be_idle_is_kept) /* engine_pos
     EXPECT_CODE(cairn_srv_catalog_write(catalog, look_and_add_much, text, &err), CAIRN_OK);
     EXPECT(cairn_mono_ms() - from_ms > 5000);
     cairn_cut_slow(0);
-    EXPECT_EQ_U64(
-        cairn_postgres_number(url, "SELECT length(value) FROM meta WHERE name = 'much'"),
-        LARGE_BYTES - 1);
+    EXPECT_EQ_U64(cairn_postgres_number(url, "SELECT length(value) FROM meta WHERE name = 'much'"),
+                  LARGE_BYTES - 1);
     cairn_srv_catalog_free(catalog);
     cairn_cut_stop();
 }

@@ -18,8 +18,7 @@ static enum cairn_code add_and_raise(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_sql_number(tx, &found, &none, err, &raising, SQL_T((const char *)argument));
 }
 
-TEST(d09_a_change_that_the_database_refuses_is_undone_whole_and_said_to_be_worth_another_try_or_not)
-{
+TEST(d09_a_change_that_the_database_refuses_is_undone_whole_and_says_whether_to_try_again) {
     NEED_POSTGRES;
     static const struct {
         char state[8];

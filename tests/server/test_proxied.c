@@ -245,8 +245,7 @@ TEST(with_all_places_taken_health_is_answered_and_the_rest_waits) /* http_connec
     EXPECT(page.data && !strstr(page.data, "bounds_reached_total{bound=\"connections\"} 0\n"));
 }
 
-TEST(a_check_of_health_that_a_busy_server_has_not_read_yet_keeps_its_place)
-{
+TEST(a_check_of_health_that_a_busy_server_has_not_read_yet_keeps_its_place) {
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO(waits) waits = {0};
     CAIRN_AUTO(raw) next = {.fd = -1};

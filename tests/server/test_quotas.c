@@ -113,8 +113,8 @@ TEST(a_save_that_has_begun_ends_and_the_next_is_refused_for_its_bytes) {
     /* What is sealed counts before it is committed. */
     REQUIRE_OK(call(&world, "PUT", QUOTA, "{\"bytes\":6000}", NULL));
     REQUIRE_OK(cairn_hand_begin(&hand, 4, 1, "error", &save));
-    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 901)),
-                               NULL));
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 901)), NULL));
     EXPECT_EQ_U64(used(&world, "used_bytes"), 6000);
     EXPECT_CODE(begin(&hand, 5, 1, 0, NULL), CAIRN_QUOTA_EXCEEDED);
     EXPECT_EQ_TEXT(numbers(&world), "bytes 6000 6000 0");
@@ -167,10 +167,10 @@ TEST(a_batch_of_begins_has_the_numbers_in_the_problem_of_each_that_is_refused) {
         (void)(json_object_del(one, "grant") | json_object_del(one, "node"));
         json_array_append_new(begins, one);
     }
-    REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints",
-                                json_pack("{s:s, s:s, s:o}", "grant", hand.grant, "node", "node-a",
-                                          "begins", begins),
-                                &reply));
+    REQUIRE_OK(cairn_world_call(
+        &world, "POST", WORLD_RUN "/checkpoints",
+        json_pack("{s:s, s:s, s:o}", "grant", hand.grant, "node", "node-a", "begins", begins),
+        &reply));
     const json_t *results = json_object_get(reply, "results"), *second = json_array_get(results, 1);
     const json_t *problem = json_object_get(second, "problem");
     EXPECT_EQ_U64(cairn_world_number(json_array_get(results, 0), "status"), 201);
@@ -186,8 +186,8 @@ TEST(a_batch_of_begins_has_the_numbers_in_the_problem_of_each_that_is_refused) {
 
 /* From the rows of versions and shards, and not by what the server adds up. */
 static void expect_recounted(struct cairn_world *world, uint64_t step) {
-    uint64_t versions = cairn_world_count(
-        world, "SELECT count(*) FROM versions WHERE state IN (0, 1, 2)");
+    uint64_t versions =
+        cairn_world_count(world, "SELECT count(*) FROM versions WHERE state IN (0, 1, 2)");
     uint64_t kept = cairn_world_count(
         world,
         "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM versions WHERE state IN (1, 2)");
@@ -397,8 +397,7 @@ TEST(a_quota_is_set_by_who_rules_all_projects_and_seen_by_who_reads_that_one) /*
 }
 
 TEST(what_is_told_of_a_quota_is_read_again_as_the_same_numbers) { /* api/wire/words.h#1 */
-    struct cairn_quota_excess read = {0},
-                              told = {"bytes", UINT64_C(1) << 62, INT64_MAX, 0};
+    struct cairn_quota_excess read = {0}, told = {"bytes", UINT64_C(1) << 62, INT64_MAX, 0};
     char text[400];
     cairn_quota_excess_text(&told, "llm", text, sizeof(text));
     REQUIRE(cairn_quota_excess_read(text, &read));
@@ -407,8 +406,11 @@ TEST(what_is_told_of_a_quota_is_read_again_as_the_same_numbers) { /* api/wire/wo
     EXPECT_EQ_U64(read.used, told.used);
     EXPECT_EQ_U64(read.asked, told.asked);
     static const char *const others[] = {
-        "", "quota of ", "quota of files: limit 1, used 1, asked 1; ",
-        "quota of bytes: limit , used 1, asked 1;", "quota of bytes: limit 1, used 1, asked 1",
+        "",
+        "quota of ",
+        "quota of files: limit 1, used 1, asked 1; ",
+        "quota of bytes: limit , used 1, asked 1;",
+        "quota of bytes: limit 1, used 1, asked 1",
         "quota of bytes: limit 99999999999999999999, used 1, asked 1;"};
     for (size_t i = 0; i < CAIRN_COUNT(others); i++)
         EXPECT(!cairn_quota_excess_read(others[i], &read));

@@ -97,7 +97,7 @@ TEST(who_asks_too_often_is_told_429_with_a_time_and_probes_are_always_answered) 
     EXPECT(strstr(reply.data, "\"retryable\":true") != NULL);
     EXPECT(strstr(reply.data, "\"retry_after_ms\":") != NULL);
     static const char *const free_of_it[] = {"/livez", "/readyz", "/version", "/openapi.yaml",
-                                              "/openapi.json"};
+                                             "/openapi.json"};
     for (size_t i = 0; i < CAIRN_COUNT(free_of_it); i++)
         EXPECT_EQ_U64(limited(&office, NULL, "GET", free_of_it[i], 30), 0);
     cairn_passing_pass(&passing, 1200);
@@ -143,10 +143,10 @@ TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* a
     for (uint64_t step = 1; step <= 8; step++) {
         EXPECT(limited(&office, NULL, "GET", "/v1/runs", 25) > 0);
         REQUIRE_OK(cairn_hand_save_all(&hand, step, 1, "error", 100, &save));
-        REQUIRE_OK(cairn_world_call(world, "PUT", "/v1/nodes/node-a",
-                                    json_pack("{s:{s:s}, s:[], s:[]}", "uploader", "version", "1",
-                                              "attempts", "versions"),
-                                    NULL));
+        REQUIRE_OK(cairn_world_call(
+            world, "PUT", "/v1/nodes/node-a",
+            json_pack("{s:{s:s}, s:[], s:[]}", "uploader", "version", "1", "attempts", "versions"),
+            NULL));
     }
     EXPECT(cairn_mono_ms() - begun_ms < 10000);
     /* A grant that is none buys nothing. */

@@ -49,8 +49,7 @@ TEST(no_more_slots_are_held_than_there_are) /* R6, server/reads/send.h#3 */
 }
 
 /* server/reads/send.h#4, server/reads/send.h#5 */
-TEST(who_has_lent_a_slot_gets_one_back_before_any_newcomer)
-{
+TEST(who_has_lent_a_slot_gets_one_back_before_any_newcomer) {
     struct cairn_error err = {0};
     struct cairn_srv_read_slots *slots = NULL;
     struct owner owners[4];
@@ -75,8 +74,7 @@ TEST(who_has_lent_a_slot_gets_one_back_before_any_newcomer)
 }
 
 /* server/reads/send.h#4 */
-TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused)
-{
+TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused) {
     struct cairn_error err = {0};
     struct cairn_srv_read_slots *slots = NULL;
     struct owner owners[3];

@@ -301,8 +301,8 @@ TEST(who_lent_its_slot_while_it_needed_none_gets_one_for_what_is_not_ready) /* s
     struct shard shard;
     struct slow ready, other;
     REQUIRE(cairn_world_start(
-        &world,
-        WORLD_ARGS("--streams-max=1", "--ready-streams-max=1", "--request-timeout=10min"), NULL));
+        &world, WORLD_ARGS("--streams-max=1", "--ready-streams-max=1", "--request-timeout=10min"),
+        NULL));
     REQUIRE(saved(&world, LONG_SIZE, &shard));
     NEED_READY(&shard);
     (void)bring_into_memory(&shard);

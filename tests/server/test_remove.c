@@ -161,8 +161,7 @@ static enum cairn_code make_again(struct cairn_world *world, enum way way,
     snprintf(job, sizeof(job), "after %" PRIu64, newest);
     if (way == BY_ITS_OLD_GRANT) return CAIRN_OK; /* by its first save */
     if (way == BY_PUT) {
-        enum cairn_code code =
-            call(world, "PUT", WORLD_RUN, "{\"labels\":{\"of\":\"now\"}}", NULL);
+        enum cairn_code code = call(world, "PUT", WORLD_RUN, "{\"labels\":{\"of\":\"now\"}}", NULL);
         return code ? code : cairn_hand_open(world, hand, job, newest, "latest", 1);
     }
     return cairn_hand_open(world, hand, job, way == BY_TRAINER ? 0 : newest, "latest", 1);

@@ -17,13 +17,11 @@ struct call {
 
 static enum cairn_code open_by(struct cairn_world *world, const struct call *call,
                                json_t **ret_reply) {
-    json_t *body =
-        json_pack("{s:s, s:i, s:s, s:I, s:I, s:[{s:i, s:s}], s:s}", "job", call->job, "world_size",
-                  2, "resume", "latest", "after", (json_int_t)call->after, "wait_staged_ms",
-                  (json_int_t)call->wait_ms, "ranks", "rank", call->rank, "proc", call->proc,
-                  "node", call->node);
-    if (call->incarnation)
-        json_object_set_new(body, "incarnation", json_string(call->incarnation));
+    json_t *body = json_pack("{s:s, s:i, s:s, s:I, s:I, s:[{s:i, s:s}], s:s}", "job", call->job,
+                             "world_size", 2, "resume", "latest", "after", (json_int_t)call->after,
+                             "wait_staged_ms", (json_int_t)call->wait_ms, "ranks", "rank",
+                             call->rank, "proc", call->proc, "node", call->node);
+    if (call->incarnation) json_object_set_new(body, "incarnation", json_string(call->incarnation));
     if (call->ended >= 0) json_object_set_new(body, "ended", json_pack("[i]", call->ended));
     return cairn_world_call(world, "POST", WORLD_RUN "/attempts", body, ret_reply);
 }
@@ -150,8 +148,7 @@ TEST(what_has_ended_in_the_attempt_before_keeps_no_rank_of_the_next_one_out) /* 
     struct call dead = {.job = "first", .proc = "old-0", .node = "node-a", .ended = -1};
     REQUIRE_OK(open_by(&world, &dead, NULL));
     /* Both ranks of the next job saw attempt 1, whose rank 0 has ended on their node. */
-    struct call zero = {
-        .job = "second", .proc = "new-0", .node = "node-a", .after = 1, .ended = 0};
+    struct call zero = {.job = "second", .proc = "new-0", .node = "node-a", .after = 1, .ended = 0};
     struct call one = {
         .job = "second", .proc = "new-1", .node = "node-a", .rank = 1, .after = 1, .ended = 0};
     REQUIRE_OK(open_by(&world, &zero, NULL));

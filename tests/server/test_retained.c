@@ -25,9 +25,9 @@ static void note(struct cairn_world *world, char *text) {
     CAIRN_AUTO_JSON json_t *page = NULL;
     size_t index = 0, at = strlen(text);
     json_t *item = NULL;
-    REQUIRE_OK(cairn_world_call(
-        world, "GET", WORLD_RUN "/checkpoints?trashed=false&state=committed&limit=100", NULL,
-        &page));
+    REQUIRE_OK(cairn_world_call(world, "GET",
+                                WORLD_RUN "/checkpoints?trashed=false&state=committed&limit=100",
+                                NULL, &page));
     json_array_foreach(json_object_get(page, "items"), index, item)
         at += (size_t)snprintf(text + at, TEXT_BYTES - at, "%" PRIu64 " ",
                                cairn_world_number(item, "step"));
@@ -67,8 +67,7 @@ static void play(struct cairn_world *world, size_t from, char *text, size_t *ret
     static struct cairn_hand_save saves[SAVES + 1];
     struct cairn_hand hand;
     REQUIRE(cairn_world_start_inside(world, NULL));
-    if (from)
-        REQUIRE_OK(cairn_srv_retained_new(from, 6, &world->inside.server.retained, &err));
+    if (from) REQUIRE_OK(cairn_srv_retained_new(from, 6, &world->inside.server.retained, &err));
     REQUIRE_OK(cairn_hand_open(world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(call(world, "PUT", WORLD_RUN "/retention",
                     "{\"keep\":{\"last\":5,\"every_steps\":400,\"hourly\":3,\"best\":[{\"count\":2,"

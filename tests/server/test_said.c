@@ -90,8 +90,7 @@ TEST(tokens_and_policies_are_in_the_store_however_much_was_said_of_versions) {
     REQUIRE(cairn_world_start_inside(&world, NULL));
     REQUIRE_OK(cairn_world_call(&world, "PUT", WORLD_RUN, json_object(), NULL));
     REQUIRE_OK(cairn_world_call(&world, "POST", "/v1/tokens",
-                                json_pack("{s:[s], s:s}", "scopes", "read", "name", "year"),
-                                NULL));
+                                json_pack("{s:[s], s:s}", "scopes", "read", "name", "year"), NULL));
     /* 72 MiB of notes */
     REQUIRE(cairn_world_sql(&world, FILL("18000", "hex(zeroblob(2048))")));
     REQUIRE_OK(copy_now(&world));

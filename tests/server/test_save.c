@@ -148,24 +148,23 @@ TEST(a_version_says_its_longest_stall_and_when_it_was_staged_and_durable) {
     uint8_t data[100] = {1};
     struct cairn_view bytes = {data, sizeof(data)};
     json_t *seals = json_pack("[o, o]", seal_said(0, "x", 100, 70), seal_said(1, "y", 100, 40));
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o, o]", cairn_hand_shard(&save, "x", 0, bytes),
-                                                cairn_hand_shard(&save, "y", 1, bytes)),
+    REQUIRE_OK(cairn_hand_send(&save,
+                               json_pack("[o, o]", cairn_hand_shard(&save, "x", 0, bytes),
+                                         cairn_hand_shard(&save, "y", 1, bytes)),
                                seals, NULL));
     CAIRN_AUTO_JSON json_t *open = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open));
     EXPECT(json_is_null(json_object_get(open, "staged_at"))); /* rank 2 has not sealed */
     EXPECT(json_is_null(json_object_get(open, "durable_at")));
     EXPECT_EQ_U64(cairn_world_number(open, "stall_ms"), 70);
-    REQUIRE_OK(
-        cairn_hand_send(&save, NULL, json_pack("[o]", seal_said(2, "z", 100, -1)), NULL));
+    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", seal_said(2, "z", 100, -1)), NULL));
     CAIRN_AUTO_JSON json_t *staged = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &staged));
     EXPECT(json_is_string(json_object_get(staged, "staged_at")));
     EXPECT(json_is_null(json_object_get(staged, "durable_at"))); /* z is not registered */
     /* A seal that is repeated is no longer stall. */
-    REQUIRE_OK(
-        cairn_hand_send(&save, json_pack("[o]", cairn_hand_shard(&save, "z", 2, bytes)),
-                        json_pack("[o]", seal_said(0, "x", 100, 900)), NULL));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", cairn_hand_shard(&save, "z", 2, bytes)),
+                               json_pack("[o]", seal_said(0, "x", 100, 900)), NULL));
     CAIRN_AUTO_JSON json_t *whole = NULL;
     REQUIRE_OK(cairn_hand_wait(&save, &whole));
     EXPECT_EQ_TEXT(cairn_world_text(whole, "staged_at"), cairn_world_text(staged, "staged_at"));
@@ -411,8 +410,8 @@ TEST(m06_digests_and_fields_that_are_unknown_are_refused_by_name) {
     REQUIRE(cairn_world_start_inside(&world, NULL));
     REQUIRE(!cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE(!cairn_hand_begin(&hand, 1, 1, "error", &save));
-    static const char *const no_sums[] = {"", "0000000", "000000000", "ABCDEF01", "0000000g",
-                                          "0x000000"};
+    static const char *const no_sums[] = {"",         "0000000",  "000000000",
+                                          "ABCDEF01", "0000000g", "0x000000"};
     for (size_t i = 0; i < CAIRN_COUNT(no_sums); i++)
         expect_named(&save, "shards", "crc32c", no_sums[i], "/shards/0/crc32c");
     static const char *const no_digests[] = {

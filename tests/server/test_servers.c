@@ -367,7 +367,7 @@ TEST(a_resume_waits_for_what_a_node_has_told_another_server_and_no_longer) /* Q3
     REQUIRE_OK(heartbeat(&two, &hand, 1));
     REQUIRE(!pthread_create(&thread, NULL, resume_there, &resuming));
     for (int i = 0; i < 15; i++) { /* as long as something is unsent there */
-        cairn_test_pause_ms(200); /* pause of a stand-in: a node that still sends, for 3 s */
+        cairn_test_pause_ms(200);  /* pause of a stand-in: a node that still sends, for 3 s */
         EXPECT_CODE(heartbeat(&two, &hand, 1), CAIRN_OK);
         EXPECT(!resuming.done);
     }

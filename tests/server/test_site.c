@@ -62,8 +62,7 @@ TEST(checks_of_health_are_answered_to_any_host_and_in_http_1_0_without_one) /* B
     };
     for (size_t i = 0; i < CAIRN_COUNT(checks); i++) {
         CAIRN_AUTO(buf) reply = {0};
-        int status =
-            cairn_raw_exchange(world.server.port, checks[i], strlen(checks[i]), &reply);
+        int status = cairn_raw_exchange(world.server.port, checks[i], strlen(checks[i]), &reply);
         cairn_test_check(status == 200, __FILE__, __LINE__, "%d: %s", status, checks[i]);
     }
     EXPECT(send_request(&world, "GET", "/v1/runs", "cairn_backend", "") == 403);

@@ -17,10 +17,11 @@
 
 /* Tables that grow with runs and versions; the others hold a row, or what is shown to a person. */
 static const char *const growing[] = {
-    "runs",     "attempts", "attempt_ranks", "versions",    "version_ranks", "version_groups",
-    "shards",   "tables",   "layouts",       "nodes",       "set_aside",     "tombstones",
-    "policies", "aliases",  "metrics",       "read_leases", "events",        "operations",
-    "project_usage", "project_quotas", "usage_days"};
+    "runs",           "attempts",   "attempt_ranks", "versions",      "version_ranks",
+    "version_groups", "shards",     "tables",        "layouts",       "nodes",
+    "set_aside",      "tombstones", "policies",      "aliases",       "metrics",
+    "read_leases",    "events",     "operations",    "project_usage", "project_quotas",
+    "usage_days"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {

@@ -130,8 +130,8 @@ TEST(a_stop_ends_a_proof_of_the_largest_table_within_the_drain_time_and_the_next
     json_t *shard = cairn_hand_shard(&save, "r0", 0, (struct cairn_view){bytes, sizeof(bytes)});
     REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
     REQUIRE(put_table(&hand, &table, hex) == 201);
-    struct sending sending = {
-        &save, json_pack("[o]", cairn_hand_seal(0, hex, "r0", sizeof(bytes)))};
+    struct sending sending = {&save,
+                              json_pack("[o]", cairn_hand_seal(0, hex, "r0", sizeof(bytes)))};
     pthread_t thread;
     int status = 0;
     REQUIRE(!pthread_create(&thread, NULL, send_seal, &sending));

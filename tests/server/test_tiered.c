@@ -32,16 +32,16 @@ static void note(struct cairn_world *world, char *text) {
     CAIRN_AUTO_JSON json_t *page = NULL;
     size_t index = 0, other = 0, at = strlen(text);
     json_t *item = NULL, *copy = NULL;
-    REQUIRE_OK(cairn_world_call(
-        world, "GET", WORLD_RUN "/checkpoints?trashed=false&state=committed&limit=100", NULL,
-        &page));
+    REQUIRE_OK(cairn_world_call(world, "GET",
+                                WORLD_RUN "/checkpoints?trashed=false&state=committed&limit=100",
+                                NULL, &page));
     json_array_foreach(json_object_get(page, "items"), index, item) {
         at += (size_t)snprintf(text + at, TEXT_BYTES - at, "%" PRIu64 ":",
                                cairn_world_number(item, "step"));
         json_array_foreach(json_object_get(item, "copies"), other, copy)
-            at += (size_t)snprintf(text + at, TEXT_BYTES - at, "%.1s%.1s",
-                                   cairn_world_text(copy, "store"),
-                                   cairn_world_text(copy, "state"));
+            at +=
+                (size_t)snprintf(text + at, TEXT_BYTES - at, "%.1s%.1s",
+                                 cairn_world_text(copy, "store"), cairn_world_text(copy, "state"));
         at += (size_t)snprintf(text + at, TEXT_BYTES - at, " ");
     }
     snprintf(text + at, TEXT_BYTES - at, "\n");

@@ -17,8 +17,7 @@ static const char *said(const struct cairn_world *world) {
 #define MADE(store)                                                                                \
     cairn_world_count(&world, "SELECT count(*) FROM copies WHERE phase = 1 AND store = '" store "'")
 
-static enum cairn_code parse(const char *text, struct cairn_stores *ret,
-                             struct cairn_error *why) {
+static enum cairn_code parse(const char *text, struct cairn_stores *ret, struct cairn_error *why) {
     *ret = (struct cairn_stores){0};
     return cairn_stores_parse(text, ret, why);
 }
@@ -41,9 +40,8 @@ TEST(the_setting_stores_names_stores_in_the_order_in_which_they_are_read) {
         EXPECT_EQ_TEXT(tiers.items[1].name, good[i].second);
         cairn_stores_release(&tiers);
     }
-    static const char *const bad[] = {"slow",       "slow=",    "=/a",          "Slow=/a",
-                                      "main=/a",    "a=/x,a=/y", "a=/x,,b=/y",  "main,main",
-                                      "a b=/x",     "9a=/x"};
+    static const char *const bad[] = {"slow",      "slow=",      "=/a",       "Slow=/a", "main=/a",
+                                      "a=/x,a=/y", "a=/x,,b=/y", "main,main", "a b=/x",  "9a=/x"};
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
         EXPECT(parse(bad[i], &tiers, &why) == CAIRN_INVALID);
         cairn_stores_release(&tiers);

@@ -343,8 +343,9 @@ TEST(no_event_is_dated_before_the_one_before_it_when_the_clock_is_set_back) /* P
         cairn_world_count(&world, "SELECT count(*) FROM events a JOIN events b ON b.seq = a.seq + "
                                   "1 WHERE b.at_ms < a.at_ms"),
         0);
-    EXPECT_EQ_U64( /* the clock did go back */
-        cairn_world_count(&world, "SELECT count(*) FROM versions a JOIN versions b ON b.step = "
-                                  "a.step + 1 WHERE b.committed_ms < a.committed_ms"),
-        2);
+    EXPECT_EQ_U64(/* the clock did go back */
+                  cairn_world_count(&world,
+                                    "SELECT count(*) FROM versions a JOIN versions b ON b.step = "
+                                    "a.step + 1 WHERE b.committed_ms < a.committed_ms"),
+                  2);
 }

@@ -78,8 +78,8 @@ TEST(with_a_certificate_only_https_is_spoken_and_only_who_believes_it_is_served)
     char path[300];
     CAIRN_AUTO(buf) bytes = {0};
     snprintf(path, sizeof(path), "%s/shards/rank-00000/x/data", save.path);
-    REQUIRE_OK(cairn_rest_bytes(site.world.rest, "GET", path, NULL, CAIRN_VIEW(""), NULL, &bytes,
-                                &err));
+    REQUIRE_OK(
+        cairn_rest_bytes(site.world.rest, "GET", path, NULL, CAIRN_VIEW(""), NULL, &bytes, &err));
     EXPECT_EQ_U64(bytes.size, 3000000);
 }
 

@@ -30,8 +30,8 @@ TEST(the_first_token_is_in_a_file_of_the_operator_and_another_is_made_on_request
     REQUIRE(cairn_world_restart(&office.world, WORLD_ARGS("--require-token"), NULL));
     EXPECT(stat(path, &status) && errno == ENOENT);
     EXPECT_SAID(200, &office, first, "GET", "/v1/tokens", NULL);
-    bool again = cairn_world_restart(
-        &office.world, WORLD_ARGS("--require-token", "--new-admin-token"), NULL);
+    bool again = cairn_world_restart(&office.world,
+                                     WORLD_ARGS("--require-token", "--new-admin-token"), NULL);
     REQUIRE(cairn_test_check(again, __FILE__, __LINE__, "%s", office.world.err.message));
     REQUIRE(cairn_office_admin(&office));
     EXPECT(strcmp(first, office.admin) != 0);
@@ -134,8 +134,7 @@ TEST(a_token_that_the_store_calls_revoked_is_refused_at_once_when_that_is_read) 
     server->access = NULL;
 }
 
-static enum cairn_code put_child(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *why) {
+static enum cairn_code put_child(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
     return cairn_srv_token_put(tx, argument, why);
 }
 

@@ -199,9 +199,12 @@ TEST(a02_a_revoked_token_is_refused_at_once_and_a_bound_admin_rules_his_projects
     EXPECT(say(&office, boss.text, "GET", "/v1/tokens", NULL, NULL, &list) == 200);
     EXPECT(strstr(list.data, "nlp-1") && !strstr(list.data, "vision"));
     EXPECT(!strstr(list.data, "\"project\":\"*\""));
-    static const char *const bad[] = {"{}", "{\"scopes\":[]}", "{\"scopes\":[\"root\"]}",
+    static const char *const bad[] = {"{}",
+                                      "{\"scopes\":[]}",
+                                      "{\"scopes\":[\"root\"]}",
                                       "{\"scopes\":[\"read\"],\"project\":\"a/b\"}",
-                                      "{\"scopes\":[\"read\",\"read\"]}", "{\"scopes\":[1]}",
+                                      "{\"scopes\":[\"read\",\"read\"]}",
+                                      "{\"scopes\":[1]}",
                                       "{\"scopes\":[\"read\"],\"name\":\"a b\"}"};
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
         expect_at(__LINE__, say(&office, office.admin, "POST", "/v1/tokens", NULL, bad[i], NULL),
@@ -225,7 +228,7 @@ static bool make_by(struct office *office, const struct made *maker, const char 
 }
 
 static int revoke_by(struct office *office, const struct made *token, const char *query,
-                  struct cairn_buf *ret) {
+                     struct cairn_buf *ret) {
     char path[100];
     snprintf(path, sizeof(path), "/v1/tokens/%s%s", token->id, query);
     cairn_buf_clear(ret);
@@ -327,13 +330,13 @@ TEST(a02_lineage_ends_where_a_project_begins_that_the_token_may_not_read) {
                                           "proc", "p", "node", "n"),
                                 &reply));
     CAIRN_AUTO_JSON json_t *begun = NULL;
-    REQUIRE_OK(cairn_world_call(
-        &office.world, "POST", "/v1/runs/mine/a/checkpoints",
-        json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}", "grant",
-                  cairn_world_text(reply, "grant"), "node", "n", "step", 1, "n", 1, "rank", 0,
-                  "world_size", 1, "on_exists", "error", "skip", 0, "format", "t", "labels",
-                  "meta"),
-        &begun));
+    REQUIRE_OK(
+        cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/checkpoints",
+                         json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}",
+                                   "grant", cairn_world_text(reply, "grant"), "node", "n", "step",
+                                   1, "n", 1, "rank", 0, "world_size", 1, "on_exists", "error",
+                                   "skip", 0, "format", "t", "labels", "meta"),
+                         &begun));
     REQUIRE(make(&office, "read", "mine", 0, &mine));
     snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/lineage",
              cairn_world_text(begun, "version"));
@@ -400,8 +403,8 @@ TEST(a02_no_cursor_names_a_run_or_a_project_that_the_token_may_not_read) {
         snprintf(path, sizeof(path), "/v1/runs/%s/r", projects[i]);
         REQUIRE_OK(cairn_world_call(&office.world, "PUT", path, json_object(), NULL));
         snprintf(path, sizeof(path), "/v1/projects/%s/quota", projects[i]);
-        REQUIRE_OK(cairn_world_call(&office.world, "PUT", path, json_pack("{s:i}", "versions", 9),
-                                    NULL));
+        REQUIRE_OK(
+            cairn_world_call(&office.world, "PUT", path, json_pack("{s:i}", "versions", 9), NULL));
     }
     EXPECT(!tells(&office, mine.text, "/v1/runs?limit=1", "secret"));
     EXPECT(!tells(&office, mine.text, "/v1/runs?limit=2", "secret"));
@@ -520,9 +523,9 @@ struct parked {
 static void *park(void *argument) {
     struct parked *parked = argument;
     parked->id = gettid();
-    parked->status = say(parked->office, parked->token, "GET",
-                         "/v1/runs/mine/a/checkpoints/latest?newer_than=0&wait=20s", NULL, NULL,
-                         NULL);
+    parked->status =
+        say(parked->office, parked->token, "GET",
+            "/v1/runs/mine/a/checkpoints/latest?newer_than=0&wait=20s", NULL, NULL, NULL);
     return NULL;
 }
 
@@ -624,8 +627,8 @@ static int beat(const struct office *office, const char *token, const char *node
     return say(office, token, "PUT", path, NULL, body, ret);
 }
 
-static void expect_peer(int line, const struct office *office, const char *token,
-                        const char *grant, const char *address) {
+static void expect_peer(int line, const struct office *office, const char *token, const char *grant,
+                        const char *address) {
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
     int status = beat(office, token, "asks", "asks:1", grant, &reply);
     cairn_test_check(status == 200 && strstr(reply.data, address), __FILE__, line,

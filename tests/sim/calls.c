@@ -66,8 +66,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret) {
         int64_t offset = self ? self->wall_offset_ms : 0;
         us = (uint64_t)((int64_t)(us + WALL_START_S * 1000000) + offset * 1000);
     }
-    *ret = (struct timespec){.tv_sec = (time_t)(us / 1000000),
-                             .tv_nsec = (long)(us % 1000000) * 1000};
+    *ret =
+        (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
     return 0;
 }
 
@@ -285,8 +285,7 @@ static size_t connect_count;
 static int peers[FDS_MAX];
 
 static void forget_connect(size_t index) {
-    memmove(&connects[index], &connects[index + 1],
-            (--connect_count - index) * sizeof connects[0]);
+    memmove(&connects[index], &connects[index + 1], (--connect_count - index) * sizeof connects[0]);
 }
 
 pid_t __real_getpid(void);

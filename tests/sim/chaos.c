@@ -97,8 +97,7 @@ void *sim_chaos(void *unused) {
     while (sim_now_us() < until_us) {
         sim_sleep_us(sim_below(sim_plan.chaos_pause_us));
         enum sim_fault fault = (enum sim_fault)sim_below(SIM_FAULTS);
-        for (int i = 0; i < SIM_FAULTS && !sim_has(fault); i++)
-            fault = (fault + 1) % SIM_FAULTS;
+        for (int i = 0; i < SIM_FAULTS && !sim_has(fault); i++) fault = (fault + 1) % SIM_FAULTS;
         if (!sim_has(fault)) continue;
         sim_world.used |= UINT64_C(1) << fault;
         happen(fault);

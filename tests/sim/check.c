@@ -326,14 +326,13 @@ static bool all_staged(const struct sim_save *save) {
 
 /* Q43: deaths of uploaders and servers, pauses and bad ways cost no staged save of living ranks. */
 static bool only_deaths(void) {
-    const uint64_t harmless = SIM_BIT(UPLOADER_KILL) | SIM_BIT(SERVER_KILL) | SIM_BIT(CRASH_POINT) |
-                              SIM_BIT(STOP) | SIM_BIT(CUT) | SIM_BIT(FOREIGN) | SIM_BIT(LOST) |
-                              SIM_BIT(LATE) | SIM_BIT(STORE_AWAY) | SIM_BIT(SLOW_HEAD) |
-                              SIM_BIT(RECORD_LAG) | SIM_BIT(NO_CRC) | SIM_BIT(CLOCK) |
-                              SIM_BIT(CANCEL) | SIM_BIT(LATE_RANK) | SIM_BIT(JOB_KILL) |
-                              SIM_BIT(NO_TOKEN) | SIM_BIT(SLOW_COPY) | SIM_BIT(REUSED_JOB) |
-                              SIM_BIT(LONG_AWAY) | SIM_BIT(UPGRADE) | SIM_BIT(STRAY_RECORD) |
-                              SIM_BIT(RANK_KILL) | SIM_BIT(BUSY);
+    const uint64_t harmless =
+        SIM_BIT(UPLOADER_KILL) | SIM_BIT(SERVER_KILL) | SIM_BIT(CRASH_POINT) | SIM_BIT(STOP) |
+        SIM_BIT(CUT) | SIM_BIT(FOREIGN) | SIM_BIT(LOST) | SIM_BIT(LATE) | SIM_BIT(STORE_AWAY) |
+        SIM_BIT(SLOW_HEAD) | SIM_BIT(RECORD_LAG) | SIM_BIT(NO_CRC) | SIM_BIT(CLOCK) |
+        SIM_BIT(CANCEL) | SIM_BIT(LATE_RANK) | SIM_BIT(JOB_KILL) | SIM_BIT(NO_TOKEN) |
+        SIM_BIT(SLOW_COPY) | SIM_BIT(REUSED_JOB) | SIM_BIT(LONG_AWAY) | SIM_BIT(UPGRADE) |
+        SIM_BIT(STRAY_RECORD) | SIM_BIT(RANK_KILL) | SIM_BIT(BUSY);
     return !(sim_plan.faults & ~harmless);
 }
 

@@ -163,8 +163,7 @@ static bool read_option(int argc, char **argv, int *at, struct options *ret) {
     if (++*at == argc) return false;
     const char *value = argv[*at];
     if (!strcmp(name, "--seeds")) ret->seeds = strtoull(value, NULL, 10);
-    if (!strcmp(name, "--first") || !strcmp(name, "--seed"))
-        ret->first = strtoull(value, NULL, 10);
+    if (!strcmp(name, "--first") || !strcmp(name, "--seed")) ret->first = strtoull(value, NULL, 10);
     if (!strcmp(name, "--at-once")) {
         ret->at_once = strtoull(value, NULL, 10);
         return ret->at_once && ret->at_once <= AT_ONCE_MAX;

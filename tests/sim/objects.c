@@ -269,11 +269,11 @@ static void list_entry(struct cairn_store_listing *listing, const char *key, con
         listing->entries = realloc(listing->entries, listing->capacity * sizeof *listing->entries);
         CAIRN_ASSERT(listing->entries);
     }
-    listing->entries[listing->count++] = (struct cairn_store_entry){
-        .key = strdup(key),
-        .upload_id = upload_id ? strdup(upload_id) : NULL,
-        .size_bytes = size,
-        .modified_ms = modified_ms};
+    listing->entries[listing->count++] =
+        (struct cairn_store_entry){.key = strdup(key),
+                                   .upload_id = upload_id ? strdup(upload_id) : NULL,
+                                   .size_bytes = size,
+                                   .modified_ms = modified_ms};
 }
 
 static bool has_prefix(const char *key, const char *prefix) {

@@ -71,7 +71,9 @@ static void plan_threads(void) {
 void sim_plan_make(uint64_t seed, uint64_t only, uint64_t never, uint64_t always) {
     struct sim_plan *plan = &sim_plan;
     *plan = (struct sim_plan){.seed = seed,
-                              .ranks = sim_chance(700) ? 4 : sim_chance(500) ? 2 : 3,
+                              .ranks = sim_chance(700)   ? 4
+                                       : sim_chance(500) ? 2
+                                                         : 3,
                               .jobs = (uint32_t)sim_between(1, 2),
                               .steps = (uint32_t)sim_between(3, 7)};
     plan->faults = ((only ? only & draw_faults() : draw_faults()) | always) & ~never;

@@ -38,10 +38,20 @@ static void *server_run(void *argument) {
     char folder[300];
     (void)argument;
     snprintf(folder, sizeof folder, "%s/server", sim_world.folder);
-    char *arguments[] = {"cairn-server", "--store",           "/sim",   "--data-dir",
-                         folder,         "--listen",          "127.0.0.1:0", "--request-workers",
-                         "4",            "--sweep-interval",  "2s",     "--log-level",
-                         (char *)(uintptr_t)log_level(), NULL};
+    char *arguments[] = {"cairn-server",
+                         "--store",
+                         "/sim",
+                         "--data-dir",
+                         folder,
+                         "--listen",
+                         "127.0.0.1:0",
+                         "--request-workers",
+                         "4",
+                         "--sweep-interval",
+                         "2s",
+                         "--log-level",
+                         (char *)(uintptr_t)log_level(),
+                         NULL};
     int status = sim_server_main((int)CAIRN_COUNT(arguments) - 1, arguments);
     sim_note("the server ended with status %d", status);
     sim_world.failed_starts++;
@@ -102,12 +112,24 @@ static enum cairn_code configure(struct cairn_up *up, int node, struct cairn_err
     snprintf(state, sizeof state, "%s/state", sim_world.folder);
     snprintf(socket, sizeof socket, "%s/node%d.sock", sim_world.folder, node);
     snprintf(name, sizeof name, "node%d", node);
-    char *arguments[] = {"cairn-uploader", "--node",   name,     "--store",
-                         "/sim",           "--server", "http://server",
-                         "--socket",       socket,     "--state-dir", state,
-                         "--memory-tier-time", "2s", /* what is kept is gone when all is at rest */
-                         "--memory-budget", "64MiB",   "--log-level",
-                         (char *)(uintptr_t)log_level(), NULL};
+    char *arguments[] = {"cairn-uploader",
+                         "--node",
+                         name,
+                         "--store",
+                         "/sim",
+                         "--server",
+                         "http://server",
+                         "--socket",
+                         socket,
+                         "--state-dir",
+                         state,
+                         "--memory-tier-time",
+                         "2s", /* what is kept is gone when all is at rest */
+                         "--memory-budget",
+                         "64MiB",
+                         "--log-level",
+                         (char *)(uintptr_t)log_level(),
+                         NULL};
     struct cairn_config *config = calloc(1, sizeof *config); /* its texts live with the process */
     int used = 0;
     CAIRN_TRY(cairn_config_init(config, cairn_up_settings_rows, cairn_up_settings_row_count,

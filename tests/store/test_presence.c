@@ -140,8 +140,8 @@ struct look {
 static struct look *look_new(size_t count) {
     struct look *look = calloc(1, sizeof *look);
     CAIRN_ASSERT(look && count <= OBJECTS_MAX);
-    look->presence = (struct cairn_store_presence){
-        .prefix = "v/", .count = count, .objects = look->objects};
+    look->presence =
+        (struct cairn_store_presence){.prefix = "v/", .count = count, .objects = look->objects};
     for (size_t i = 0; i < count; i++) {
         snprintf(look->keys[i], sizeof look->keys[i], "v/%05u", (unsigned)i);
         look->objects[i].key = look->keys[i];

@@ -80,9 +80,7 @@ static uint64_t ahead;
 static size_t room;
 static unsigned slow_us, slow_kernels_us;
 static int without_read_only;
-static struct {
-    bool on, broken;
-} capture; /* global mode */
+static struct { bool on, broken; } capture; /* global mode */
 static int sticky;
 static struct {
     char call[32];

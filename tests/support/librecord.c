@@ -81,8 +81,8 @@ __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("LIBRECORD_LOG"), *below = getenv("LIBRECORD_ROOT");
     if (!path || !below || !realpath(below, root)) return;
     root_size = strlen(root);
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
-                          0600);
+    int fd =
+        (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     log_fd = fcntl(fd, F_DUPFD_CLOEXEC, LOG_FD_MIN);
     syscall(SYS_close, fd);
 }
@@ -93,8 +93,8 @@ static void give_up(const char *why) {
 }
 
 /* name, other name and data follow the head of the event. */
-static void put(struct event *event, const char *name, const char *other,
-                const struct iovec *data, size_t parts) {
+static void put(struct event *event, const char *name, const char *other, const struct iovec *data,
+                size_t parts) {
     int before = errno;
     struct iovec all[3 + SENDS_PARTS_MAX] = {{event, sizeof *event}};
     event->magic = MAGIC;

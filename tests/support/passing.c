@@ -25,8 +25,7 @@ static bool be_manager(struct cairn_passing *passing) {
     memcpy(name.sun_path + 1, path + 1, strlen(path + 1));
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     passing->manager_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    return passing->manager_fd >= 0 &&
-           !bind(passing->manager_fd, (struct sockaddr *)&name, size) &&
+    return passing->manager_fd >= 0 && !bind(passing->manager_fd, (struct sockaddr *)&name, size) &&
            !setsockopt(passing->manager_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
 }
 

@@ -18,7 +18,7 @@
 
 #define READY_TRIES 3000 /* of 20 ms */
 #define GONE_TRIES 1500  /* of 10 ms */
-#define EXIT_SKIPPED 77 /* CTest shows it as skipped */
+#define EXIT_SKIPPED 77  /* CTest shows it as skipped */
 
 static struct {
     char folder[64], programs[200], missing[300];

@@ -99,12 +99,12 @@ bool cairn_raw_ask_events(struct cairn_raw *raw, uint16_t port, const char *path
     char text[400];
     raw->fd = -1;
     if (!cairn_raw_open(raw, port)) return false;
-    int size = snprintf(text, sizeof(text),
-                        "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n",
-                        path);
+    int size =
+        snprintf(text, sizeof(text),
+                 "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n", path);
     if (after)
-        size += snprintf(text + size, sizeof(text) - (size_t)size,
-                         "Last-Event-ID: %" PRIu64 "\r\n", after);
+        size += snprintf(text + size, sizeof(text) - (size_t)size, "Last-Event-ID: %" PRIu64 "\r\n",
+                         after);
     snprintf(text + size, sizeof(text) - (size_t)size, "\r\n");
     return cairn_raw_text(raw, text);
 }
@@ -143,8 +143,7 @@ static bool next_row(FILE *file, struct tcp_row *ret) {
     char line[512];
     while (fgets(line, sizeof(line), file))
         if (sscanf(line, " %*d: %*8x:%x %*8x:%x %x %x:%x %x:", &ret->local, &ret->remote,
-                   &ret->state, &ret->queues.sending, &ret->queues.unread,
-                   &ret->queues.timer) == 6)
+                   &ret->state, &ret->queues.sending, &ret->queues.unread, &ret->queues.timer) == 6)
             return true;
     return false;
 }

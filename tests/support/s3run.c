@@ -226,8 +226,8 @@ enum cairn_code cairn_s3run_send(struct cairn_s3world *world, struct cairn_s3run
     run->actions = run->rounds = 0;
     memset(run->count_of, 0, sizeof run->count_of);
     CAIRN_AUTO_HEAP uint32_t *blocks = stage(run);
-    enum cairn_code code = watched ? step_by_step(world, run, blocks)
-                                   : cairn_s3run_by_uploader(world, run, blocks);
+    enum cairn_code code =
+        watched ? step_by_step(world, run, blocks) : cairn_s3run_by_uploader(world, run, blocks);
     world->error = run->error;
     return code;
 }

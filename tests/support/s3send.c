@@ -149,8 +149,8 @@ enum cairn_code cairn_s3run_by_uploader(struct cairn_s3world *world, struct cair
                                         const uint32_t *blocks) {
     struct cairn_up up = {0};
     struct cairn_up_shard *shard = NULL;
-    uint8_t *slab = mmap(NULL, run->size_bytes + 1, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *slab =
+        mmap(NULL, run->size_bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (slab == MAP_FAILED) return cairn_fail_errno(&run->error, "memory for a slab");
     memcpy(slab, run->bytes, run->size_bytes);
     ending.told = ending.durable = false;

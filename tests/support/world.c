@@ -138,7 +138,6 @@ enum cairn_code cairn_world_open(const struct cairn_world_options *options, stru
 }
 
 void cairn_world_release(struct cairn_world *world) {
-    for (uint32_t node = 0; node < world->nodes; node++)
-        cairn_daemon_end(&world->uploaders[node]);
+    for (uint32_t node = 0; node < world->nodes; node++) cairn_daemon_end(&world->uploaders[node]);
     cairn_daemon_end(&world->server);
 }

@@ -220,20 +220,14 @@ static const struct {
     {"server/commit/", 21},
     {"server/", 22},
     {"server/main", 23},
-    {"server/access/access.h", 5}, /* http: a request carries who asks */
-    {"server/nodes/nodes.h", 5}, /* versions, intake: which nodes are alive */
-    {"server/copies/damage.h", 5}, /* reads: an object that was read is damaged */
-    {"server/sweep/sweep_objects.h", 5}, /* guard, copies: uploads and objects to delete */
-    {"server/health.h", 5}, /* recovery: is another server alive on this store? */
-    {"server/intake/intake.h", 8}, /* versions: into the trash, one by one */
+    {"server/access/access.h", 5},        /* http: a request carries who asks */
+    {"server/nodes/nodes.h", 5},          /* versions, intake: which nodes are alive */
+    {"server/copies/damage.h", 5},        /* reads: an object that was read is damaged */
+    {"server/sweep/sweep_objects.h", 5},  /* guard, copies: uploads and objects to delete */
+    {"server/health.h", 5},               /* recovery: is another server alive on this store? */
+    {"server/intake/intake.h", 8},        /* versions: into the trash, one by one */
     {"server/retention/remove_run.h", 8}, /* versions, operations: a whole run goes */
 };
-
-
-
-
-
-
 
 /* The row with the longest name that path begins with; -1: none. */
 static int room_of(const char *path) {
@@ -272,11 +266,15 @@ void cairn_tidy_rooms(const struct cairn_tidy_file *file, struct cairn_buf *foun
 static const struct {
     const char *header;
     const char *owners[2];
-} foreign[] = {{"curl/", {"common/http/"}},        {"jansson.h", {"common/json"}},
+} foreign[] = {{"curl/", {"common/http/"}},
+               {"jansson.h", {"common/json"}},
                {"microhttpd.h", {"server/http/"}},
-               {"gnutls/", {"server/http/tls"}}, {"openssl/", {"common/hash", "common/http/link"}},
-               {"sqlite3.h", {"server/db/"}}, {"libpq-fe.h", {"server/db/"}},
-               {"expat.h", {"store/xml/"}},        {"cuda", {"client/stage_cuda"}},
+               {"gnutls/", {"server/http/tls"}},
+               {"openssl/", {"common/hash", "common/http/link"}},
+               {"sqlite3.h", {"server/db/"}},
+               {"libpq-fe.h", {"server/db/"}},
+               {"expat.h", {"store/xml/"}},
+               {"cuda", {"client/stage_cuda"}},
                {"CUnit/", {"tests/harness"}}};
 
 void cairn_tidy_owners(const struct cairn_tidy_file *file, struct cairn_buf *found) {

@@ -184,8 +184,7 @@ TEST(a_statement_outside_db_and_ledger_is_found) {
     SAMPLES(cairn_tidy_sentences, {"cli/a.c", "strstr(err.message, \"Too\");", 1},
             {"cli/a.c", "strstr(text, err.message);", 0},
             {"tests/a.c", "strstr(err.message, \"Too\");", 0});
-    SAMPLES(cairn_tidy_sql,
-            {"server/db/engine_sqlite.c", "ask(\"PRAGMA synchronous\");\n", 0},
+    SAMPLES(cairn_tidy_sql, {"server/db/engine_sqlite.c", "ask(\"PRAGMA synchronous\");\n", 0},
             {"server/sweep/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
             {"server/versions/run_calls.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
@@ -217,18 +216,18 @@ TEST(a_foreign_header_outside_its_owner_is_found) {
     "/*\n * a: what it is.\n *\n" why promise " * Limits:  l\n * Threads: t\n * Next:    n\n */\n"
 
 TEST(a_missing_introduction_is_found) {
-    SAMPLES(cairn_tidy_introduction,
-            {"api/a.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 0},
-            {"api/a.h", LICENCE INTRO(" * Promise: p\n", " * Why:     w\n"), 1},
-            {"api/a.h", LICENCE INTRO(" * Why:     w\n", ""), 1},
-            {"api/a.h",
-             LICENCE INTRO(" * Why:     w\n", " * Promise: none of its own; see b.\n"), 1},
-            {"api/b.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
-            {"api/a.h", INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
-            {"api/a.h", LICENCE "#pragma once\n/* * Why: */\n", 3},
-            {"tests/a.c", LICENCE "#include \"a/b.h\"\n", 0}, {"tests/a.c", "int a;\n", 1},
-            {"api/a.c", LICENCE "/* a: what it is. */\n", 0},
-            {"api/a.c", LICENCE "#include \"api/a.h\"\n", 1}, {"api/a.c", "int a;\n", 1});
+    SAMPLES(
+        cairn_tidy_introduction,
+        {"api/a.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 0},
+        {"api/a.h", LICENCE INTRO(" * Promise: p\n", " * Why:     w\n"), 1},
+        {"api/a.h", LICENCE INTRO(" * Why:     w\n", ""), 1},
+        {"api/a.h", LICENCE INTRO(" * Why:     w\n", " * Promise: none of its own; see b.\n"), 1},
+        {"api/b.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
+        {"api/a.h", INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
+        {"api/a.h", LICENCE "#pragma once\n/* * Why: */\n", 3},
+        {"tests/a.c", LICENCE "#include \"a/b.h\"\n", 0}, {"tests/a.c", "int a;\n", 1},
+        {"api/a.c", LICENCE "/* a: what it is. */\n", 0},
+        {"api/a.c", LICENCE "#include \"api/a.h\"\n", 1}, {"api/a.c", "int a;\n", 1});
 }
 
 /* A function, or a table, of so many lines. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tree: what is a source and what is not, and the walk over it. */
-#include "tests/harness.h"
 #include "tests/tidy/tree.h"
+#include "tests/harness.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static struct {
     struct kept {
         enum cairn_tidy_kind kind;
         struct cairn_tidy_file file;
-    } *files;
+    } * files;
     size_t count;
     bool read;
 } tree;

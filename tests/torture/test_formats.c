@@ -26,9 +26,9 @@ static enum cairn_code json_there_and_back(void *context, struct cairn_error *er
     CAIRN_AUTO_JSON json_t *value = NULL;
     CAIRN_AUTO(buf) text = {0}, pretty = {0};
     const struct cairn_json_limits limits = {CAIRN_MIB, 1000};
-    CAIRN_TRY(cairn_json_parse(
-        CAIRN_VIEW("{\"a\":[1,2,{\"b\":null}],\"c\":\"text\",\"d\":{\"e\":1.5}}"), limits, &value,
-        err));
+    CAIRN_TRY(
+        cairn_json_parse(CAIRN_VIEW("{\"a\":[1,2,{\"b\":null}],\"c\":\"text\",\"d\":{\"e\":1.5}}"),
+                         limits, &value, err));
     CAIRN_TRY(cairn_json_dump(value, &text, err));
     return cairn_json_dump_pretty(value, &pretty, err);
 }
@@ -173,8 +173,8 @@ TEST(k07_tables_layouts_and_plans_end_each_failed_allocation_with_an_error) {
     CAIRN_AUTO(stored) stored = {0};
     cairn_stored_init(&stored, 1, 2);
     const uint64_t shape[] = {4, 6};
-    struct stored_tensor *w = cairn_stored_tensor(&stored, "w", CAIRN_DTYPE_U8,
-                                                  CAIRN_TENSOR_SHARDED, 2, shape);
+    struct stored_tensor *w =
+        cairn_stored_tensor(&stored, "w", CAIRN_DTYPE_U8, CAIRN_TENSOR_SHARDED, 2, shape);
     for (uint32_t rank = 0; rank < 2; rank++) {
         struct cairn_fragment half = {
             .form = CAIRN_FRAGMENT_BOX, .start = {2 * rank, 0}, .count = {2, 6}};
@@ -232,8 +232,8 @@ TEST(k07_credential_files_end_each_failed_allocation_with_an_error) {
 
 static enum cairn_code signature(void *context, struct cairn_error *err) {
     (void)context;
-    CAIRN_AUTO(sigv4_signer) signer = {
-        .access_key = "AKIDEXAMPLE", .region = "us-east-1", .service = "s3"};
+    CAIRN_AUTO(sigv4_signer)
+    signer = {.access_key = "AKIDEXAMPLE", .region = "us-east-1", .service = "s3"};
     CAIRN_AUTO(buf) header = {0}, url = {0};
     const struct cairn_sigv4_pair query = {"prefix", "a b"};
     const struct cairn_sigv4_pair headers[] = {{"host", "s3.example"},

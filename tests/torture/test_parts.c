@@ -36,8 +36,7 @@ static enum cairn_code store_round(struct cairn_store_worker *worker, uint64_t n
     CAIRN_AUTO(buf) back = {.limit = 4096};
     CAIRN_TRY(cairn_store_get_small(worker, key, &back, err));
     CAIRN_AUTO(store_listing) listing = {0};
-    struct cairn_store_request list = {
-        .op = CAIRN_STORE_LIST, .key = prefix, .listing = &listing};
+    struct cairn_store_request list = {.op = CAIRN_STORE_LIST, .key = prefix, .listing = &listing};
     CAIRN_TRY(cairn_store_perform(worker, &list, err));
     struct cairn_store_request gone = {.op = CAIRN_STORE_DELETE, .key = key};
     return cairn_store_perform(worker, &gone, err);
@@ -118,13 +117,13 @@ static enum cairn_code open_attempt(void *context, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     char job[32];
     snprintf(job, sizeof job, "job-%" PRIu64, calls->attempt);
-    json_t *body = json_pack("{s:s, s:I, s:s, s:I, s:s, s:[{s:i, s:s}]}", "job", job, "world_size",
-                             (json_int_t)1, "resume", "latest", "after",
-                             (json_int_t)calls->attempt, "node", "n1", "ranks", "rank", 0, "proc",
-                             "5b2164b1-0bac-45fc-a51d-c51bbc8797d9");
+    json_t *body =
+        json_pack("{s:s, s:I, s:s, s:I, s:s, s:[{s:i, s:s}]}", "job", job, "world_size",
+                  (json_int_t)1, "resume", "latest", "after", (json_int_t)calls->attempt, "node",
+                  "n1", "ranks", "rank", 0, "proc", "5b2164b1-0bac-45fc-a51d-c51bbc8797d9");
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the test's body");
-    enum cairn_code code = cairn_inside_call(&calls->inside, "POST", "/v1/runs/p/r/attempts", body,
-                                             &reply);
+    enum cairn_code code =
+        cairn_inside_call(&calls->inside, "POST", "/v1/runs/p/r/attempts", body, &reply);
     if (code) {
         *err = calls->inside.err;
         return code;

@@ -231,8 +231,8 @@ static bool seal_with_table(struct cairn_trainer *trainer, const struct trainer_
            !cairn_table_add_tensor(builder, &tensor, &whole, 1, &trainer->err) &&
            !cairn_table_finish(builder, &table, &trainer->err) &&
            !trainer_ask(trainer,
-                        json_pack("{s:s, s:I, s:[]}", "t", "seal", "save",
-                                  (json_int_t)save->number, "replicated"),
+                        json_pack("{s:s, s:I, s:[]}", "t", "seal", "save", (json_int_t)save->number,
+                                  "replicated"),
                         cairn_buf_view(&table), NULL, 0, &frame);
 }
 

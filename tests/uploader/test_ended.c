@@ -193,9 +193,9 @@ TEST(what_an_ended_rank_had_staged_is_told_before_its_end_and_is_committed) /* Q
     struct child child = {0};
     struct trainer_save one, two;
     char state[32];
-    REQUIRE(world_open(
-        &world, &(struct world_options){.uploader_args = often,
-                                        .crash_at = "uploader.begin.told:1:delay=1000"}));
+    REQUIRE(world_open(&world,
+                       &(struct world_options){.uploader_args = often,
+                                               .crash_at = "uploader.begin.told:1:delay=1000"}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(trainer_open(&trainer, opened(&world, 1)));
     world_server_kill(&world);

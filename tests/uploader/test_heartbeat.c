@@ -41,7 +41,8 @@ static void answer_heartbeat(struct script *script, int fd) {
                  "{\"version\":\"%s\",\"step\":1,\"n\":1,\"state\":\"%s\",\"recorded\":false}",
                  script->version, opens ? "open" : "aborting");
     if (script->unknown) snprintf(unknown, sizeof(unknown), "\"%s\"", script->version);
-    if (script->fenced) snprintf(fenced, sizeof(fenced), "%s",
+    if (script->fenced)
+        snprintf(fenced, sizeof(fenced), "%s",
                  "{\"project\":\"llm\",\"run\":\"seven\",\"attempt\":1}");
     if (script->deaf) {
         dprintf(fd, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"

@@ -31,10 +31,9 @@ static void leave(struct cairn_trainer *trainer) {
 
 static bool comes_back(struct cairn_up_world *world, const char *job, uint64_t bytes,
                        struct cairn_trainer *ret) {
-    return trainer_open(ret, &(struct trainer_options){.socket = world->socket_path,
-                                                       .job = job,
-                                                       .bytes = bytes,
-                                                       .no_slabs = !bytes});
+    return trainer_open(
+        ret, &(struct trainer_options){
+                 .socket = world->socket_path, .job = job, .bytes = bytes, .no_slabs = !bytes});
 }
 
 /* Both shards, into a window of its own. */

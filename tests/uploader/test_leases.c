@@ -34,8 +34,8 @@ static bool start(struct scene *scene) {
     struct trainer_options options = {
         .socket = scene->world.socket_path, .job = "job-1", .bytes = CAIRN_MIB};
     if (!cairn_passing_open(&scene->passing) ||
-        !world_open(&scene->world, &(struct world_options){.uploader_args = args,
-                                                           .passing = &scene->passing}))
+        !world_open(&scene->world,
+                    &(struct world_options){.uploader_args = args, .passing = &scene->passing}))
         return false;
     if (!trainer_open(&scene->trainer, &options)) return false;
     if (!trainer_save(&scene->trainer, 1, 0, 1, 1000, &scene->save)) return false;
@@ -126,6 +126,6 @@ TEST(a_lease_that_ended_while_the_server_was_away_is_taken_again) {
     snprintf(path, sizeof(path), "%s/%s", scene.leases,
              json_string_value(json_object_get(item, "lease")));
     REQUIRE_OK(call(&scene.world, "DELETE", path, NULL)); /* as if it were forgotten */
-    cairn_passing_pass(&scene.passing, HOUR_MS / 2); /* it is renewed */
+    cairn_passing_pass(&scene.passing, HOUR_MS / 2);      /* it is renewed */
     AWAIT(lease_count(&scene) == 1);
 }

@@ -53,8 +53,8 @@ TEST(what_could_be_read_in_two_ways_is_refused) {
         const char *text;
         int status;
     } cases[] = {
-        {"GET /x HTTP/1.1\r\n\r\n", 400},                                /* no Host */
-        {"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},          /* two */
+        {"GET /x HTTP/1.1\r\n\r\n", 400},                       /* no Host */
+        {"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400}, /* two */
         {"GET /x HTTP/1.0\r\nHost: a\r\n\r\n", 505},
         {"GET  /x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
         {"GET /x?y HTTP/1.1\r\nHost: a\r\n\r\n", 400},
@@ -429,12 +429,12 @@ TEST(malformed_and_unsigned_requests_get_a_status_and_nothing_else) {
     EXPECT_EQ_U64((uint64_t)answer_to(&scene, "GET /v1/data HTTP/1.1\r\nHost: a\r\n"
                                               "Authorization: Bearer x\r\n\r\n"),
                   401);
-    EXPECT_EQ_U64((uint64_t)answer_to(
-                      &scene, "GET /v1/data HTTP/1.1\r\nHost: a\r\nAuthorization: Cairn-Peer "
-                              "llm/seven:3:node-a:"
-                              "00000000000000000000000000000000"
-                              "00000000000000000000000000000000\r\n\r\n"),
-                  403);
+    EXPECT_EQ_U64(
+        (uint64_t)answer_to(&scene, "GET /v1/data HTTP/1.1\r\nHost: a\r\nAuthorization: Cairn-Peer "
+                                    "llm/seven:3:node-a:"
+                                    "00000000000000000000000000000000"
+                                    "00000000000000000000000000000000\r\n\r\n"),
+        403);
     EXPECT_EQ_U64((uint64_t)answer_to(&scene, "\x16\x03\x01\r\n\r\n"), 400);
     EXPECT_EQ_U64((uint64_t)answer_to(&scene, "DELETE /v1/data HTTP/1.1\r\nHost: a\r\n\r\n"), 405);
     char text[CAIRN_UP_HEAD_BYTES_MAX + 10];

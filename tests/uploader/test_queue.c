@@ -30,7 +30,7 @@ static void scene_release(struct scene **scene) {
     cairn_budget_release(&up->budget);
     free(*scene);
 }
-#define SCENE(name) \
+#define SCENE(name)                                                                                \
     __attribute__((cleanup(scene_release))) struct scene *name = calloc(1, sizeof(*name))
 
 static bool start(struct scene *scene) {

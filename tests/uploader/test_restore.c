@@ -100,7 +100,7 @@ TEST(a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
     REQUIRE(world_open(&world, &(struct world_options){.fault = "get:*part-0*:1:flip@100",
-                                                      .uploader_args = from_store}));
+                                                       .uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     AUTO_RESTORED restored = {0};
     REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
@@ -146,8 +146,8 @@ TEST(a_byte_that_is_flipped_on_the_way_from_s3_comes_over_another_connection) /*
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(
-        &world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
+    REQUIRE(
+        world_open(&world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     AUTO_RESTORED restored = {0};
     REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
@@ -245,8 +245,8 @@ TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(
-        &world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
+    REQUIRE(
+        world_open(&world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     for (size_t i = 0; i < CAIRN_COUNT(documents); i++) {
         char rule[100];

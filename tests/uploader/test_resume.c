@@ -81,9 +81,8 @@ static bool stage_by_hand(struct cairn_up_world *world) {
     return sealed != NULL;
 }
 
-TEST(
-    an_attempt_call_without_an_answer_is_given_up_20_s_after_the_longest_wait_of_a_server) /* Q51 */
-{
+TEST(an_attempt_call_without_an_answer_is_given_up_20_s_after_the_longest_wait_of_a_server) {
+    /* Q51 */
     EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(0), 20000);
     EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(5000), 25000);
     EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(60000), 80000);

@@ -232,10 +232,10 @@ bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *o
 
 bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n,
                    struct trainer_save *ret) {
-    CAIRN_AUTO_JSON json_t *begun = trainer_call(
-        trainer, json_pack("{s:s, s:I, s:I, s:s, s:b, s:n, s:n, s:n}", "t", "begin", "step",
-                           (json_int_t)step, "n", (json_int_t)n, "on_exists", "error", "skip", 0,
-                           "format", "labels", "meta"));
+    CAIRN_AUTO_JSON json_t *begun =
+        trainer_call(trainer, json_pack("{s:s, s:I, s:I, s:s, s:b, s:n, s:n, s:n}", "t", "begin",
+                                        "step", (json_int_t)step, "n", (json_int_t)n, "on_exists",
+                                        "error", "skip", 0, "format", "labels", "meta"));
     const char *version = json_string_value(json_object_get(begun, "version"));
     uint32_t number = (uint32_t)json_integer_value(json_object_get(begun, "save"));
     *ret = (struct trainer_save){.number = number, .step = step, .n = n};

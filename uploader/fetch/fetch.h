@@ -48,13 +48,13 @@
 struct cairn_up_division {
     uint64_t looked_ms; /* mono clock */
     struct cairn_up_roster roster;
-    uint64_t *hashes; /* of its members, and of this node behind them; owned */
-    size_t count;     /* members among which pieces are divided now; 0: they are not */
+    uint64_t *hashes;  /* of its members, and of this node behind them; owned */
+    size_t count;      /* members among which pieces are divided now; 0: they are not */
     bool asks_keepers; /* those that have it in memory are asked, divided or not */
     enum cairn_plan_choice choice;
     uint64_t answers, shared; /* of other nodes and to them; those of bytes that others had, too */
     uint64_t waited_ms, waits_since_ms; /* for cells that are kept for others; 0: it does not now */
-    uint32_t asking; /* requests to other nodes that are under way */
+    uint32_t asking;                    /* requests to other nodes that are under way */
     uint64_t asked_bytes, asked_us, asking_since_us; /* while there were some */
 };
 struct cairn_up_version {

@@ -68,14 +68,14 @@ struct cairn_up_want;
 struct cairn_up_cell {
     struct cairn_up_version *version; /* NULL: free */
     uint32_t shard;
-    uint64_t offset;                 /* in it; a multiple of the cell's size */
-    uint8_t present, flying, asked;  /* a bit a block; asked: flying, from another node */
-    uint32_t users;                  /* requests, copies and answers that need its memory */
-    uint32_t had, expected;          /* by how many, and how many may come */
-    bool elsewhere;                  /* other nodes ask one that has it in memory */
-    uint64_t used, used_ms;          /* the number of its last use, and when (mono clock) */
-    uint8_t *data;                   /* NULL: no memory yet */
-    struct cairn_up_want *waiters;   /* for blocks on their way */
+    uint64_t offset;                /* in it; a multiple of the cell's size */
+    uint8_t present, flying, asked; /* a bit a block; asked: flying, from another node */
+    uint32_t users;                 /* requests, copies and answers that need its memory */
+    uint32_t had, expected;         /* by how many, and how many may come */
+    bool elsewhere;                 /* other nodes ask one that has it in memory */
+    uint64_t used, used_ms;         /* the number of its last use, and when (mono clock) */
+    uint8_t *data;                  /* NULL: no memory yet */
+    struct cairn_up_want *waiters;  /* for blocks on their way */
 };
 struct cairn_up_cells {
     struct cairn_budget *budget;
@@ -192,7 +192,7 @@ struct cairn_up_get {
     bool of_keeper;                   /* the node that is asked says that it has it in memory */
     bool keeper_failed, owner_failed; /* asked before, without getting it */
     bool kept;                        /* it came out of this node's memory */
-    uint64_t submitted_us; /* mono clock */
+    uint64_t submitted_us;            /* mono clock */
     bool finished, unwanted;
 };
 struct cairn_up_reader {
@@ -215,7 +215,7 @@ struct cairn_up_fetch {
     size_t reader_count;
     struct cairn_up_leases leases;
     struct cairn_late_bell bell;
-    struct cairn_lock lock; /* uploader_fetch */
+    struct cairn_lock lock;         /* uploader_fetch */
     struct cairn_condition changed; /* a version was loaded, a serve has ended */
     struct {
         bool running; /* threads and pool exist */
@@ -225,10 +225,10 @@ struct cairn_up_fetch {
         struct cairn_up_bounce *bounces, *free_bounces;
         struct cairn_up_cells cells;
         struct cairn_up_want *ready, **ready_last; /* to be looked at (again), before new pieces */
-        struct cairn_up_want *held; /* until the cells of others are had */
+        struct cairn_up_want *held;                /* until the cells of others are had */
         size_t held_count;
-        uint64_t held_look_ms; /* mono clock */
-        struct cairn_up_get *orders;               /* for the store, after a peer has failed */
+        uint64_t held_look_ms;       /* mono clock */
+        struct cairn_up_get *orders; /* for the store, after a peer has failed */
         size_t asking, serving;
         size_t loading; /* versions, for other nodes */
         struct cairn_up_meter store_meter, peer_meter;

@@ -21,7 +21,7 @@
 #define CAIRN_UP_COPY_PATH "/v1/copies/"
 #define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one, so that sums are numbers */
 
-struct cairn_up_copy_shard { /* fixed */
+struct cairn_up_copy_shard {  /* fixed */
     const char *name, *token; /* of the description */
     bool tensors;
     uint64_t bytes, offset; /* offset: in the copy's data */
@@ -50,7 +50,7 @@ struct cairn_up_copy {
     /* locked by uploader_state */
     struct cairn_up_attempt *attempt; /* one use of it; NULL: it is over, and kept for restores */
     struct cairn_up_kept *kept;       /* once it is whole; NULL also where there is no tier */
-    uint8_t *pieces; /* enum cairn_up_piece_state of each */
+    uint8_t *pieces;                  /* enum cairn_up_piece_state of each */
     uint64_t piece_count, missing;
     uint64_t heard_ms; /* mono clock: its node has spoken of it */
     uint32_t users;    /* requests that write into it */
@@ -61,13 +61,13 @@ struct cairn_up_partner {
     struct cairn_up *up;
     uint64_t reserved_bytes; /* of the budget */
     struct cairn_up_thread thread;
-    uint8_t *buffer; /* the giving thread's: one piece */
+    uint8_t *buffer;        /* the giving thread's: one piece */
     struct cairn_late late; /* the giving thread's, of up->partner_work */
     struct cairn_lock lock; /* uploader_partner */
     struct cairn_condition changed;
     struct {
         bool stopping;
-        bool answered; /* the request that the giving thread waits for */
+        bool answered;                    /* the request that the giving thread waits for */
         struct cairn_log_limit log_limit; /* what other nodes are refused */
     } locked;
     /* locked by uploader_state */

@@ -51,9 +51,9 @@ struct cairn_up_roster { /* of an attempt */
     uint8_t key[CAIRN_PEER_KEY_BYTES];
     bool complete, outdated;
     char partner[CAIRN_NAME_BYTES_MAX + 1]; /* of this node (docs/partner.md); "": none */
-    uint64_t named_ms; /* mono clock: the last time */
-    uint64_t heard_ms; /* the same, of its list; 0: none was heard yet */
-    struct cairn_up_member *members; /* owned */
+    uint64_t named_ms;                      /* mono clock: the last time */
+    uint64_t heard_ms;                      /* the same, of its list; 0: none was heard yet */
+    struct cairn_up_member *members;        /* owned */
     size_t count;
     struct cairn_up_keeper *keepers; /* owned; by version, rank and member */
     size_t keeper_count, keeper_capacity;

@@ -98,7 +98,7 @@ struct cairn_up_trouble { /* uploader/server/outbox.h */
     struct cairn_error why;
 };
 
-struct cairn_up_partnering { /* uploader/partner/partner.h */
+struct cairn_up_partnering {             /* uploader/partner/partner.h */
     char node[CAIRN_NAME_BYTES_MAX + 1]; /* that has a whole copy, as the journal says; "": none */
     bool recovered;                      /* by a process before this one */
     bool tokens_journaled;               /* before that node heard them */
@@ -118,13 +118,13 @@ struct cairn_up_save {
     json_t *begin;                    /* what the server is told: step, n, rank, world_size, ... */
     char proc[CAIRN_UUID_TEXT_BYTES]; /* of the trainer that began it; "": an older journal's */
     char trace[CAIRN_TRACE_TEXT_BYTES]; /* traceparent of who began it; "": none */
-    bool abort_on_disconnect;         /* it does not outlive its trainer, unless that says bye */
+    bool abort_on_disconnect;           /* it does not outlive its trainer, unless that says bye */
     /* locked by uploader_state */
     struct cairn_up_save_state state; /* moved by cairn_up_save_event_locked alone */
     uint64_t conn;                    /* the trainer's connection; 0: gone */
     uint32_t number;                  /* the save's number on that connection */
-    bool follows; /* its trainer awaits the seal of rank 0 ... */
-    bool decided; /* ... which the server has */
+    bool follows;                     /* its trainer awaits the seal of rank 0 ... */
+    bool decided;                     /* ... which the server has */
     struct cairn_up_slab *slab;       /* while state.holds_slab */
     struct { /* what the journal says of the slab that it was staged in; bytes 0: nothing */
         uint64_t device, inode, bytes;
@@ -149,8 +149,8 @@ struct cairn_up_save {
     struct cairn_up_held *held;      /* it has ended, and is told why later (server/lists.h) */
     struct cairn_up_trouble trouble; /* with the server */
     struct cairn_up_partnering partner;
-    char store_error[200];           /* of the last request that failed, with its shard; "" */
-    struct cairn_up_errors errors;   /* of those of each shard and part */
+    char store_error[200];         /* of the last request that failed, with its shard; "" */
+    struct cairn_up_errors errors; /* of those of each shard and part */
     struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */
     enum cairn_up_end end;
     struct cairn_error why; /* it fails, or ended otherwise than committed */
@@ -191,8 +191,8 @@ enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
 /* The trace context of the trainer that began it, else one derived from the version's id. */
 void cairn_up_save_trace(const struct cairn_up_save *save, struct cairn_trace *ret);
-json_t *cairn_up_save_begun(const struct cairn_up_save *save);        /* for the trainer */
-json_t *cairn_up_save_sealed(const struct cairn_up_save *save);       /* for the trainer */
+json_t *cairn_up_save_begun(const struct cairn_up_save *save);  /* for the trainer */
+json_t *cairn_up_save_sealed(const struct cairn_up_save *save); /* for the trainer */
 
 /* True while the save follows rank 0, is known to the server and may still be staged. */
 bool cairn_up_save_awaits_decision(const struct cairn_up_save *save);

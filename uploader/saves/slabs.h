@@ -46,8 +46,8 @@
 
 struct cairn_up_slab {
     struct cairn_up_slab *next;
-    uint64_t conn;  /* the trainer's connection; 0: gone */
-    uint32_t index; /* generation */
+    uint64_t conn;                    /* the trainer's connection; 0: gone */
+    uint32_t index;                   /* generation */
     struct cairn_up_attempt *attempt; /* NULL: kept, and no trainer has it */
     uint64_t bytes;                   /* of the budget, as long as it is in the list */
     struct cairn_slab memory;
@@ -124,7 +124,7 @@ struct cairn_up_kept {
     const uint8_t *data; /* a copy's; NULL: it is in a slab */
     uint32_t pins;       /* a copy's: restores that read it */
     uint64_t left_ms;    /* a copy's; mono clock: when an attempt of the run was last held here */
-    struct { /* a slab's, on its way to the partner (uploader/partner/partner.c) */
+    struct {             /* a slab's, on its way to the partner (uploader/partner/partner.c) */
         struct cairn_buf head; /* its description; empty: it has no partner, or is there */
         uint64_t next_ms;      /* mono clock: the next try */
     } gift;
@@ -158,7 +158,7 @@ struct cairn_up_kept_copy {
     const struct cairn_version_id *version;
     uint64_t step;
     uint32_t n, rank;
-    const uint8_t *data;                     /* stays until it was removed */
+    const uint8_t *data;                      /* stays until it was removed */
     const struct cairn_up_kept_shard *shards; /* copied; place is set here */
     size_t shard_count;
 };

@@ -27,9 +27,9 @@ struct cairn_up_sending {
     struct cairn_store_part *parts; /* COMPLETE, LIST_PARTS */
     struct cairn_up_sending *next;
     uint64_t submitted_us; /* mono clock */
-    bool carries; /* the shard's bytes */
+    bool carries;          /* the shard's bytes */
     bool finished;
-    bool small; /* it counts among flying_small alone */
+    bool small;                      /* it counts among flying_small alone */
     bool notes_intent, notes_blocks; /* what the journal must hear first (send.h#1) */
 };
 
@@ -60,10 +60,10 @@ struct cairn_up_sender {
     struct cairn_up_send *send;
     struct cairn_up_thread thread;
     struct cairn_store_worker *store;
-    struct cairn_up_sending *flying; /* submitted */
+    struct cairn_up_sending *flying;     /* submitted */
     uint32_t flying_count, flying_small; /* of them those of small objects */
-    void *read_buffer; /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
-    bool reading;      /* it is in use */
+    void *read_buffer;                   /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
+    bool reading;                        /* it is in use */
     struct cairn_late late;
 };
 
@@ -81,12 +81,11 @@ struct cairn_up_send {
         uint64_t since_ms; /* 0: none */
         uint64_t rests_until_ms;
         uint64_t left_bytes; /* to be copied when the last one ended */
-    } hold; /* of hold.c; locked by upload_queue */
+    } hold;                  /* of hold.c; locked by upload_queue */
 };
 
 /* Under the lock: what this worker shall do next, as a list; NULL: nothing. */
-struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
-                                            uint64_t *ret_again_ms);
+struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint64_t *ret_again_ms);
 /* hold.c: under the lock; true: ranks copy and need the cores, look again then. */
 bool cairn_up_send_holds(struct cairn_up_send *send, uint64_t now_ms, uint64_t *ret_again_ms);
 /* Journal what the picked ones need, then submit them; ends of shards are told at once. */

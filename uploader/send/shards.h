@@ -60,7 +60,7 @@ struct cairn_up_queue {
     struct cairn_up_pool pool;           /* its free buffers are locked by upload_queue */
     struct cairn_store_worker **workers; /* of the senders */
     size_t worker_count;
-    bool due;               /* cairn_up_queue_wake_due */
+    bool due; /* cairn_up_queue_wake_due */
     struct cairn_late_bell bell;
     struct cairn_lock lock; /* upload_queue */
     struct {
@@ -168,7 +168,7 @@ struct cairn_up_shard_options {
     uint64_t slab_offset, size_bytes;
     const uint8_t *data;
     int take_fd;
-    char *take_path; /* take_fd is closed, and the file opened by this name when it is read */
+    char *take_path;     /* take_fd is closed, and the file opened by this name when it is read */
     const char *token;   /* NULL: a new one */
     uint64_t part_bytes; /* 0: chosen here; a recovered shard keeps its own */
 };

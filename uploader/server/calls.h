@@ -49,7 +49,7 @@ enum cairn_code cairn_up_report_shards(struct cairn_up_batch *batch,
 /* ---- what the answers mean ---- */
 
 struct cairn_up_version_status { /* of one version */
-    const char *state; /* "open", "committed", "aborting", "deleting", "gone" */
+    const char *state;           /* "open", "committed", "aborting", "deleting", "gone" */
     bool recorded;
     bool was_committed;     /* it has a commit time */
     bool whole;             /* all ranks sealed, all shards registered; only watchers hear of it */

@@ -33,7 +33,7 @@ struct cairn_up_session {
     char process_name[CAIRN_UP_PROCESS_BYTES];
     char uuid[CAIRN_UUID_TEXT_BYTES];
     bool greeted, leaving, said_bye, read_only;
-    uint32_t version;                           /* of the socket; 0: not greeted yet */
+    uint32_t version;                               /* of the socket; 0: not greeted yet */
     bool store_wait_reported, server_away_reported; /* that they are away */
     struct cairn_run_name name;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];

@@ -73,8 +73,7 @@ static void match_rules(struct exchange *x) {
     const struct cairn_s3f_request *request = &x->request;
     const char *prefix = *request->key ? NULL : cairn_s3f_query(request, "prefix");
     struct cairn_s3f_subject subject = {request->op, prefix ? prefix : request->key,
-                                        request->part_number,
-                                        x->connection->local};
+                                        request->part_number, x->connection->local};
     CAIRN_HOLD(&server->lock);
     server->op_count[request->op]++;
     cairn_s3f_rules_match(server->rules, &subject, &x->plan);

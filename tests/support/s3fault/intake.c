@@ -243,8 +243,7 @@ static bool policy_allows(struct cairn_s3f_server *server, const struct cairn_s3
     return !denied;
 }
 
-bool cairn_s3f_body_holds(struct cairn_s3f_server *server,
-                          const struct cairn_s3f_request *request,
+bool cairn_s3f_body_holds(struct cairn_s3f_server *server, const struct cairn_s3f_request *request,
                           const struct cairn_s3f_intake *intake, struct cairn_s3f_reply *reply) {
     const struct cairn_s3f_body *body = intake->body;
     static const char of_nothing[] =

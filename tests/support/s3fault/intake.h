@@ -31,8 +31,7 @@ bool cairn_s3f_take_in(struct cairn_s3f_connection *connection,
                        const struct cairn_s3f_request *request, const struct cairn_s3f_plan *plan,
                        struct cairn_s3f_intake *ret);
 /* Holds the body what its request says of it? False: reply says what does not. */
-bool cairn_s3f_body_holds(struct cairn_s3f_server *server,
-                          const struct cairn_s3f_request *request,
+bool cairn_s3f_body_holds(struct cairn_s3f_server *server, const struct cairn_s3f_request *request,
                           const struct cairn_s3f_intake *intake, struct cairn_s3f_reply *reply);
 /* base64 of four bytes, high byte first; ret_text holds 9 bytes. */
 void cairn_s3f_checksum_text(uint32_t crc32c, char ret_text[16]);

@@ -69,7 +69,7 @@ struct cairn_s3f_state {
     int64_t clock_offset_ms;
     struct cairn_buf lifecycle, versioning, object_lock; /* documents; empty: none */
     struct cairn_buf policy; /* what it denies, by the words of README.md; empty: nothing */
-    struct cairn_buf hold; /* glob of keys whose versions are under legal hold; empty: none */
+    struct cairn_buf hold;   /* glob of keys whose versions are under legal hold; empty: none */
 };
 void cairn_s3f_state_clear(struct cairn_s3f_state *state); /* all but buckets, seed and clock */
 int64_t cairn_s3f_now_ms(const struct cairn_s3f_state *state);

@@ -28,9 +28,9 @@ void cairn_s3f_object_store(struct cairn_s3f_state *state, struct cairn_s3f_obje
 void cairn_s3f_object_vanish(struct cairn_s3f_state *state, const char *bucket, const char *key);
 
 struct cairn_s3f_deleted {
-    bool locked;   /* nothing was done */
-    bool marker;   /* one was made, or was what was removed */
-    char id[48];   /* of what was made or removed; "": of nothing */
+    bool locked; /* nothing was done */
+    bool marker; /* one was made, or was what was removed */
+    char id[48]; /* of what was made or removed; "": of nothing */
 };
 /* id NULL: a DELETE without one. */
 void cairn_s3f_version_delete(struct cairn_s3f_state *state, const char *bucket, const char *key,
