@@ -2,9 +2,13 @@
 # ctest: engines=again
 """`cairn diff`: which shards and tensors of stored checkpoints differ by what is known of them; with
 `--tensors` how many elements, and by how much."""
+import http.server
 import json
 import struct
+import threading
 import unittest
+import urllib.error
+import urllib.request
 
 from test_export import EXPECTED, ZERO, export
 from test_stored_tensors import Case
@@ -24,6 +28,27 @@ def safetensors(path, tensors):
 
 def floats(*values):
     return struct.pack(f"<{len(values)}f", *values)
+
+
+class LongNames(http.server.BaseHTTPRequestHandler):
+    """Passes requests on to a server, and makes one name of its answers longer than any that a save may have."""
+    server_url = None
+
+    def do_GET(self):
+        try:
+            with urllib.request.urlopen(self.server_url + self.path, timeout=60) as answer:
+                status, kind, body = answer.status, answer.headers["Content-Type"], answer.read()
+        except urllib.error.HTTPError as refused:
+            status, kind, body = refused.code, refused.headers["Content-Type"], refused.read()
+        body = body.replace(b"gone.bin", b"gone" + 400_000 * b"x")
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
 
 
 class Diff(Case):
@@ -114,6 +139,23 @@ class Diff(Case):
         self.assertIn("tensor turned: shape [2,1] and [1,2]", said)
         self.assertEqual(said[-1], "1 shard the same, 4 not; 1 tensor the same, 3 not")
         self.assertRegex(cairn("diff", "known/run@1", "known/run@7", status=3).stderr, "known/run@7")
+
+    def test_a_name_that_is_longer_than_a_line_is_cut(self):
+        tree = self.folder / "long"
+        tree.mkdir()
+        (tree / "kept.bin").write_bytes(b"kept")
+        (tree / "gone.bin").write_bytes(b"g" * 2048)
+        self.world.cairn("put", tree, "long/run@1")
+        (tree / "gone.bin").unlink()
+        self.world.cairn("put", tree, "long/run@2")
+        LongNames.server_url = self.world.url
+        between = http.server.ThreadingHTTPServer(("127.0.0.1", 0), LongNames)
+        threading.Thread(target=between.serve_forever, daemon=True).start()
+        self.addCleanup(between.server_close)
+        self.addCleanup(between.shutdown)
+        said = self.world.cairn("diff", "long/run@1", "long/run@2", "--server", f"http://127.0.0.1:{between.server_port}").stdout
+        self.assertIn("gone" + 1000 * "x", said)
+        self.assertTrue(all(len(line) <= 2200 for line in said.splitlines()))
 
 
 if __name__ == "__main__":
