@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Begin a save: count it, ask the uploader, take a generation of the slab; and reserve the slab. */
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,6 +14,8 @@
 #include "client/session/process.h"
 #include "client/session/wire.h"
 
+/* A label of the save, not of the API: server/ui/timeline.js draws a flag where it is. */
+#define PREEMPTED "cairn.preempted"
 #define SKIP_WAIT_MS 1000
 #define BEGIN_TRIES 3
 #define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
@@ -63,6 +66,32 @@ static enum cairn_code add_origin(const struct cairn_session *session, json_t **
     return CAIRN_OK;
 }
 
+static const char *signal_name(int number) {
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"},
+                 {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"},   {SIGXCPU, "SIGXCPU"}};
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++)
+        if (names[i].number == number) return names[i].name;
+    return "signal";
+}
+
+/* A save after the signal of cairn_last_chance bears the label PREEMPTED, so that pages
+ * and policies tell it from others. The trainer's own labels come first: where there is no room for
+ * one more, or one of that name, nothing is added. */
+static enum cairn_code add_preempted(json_t **labels, struct cairn_error *err) {
+    int number = cairn_last_chance(NULL);
+    if (!number || json_object_get(*labels, PREEMPTED)) return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *both = *labels ? json_copy(*labels) : json_object();
+    if (!both || json_object_set_new(both, PREEMPTED, json_string(signal_name(number))))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    if (cairn_meta_check(both, "labels", true, NULL, NULL)) return CAIRN_OK;
+    json_decref(*labels);
+    *labels = CAIRN_TAKE(both);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_client_meta_can_be_sealed(struct cairn_session *session,
                                                 struct cairn_error *err) {
     return cairn_client_speaks(session, VERSION_OF_SEALED_META, "labels and meta after the begin",
@@ -84,6 +113,7 @@ enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_
     CAIRN_TRY(read_meta(&text, &labels, &meta, err));
     if (save->session->rank != 0) return CAIRN_OK;
     if (meta) CAIRN_TRY(add_origin(save->session, &meta, err));
+    if (labels) CAIRN_TRY(add_preempted(&labels, err));
     CAIRN_TRY(cairn_client_meta_can_be_sealed(save->session, err));
     replace_json(&save->labels, &labels);
     replace_json(&save->meta, &meta);
@@ -113,6 +143,7 @@ static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_sa
         const struct meta_text text = {options->labels_json, options->meta_json};
         CAIRN_TRY(read_meta(&text, &labels, &meta, err));
         CAIRN_TRY(add_origin(save->session, &meta, err));
+        CAIRN_TRY(add_preempted(&labels, err));
     }
     if (!format_valid(options->format))
         return cairn_fail(err, CAIRN_INVALID,

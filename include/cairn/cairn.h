@@ -516,7 +516,8 @@ enum cairn_code cairn_last_chance_watch(const struct cairn_last_chance_options *
                                         struct cairn_error *err);
 /* 0, or the first of these signals that came: to be asked between two steps, and to be followed by
  * a save and the end. *ret_left_ms (NULL is allowed) is what is left of grace_ms since it came; it
- * is not written with 0. In a forked child always 0. */
+ * is not written with 0. In a forked child always 0. Saves that rank 0 begins from then on bear the
+ * label cairn.preempted with the signal's name. */
 int cairn_last_chance(uint32_t *ret_left_ms);
 /* The handlers that were there are back. */
 void cairn_last_chance_unwatch(void);

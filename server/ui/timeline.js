@@ -7,13 +7,14 @@ import {bytes, count, duration, moment, ticks, tickTimes} from "./format.js";
 import {stateOf} from "./shapes.js";
 
 const HEIGHT = 150, MIDDLE = 70, GAP = 2, APART = 24, LINES = 4, TICK = 110; // pixels; GAP in median intervals
+const PREEMPTED = "cairn.preempted"; // the label of a save after the signal that announces the end of the job
 const SMALLEST = 2.5, LARGEST = 9; // pixels of a dot, from its middle
 
 function colours(element) {
   const style = getComputedStyle(element), of = name => style.getPropertyValue(name).trim();
   return {committed: of("--good"), open: of("--busy"), aborting: of("--bad"), aborted: of("--bad"), trashed: of("--faint"),
     superseded: of("--old"), deleting: of("--faint"), gone: of("--faint"), keep: of("--good"), remove: of("--bad"),
-    skip: of("--busy"), ink: of("--ink"), quiet: of("--quiet"), gap: of("--gap"), line: of("--line")};
+    skip: of("--busy"), ink: of("--ink"), bad: of("--bad"), quiet: of("--quiet"), gap: of("--gap"), line: of("--line")};
 }
 
 export const LEFT = 78, EDGE = 12; // pixels beside the drawing, here and in charts.js
@@ -71,6 +72,7 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
       if (drawn.length > 2000 && taken.has(place)) continue;
       taken.add(place);
       dot(pen, at, state, Math.max(SMALLEST, room * (1 + 2 * Math.sqrt(point.bytes / most)) / 3), colour[state] || colour.quiet, i === chosen, colour.ink);
+      if (point.preempted) flag(pen, at, colour.bad, colour.ink);
     }
   }
 
@@ -109,7 +111,7 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
         pen.setLineDash([]);
         pen.fillStyle = colour.quiet;
         pen.font = "11px system-ui, sans-serif";
-        const text = `attempt ${point.attempt}`, size = pen.measureText(text).width;
+        const text = `attempt ${point.attempt}${before.preempted ? " after a preemption" : ""}`, size = pen.measureText(text).width;
         const from = at + 3 + size < right ? at + 3 : at - 3 - size;
         if (from > named) {
           pen.fillText(text, from, 16);
@@ -160,6 +162,23 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
     }};
 }
 
+// A preemption: a flag on a pole over the save that it caused.
+function flag(pen, x, colour, ink) {
+  pen.strokeStyle = ink;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  pen.moveTo(x, MIDDLE - 12);
+  pen.lineTo(x, MIDDLE - 34);
+  pen.stroke();
+  pen.fillStyle = colour;
+  pen.beginPath();
+  pen.moveTo(x, MIDDLE - 34);
+  pen.lineTo(x + 11, MIDDLE - 30);
+  pen.lineTo(x, MIDDLE - 25);
+  pen.closePath();
+  pen.fill();
+}
+
 // Each state has a form of its own beside its colour.
 function dot(pen, x, state, size, colour, chosen, ink) {
   pen.fillStyle = pen.strokeStyle = colour;
@@ -197,10 +216,11 @@ export function pointsOf(versions) {
   return versions.map(version => ({
     at: Date.parse(version.committed_at || version.created_at) / 1000, time: version.committed_at || version.created_at,
     began: Date.parse(version.created_at) / 1000, step: version.step, bytes: version.bytes, state: stateOf(version),
-    attempt: version.attempt, version: version.version, metrics: version.metrics, latest: version.latest,
+    attempt: version.attempt, preempted: version.labels?.[PREEMPTED] || null, version: version.version, metrics: version.metrics, latest: version.latest,
     staged: secondsOf(version.staged_at), durable: secondsOf(version.durable_at), stall: version.stall_ms === null ||
       version.stall_ms === undefined ? null : version.stall_ms / 1000,
-    said: [version.latest ? "latest" : null, version.pinned ? "pinned" : null, ...version.aliases, version.reason]
+    said: [version.labels?.[PREEMPTED] ? `saved after ${version.labels[PREEMPTED]}, before the job was preempted` : null,
+      version.latest ? "latest" : null, version.pinned ? "pinned" : null, ...version.aliases, version.reason]
       .filter(Boolean).join(", ")})).sort((a, b) => a.at - b.at);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* Labels and meta: given until the seal, read from what is restored. Real server, real uploader. */
+#include <signal.h>
+
 #include "tests/client/team.h"
 
 static const char bytes[] = "raw bytes";
@@ -76,4 +78,31 @@ TEST(labels_of_a_seal_outlive_a_server_and_an_uploader_that_were_killed) { /* Q1
     REQUIRE_OK(team_restore(&team, NULL, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"kind\":\"late\"}");
     EXPECT_EQ_TEXT(cairn_restore_meta(team.restore), "{\"origin\":7}");
+}
+
+TEST(a_save_after_the_signal_that_announces_the_end_bears_its_name_as_a_label) {
+    TEAM(2);
+    REQUIRE_OK(cairn_last_chance_watch(NULL, &err)); /* SIGTERM and SIGUSR1 */
+    REQUIRE_OK(begin_all(&team, 5, "{\"kind\":\"first\"}", NULL, &err));
+    raise(SIGUSR1); /* behind the begin: that save is an ordinary one */
+    REQUIRE_OK(team_finish(&team, &err));
+    REQUIRE_OK(team_restore(&team, NULL, &err));
+    EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"kind\":\"first\"}");
+    REQUIRE_OK(begin_all(&team, 6, "{\"kind\":\"last\"}", NULL, &err));
+    REQUIRE_OK(team_finish(&team, &err));
+    REQUIRE_OK(team_restore(&team, NULL, &err));
+    EXPECT_EQ_TEXT(cairn_restore_labels(team.restore),
+                   "{\"cairn.preempted\":\"SIGUSR1\",\"kind\":\"last\"}");
+    /* Labels that are set later leave it there, and one of the trainer's own stays. */
+    REQUIRE_OK(begin_all(&team, 7, NULL, NULL, &err));
+    REQUIRE_OK(cairn_save_set_meta(team.saves[0], "{\"kind\":\"set\"}", NULL, &err));
+    REQUIRE_OK(team_finish(&team, &err));
+    REQUIRE_OK(team_restore(&team, NULL, &err));
+    EXPECT_EQ_TEXT(cairn_restore_labels(team.restore),
+                   "{\"cairn.preempted\":\"SIGUSR1\",\"kind\":\"set\"}");
+    REQUIRE_OK(begin_all(&team, 8, "{\"cairn.preempted\":\"mine\"}", NULL, &err));
+    REQUIRE_OK(team_finish(&team, &err));
+    REQUIRE_OK(team_restore(&team, NULL, &err));
+    EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"cairn.preempted\":\"mine\"}");
+    cairn_last_chance_unwatch();
 }

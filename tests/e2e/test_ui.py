@@ -136,6 +136,27 @@ class Views(Page):
         self.browser.has("latest; kept by last 1 of 9")
         self.expect_quiet()
 
+    def test_a_save_that_a_preemption_caused_bears_a_flag(self):
+        flags = ("const of = document.querySelector('canvas.timeline'), copy = document.createElement('canvas');"
+                 "copy.width = of.width; copy.height = of.height + 1;"
+                 "const pen = copy.getContext('2d', {willReadFrequently: true}); pen.drawImage(of, 0, 1);"
+                 "pen.fillStyle = getComputedStyle(of).getPropertyValue('--bad'); pen.fillRect(0, 0, 1, 1);"
+                 "const all = pen.getImageData(0, 0, copy.width, copy.height).data; let found = -1;"
+                 "for (let i = 0; i < all.length; i += 4) found += [0, 1, 2].every(c => all[i + c] === all[c]) && all[i + 3] === 255;"
+                 "return found")
+        self.put(100)
+        self.go(f"#/run/{RUN}")
+        self.browser.has("The newest 1")
+        self.assertEqual(self.browser.run(flags), 0)
+        self.put(200, more=("--labels", '{"cairn.preempted": "SIGTERM"}'))
+        self.browser.has("The newest 2")
+        self.assertGreater(self.browser.run(flags), 20)
+        self.browser.run("document.querySelector('canvas.timeline').focus(); return 1")
+        self.browser.keys(["\ue010"])  # End: the newest
+        self.browser.has("saved after SIGTERM, before the job was preempted")
+        self.keep_picture("run-preempted")
+        self.expect_quiet()
+
     def test_a_node_that_is_gone_stands_out(self):
         self.world.uploaders[0].kill()
         self.go("#/nodes")

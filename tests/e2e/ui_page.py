@@ -47,13 +47,13 @@ class Page(unittest.TestCase):
     def go(self, view="#/"):
         self.browser.open(f"{self.world.url}/ui/{view}")
 
-    def put(self, step, files=None, run=RUN):
+    def put(self, step, files=None, run=RUN, more=()):
         folder = self.world.root / f"put-{step}"
         folder.mkdir(exist_ok=True)
         for name, data in (files or {"w.bin": os.urandom(300_000), "config.json": b"{}"}).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
-        self.world.cairn("put", folder, f"{run}@{step}")
+        self.world.cairn("put", folder, f"{run}@{step}", *more)
 
     def settled(self):
         self.browser.until("return document.querySelector('#main h1') && !document.querySelector('#main .loading')")
