@@ -119,7 +119,7 @@ static enum cairn_code push_ref(struct machine *machine, cairn_pickle_ref ref,
 /* `value` becomes one of the pickle's, on top of the stack. */
 static enum cairn_code push_new(struct machine *machine, const struct cairn_pickle_value *value,
                                 struct cairn_error *err) {
-    cairn_pickle_ref ref;
+    cairn_pickle_ref ref = 0;
     CAIRN_TRY(new_value(machine->out, value, &ref, err));
     return push_ref(machine, ref, err);
 }
@@ -196,7 +196,7 @@ static enum cairn_code put_items(struct machine *machine, cairn_pickle_ref to,
 /* A pickler numbers what it keeps, and each number costs it two bytes at least; a number beyond
  * the pickle's own size was never given by one. */
 static enum cairn_code memo_put(struct machine *machine, uint64_t number, struct cairn_error *err) {
-    cairn_pickle_ref top;
+    cairn_pickle_ref top = 0;
     CAIRN_TRY(top_ref(machine, &top, err));
     if (number > machine->bytes.size)
         return fail_opcode(machine, CAIRN_INVALID, err, "keeps a value under number %llu",
@@ -234,7 +234,7 @@ enum cairn_code cairn_pickle_read(struct cairn_view bytes, cairn_pickle_judge *j
                                   struct cairn_pickle *ret, struct cairn_error *err) {
     struct machine machine = {.out = ret, .judge = judge, .bytes = bytes};
     const struct cairn_pickle_value none = {.kind = CAIRN_PICKLE_NONE};
-    cairn_pickle_ref ref;
+    cairn_pickle_ref ref = 0;
     *ret = (struct cairn_pickle){.bytes = bytes};
     if (bytes.size > CAIRN_PICKLE_BYTES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a pickle of %zu bytes, at most %llu are read",
@@ -310,7 +310,7 @@ static enum cairn_code op_binint(struct machine *machine, struct cairn_error *er
 
 static enum cairn_code push_long(struct machine *machine, unsigned width, struct cairn_error *err) {
     uint64_t size;
-    struct cairn_view bytes;
+    struct cairn_view bytes = {0};
     CAIRN_TRY(take_number(machine, width, &size, err));
     CAIRN_TRY(take_view(machine, size, &bytes, err));
     const uint8_t *digits = bytes.data;
@@ -329,7 +329,7 @@ static enum cairn_code push_bool(struct machine *machine, unsigned truth, struct
 
 static enum cairn_code take_line_text(struct machine *machine, char ret[64],
                                       struct cairn_error *err) {
-    struct cairn_view line;
+    struct cairn_view line = {0};
     CAIRN_TRY(take_line(machine, &line, err));
     if (line.size >= 64)
         return fail_opcode(machine, CAIRN_INVALID, err, "a number of %zu digits", line.size);
@@ -399,7 +399,7 @@ static enum cairn_code push_digits(struct machine *machine, struct cairn_view li
 }
 
 static enum cairn_code op_long(struct machine *machine, struct cairn_error *err) {
-    struct cairn_view line;
+    struct cairn_view line = {0};
     int64_t number;
     size_t from = machine->at;
     CAIRN_TRY(take_line(machine, &line, err));
@@ -422,7 +422,7 @@ static enum cairn_code op_float(struct machine *machine, struct cairn_error *err
     return push_real(machine, real, err);
 }
 static enum cairn_code op_binfloat(struct machine *machine, struct cairn_error *err) {
-    struct cairn_view bytes;
+    struct cairn_view bytes = {0};
     uint64_t bits = 0;
     double real;
     CAIRN_TRY(take_view(machine, 8, &bytes, err));
@@ -461,7 +461,7 @@ static enum cairn_code push_global(struct machine *machine, struct cairn_view mo
 static enum cairn_code push_sized(struct machine *machine, unsigned width,
                                   enum cairn_pickle_kind kind, struct cairn_error *err) {
     uint64_t size;
-    struct cairn_view bytes;
+    struct cairn_view bytes = {0};
     CAIRN_TRY(take_number(machine, width, &size, err));
     CAIRN_TRY(take_view(machine, size, &bytes, err));
     if (kind == CAIRN_PICKLE_TEXT && !cairn_utf8_valid(bytes)) {
@@ -483,7 +483,7 @@ static enum cairn_code take_bytes(struct machine *machine, unsigned width,
 static enum cairn_code take_string(struct machine *machine, unsigned width,
                                    struct cairn_error *err) {
     uint64_t size;
-    struct cairn_view bytes;
+    struct cairn_view bytes = {0};
     CAIRN_TRY(take_number(machine, width, &size, err));
     CAIRN_TRY(take_view(machine, size, &bytes, err));
     return push_string(machine, bytes, err);
@@ -534,7 +534,7 @@ static enum cairn_code append_escaped(struct machine *machine, const char **at, 
 }
 
 static enum cairn_code op_string(struct machine *machine, struct cairn_error *err) {
-    struct cairn_view line;
+    struct cairn_view line = {0};
     CAIRN_AUTO(buf) made = {.limit = machine->bytes.size + 1};
     CAIRN_TRY(take_line(machine, &line, err));
     const char *at = line.data, *end = at + line.size;
@@ -552,7 +552,7 @@ static enum cairn_code op_string(struct machine *machine, struct cairn_error *er
 
 /* Protocol 0: one byte a character of Latin-1, others as \uXXXX or \UXXXXXXXX. */
 static enum cairn_code op_raw_unicode(struct machine *machine, struct cairn_error *err) {
-    struct cairn_view line;
+    struct cairn_view line = {0};
     CAIRN_AUTO(buf) made = {.limit = 2 * machine->bytes.size + 1};
     CAIRN_TRY(take_line(machine, &line, err));
     const char *at = line.data, *end = at + line.size;
@@ -590,8 +590,8 @@ static enum cairn_code push_of(struct machine *machine, enum cairn_pickle_kind k
 
 static enum cairn_code push_marked(struct machine *machine, unsigned kind,
                                    struct cairn_error *err) {
-    const cairn_pickle_ref *items;
-    size_t count;
+    const cairn_pickle_ref *items = NULL;
+    size_t count = 0;
     CAIRN_TRY(pop_mark(machine, &items, &count, err));
     if (kind == CAIRN_PICKLE_DICT && count % 2)
         return fail_opcode(machine, CAIRN_INVALID, err, "a key without a value");
@@ -617,7 +617,7 @@ static enum cairn_code push_tuple(struct machine *machine, unsigned count,
 static enum cairn_code add_to_top(struct machine *machine, enum cairn_pickle_kind kind,
                                   const cairn_pickle_ref *items, size_t count,
                                   struct cairn_error *err) {
-    cairn_pickle_ref to;
+    cairn_pickle_ref to = 0;
     CAIRN_TRY(top_ref(machine, &to, err));
     if (VALUE_OF(machine, to)->kind != kind && VALUE_OF(machine, to)->kind != CAIRN_PICKLE_OBJECT)
         return fail_opcode(machine, CAIRN_INVALID, err, "adds items to what takes none");
@@ -626,13 +626,13 @@ static enum cairn_code add_to_top(struct machine *machine, enum cairn_pickle_kin
     return put_items(machine, to, items, count, err);
 }
 static enum cairn_code add_marked(struct machine *machine, unsigned kind, struct cairn_error *err) {
-    const cairn_pickle_ref *items;
-    size_t count;
+    const cairn_pickle_ref *items = NULL;
+    size_t count = 0;
     CAIRN_TRY(pop_mark(machine, &items, &count, err));
     return add_to_top(machine, kind, items, count, err);
 }
 static enum cairn_code op_append(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref item;
+    cairn_pickle_ref item = 0;
     CAIRN_TRY(pop_ref(machine, &item, err));
     return add_to_top(machine, CAIRN_PICKLE_LIST, &item, 1, err);
 }
@@ -678,7 +678,7 @@ static enum cairn_code op_global(struct machine *machine, struct cairn_error *er
     return push_global(machine, module, name, err);
 }
 static enum cairn_code op_stack_global(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref name, module;
+    cairn_pickle_ref name = 0, module = 0;
     CAIRN_TRY(pop_ref(machine, &name, err));
     CAIRN_TRY(pop_ref(machine, &module, err));
     if (VALUE_OF(machine, name)->kind != CAIRN_PICKLE_TEXT ||
@@ -700,13 +700,13 @@ static enum cairn_code push_object(struct machine *machine, cairn_pickle_ref cal
     return push_new(machine, &value, err);
 }
 static enum cairn_code op_reduce(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref callable, arguments;
+    cairn_pickle_ref callable = 0, arguments = 0;
     CAIRN_TRY(pop_ref(machine, &arguments, err));
     CAIRN_TRY(pop_ref(machine, &callable, err));
     return push_object(machine, callable, arguments, err);
 }
 static enum cairn_code op_newobj_ex(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref named, callable, arguments, made;
+    cairn_pickle_ref named = 0, callable = 0, arguments = 0, made = 0;
     CAIRN_TRY(pop_ref(machine, &named, err));
     CAIRN_TRY(pop_ref(machine, &arguments, err));
     CAIRN_TRY(pop_ref(machine, &callable, err));
@@ -720,7 +720,7 @@ static enum cairn_code op_newobj_ex(struct machine *machine, struct cairn_error 
 
 /* The old way to make an instance: a class, and arguments up to a mark. */
 static enum cairn_code op_inst(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref callable, arguments;
+    cairn_pickle_ref callable = 0, arguments = 0;
     CAIRN_TRY(push_marked(machine, CAIRN_PICKLE_TUPLE, err));
     CAIRN_TRY(pop_ref(machine, &arguments, err));
     CAIRN_TRY(op_global(machine, err));
@@ -728,8 +728,8 @@ static enum cairn_code op_inst(struct machine *machine, struct cairn_error *err)
     return push_object(machine, callable, arguments, err);
 }
 static enum cairn_code op_obj(struct machine *machine, struct cairn_error *err) {
-    const cairn_pickle_ref *items;
-    size_t count;
+    const cairn_pickle_ref *items = NULL;
+    size_t count = 0;
     CAIRN_TRY(pop_mark(machine, &items, &count, err));
     if (count == 0) return fail_opcode(machine, CAIRN_INVALID, err, "makes what of no class");
     cairn_pickle_ref callable = items[0], arguments;
@@ -740,7 +740,7 @@ static enum cairn_code op_obj(struct machine *machine, struct cairn_error *err) 
     return push_object(machine, callable, arguments, err);
 }
 static enum cairn_code op_build(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref state, object;
+    cairn_pickle_ref state = 0, object = 0;
     CAIRN_TRY(pop_ref(machine, &state, err));
     CAIRN_TRY(top_ref(machine, &object, err));
     if (VALUE_OF(machine, object)->kind != CAIRN_PICKLE_OBJECT)
@@ -760,7 +760,7 @@ static bool is_class(const struct machine *machine, const struct cairn_pickle_va
 }
 
 static enum cairn_code op_binpersid(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref id;
+    cairn_pickle_ref id = 0;
     CAIRN_TRY(pop_ref(machine, &id, err));
     if (is_class(machine, VALUE_OF(machine, id)))
         return push_ref(machine, VALUE_OF(machine, id)->items[1], err);
@@ -769,7 +769,7 @@ static enum cairn_code op_binpersid(struct machine *machine, struct cairn_error 
                     err);
 }
 static enum cairn_code op_persid(struct machine *machine, struct cairn_error *err) {
-    struct cairn_view line;
+    struct cairn_view line = {0};
     CAIRN_TRY(take_line(machine, &line, err));
     CAIRN_TRY(push_string(machine, line, err));
     return op_binpersid(machine, err);
@@ -778,20 +778,20 @@ static enum cairn_code op_persid(struct machine *machine, struct cairn_error *er
 /* ---- stack and memo ---- */
 
 static enum cairn_code op_pop(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref ignored;
-    const cairn_pickle_ref *items;
-    size_t count;
+    cairn_pickle_ref ignored = 0;
+    const cairn_pickle_ref *items = NULL;
+    size_t count = 0;
     if (machine->mark_count && machine->marks[machine->mark_count - 1] == machine->stack_count)
         return pop_mark(machine, &items, &count, err);
     return pop_ref(machine, &ignored, err);
 }
 static enum cairn_code op_pop_mark(struct machine *machine, struct cairn_error *err) {
-    const cairn_pickle_ref *items;
-    size_t count;
+    const cairn_pickle_ref *items = NULL;
+    size_t count = 0;
     return pop_mark(machine, &items, &count, err);
 }
 static enum cairn_code op_dup(struct machine *machine, struct cairn_error *err) {
-    cairn_pickle_ref top;
+    cairn_pickle_ref top = 0;
     CAIRN_TRY(top_ref(machine, &top, err));
     return push_ref(machine, top, err);
 }
