@@ -7,6 +7,7 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -216,6 +217,7 @@ struct teller {
     struct cairn_srv *server;
     const struct webhook *hook;
     struct cairn_thread thread;
+    atomic_bool running; /* the thread may be woken: it was started and is not being stopped */
     struct cairn_http_engine *engine;
     struct cairn_srv_lease lease;
     struct cairn_srv_webhook_row row;
@@ -625,6 +627,7 @@ static enum cairn_code start_roster(struct cairn_srv *server, struct roster *ros
             (struct cairn_thread){.name = "cairn-webhook", .run = run_teller, .owner = teller};
         CAIRN_TRY(cairn_http_engine_new(&options, &teller->engine, err));
         CAIRN_TRY(cairn_thread_start(&teller->thread, err));
+        atomic_store(&teller->running, true);
         cairn_log(INFO, "webhook.ready", "webhook=%s host=%s", teller->hook->name,
                   teller->hook->host);
     }
@@ -633,6 +636,7 @@ static enum cairn_code start_roster(struct cairn_srv *server, struct roster *ros
 
 static void stop_roster(struct roster *roster) {
     for (size_t i = 0; roster->tellers && i < roster->file->count; i++) {
+        atomic_store(&roster->tellers[i].running, false);
         cairn_thread_stop(&roster->tellers[i].thread);
         if (roster->tellers[i].engine) cairn_http_engine_free(roster->tellers[i].engine);
         roster->tellers[i].engine = NULL;
@@ -825,7 +829,8 @@ enum cairn_code cairn_srv_on_webhook_redeliver(struct cairn_srv_request *request
     CAIRN_TRY(find_teller(request, &teller, err));
     CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, retry_letters, &call, err));
     /* By name once more: a reload may have stopped that thread meanwhile. */
-    if (!find_teller(request, &teller, NULL)) cairn_thread_wake(&teller->thread);
+    if (!find_teller(request, &teller, NULL) && atomic_load(&teller->running))
+        cairn_thread_wake(&teller->thread);
     return cairn_srv_reply_json(
         reply, 202,
         CAIRN_PACK(redelivered, .name = request->params.node, .dead_letters = call.last), err);
