@@ -22,7 +22,7 @@
  *               refusal costs nothing.
  *          5    each caller has its own rate.
  *          6    .cairn/revoked/<token>.json is in the store before a revocation is answered; if the
- *               store fails, the answer says so, and the next policy snapshot lacks the token.
+ *               store fails, the answer says so, and the next catalog copy lacks the token.
  *          7    that object stays for CAIRN_SRV_REVOKED_KEPT_MS, longer than any copy or backup
  *               that may be restored is likely to hold the token.
  *          8    a starting server drops the tokens that its store lists as revoked before it
