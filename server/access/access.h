@@ -4,8 +4,7 @@
  *
  * Why:     groups that share a server must not see, change or infer each other's data, nor starve
  *          each other with a script that polls in a loop.
- * Promise: A01  a token is looked up by its id; its SHA-256 is compared in constant time, also for
- *               an unknown id.
+ * Promise: A01  a token is found by id; its SHA-256 is compared in constant time, also if unknown.
  *          A02  the server that revokes a token refuses it at once, every other server within
  *               CAIRN_SRV_TOKENS_LOOK_MS; a server that could not read its catalog for
  *               CAIRN_SRV_TOKENS_OLD_MS accepts no token.
@@ -18,21 +17,19 @@
  *          3    a call costs its token, or without a valid token its address, one request; calls
  *               with a valid grant, heartbeats, renewing or dropping a lease, and calls that need
  *               no token (/livez) are free, so no save and no restore starves.
- *          4    a caller over its rate and burst is refused with the time of its next try; a
- *               refusal costs nothing.
+ *          4    a caller over its rate and burst is refused and told when to retry, for free.
  *          5    each caller has its own rate.
  *          6    .cairn/revoked/<token>.json is in the store before a revocation is answered; if the
  *               store fails, the answer says so, and the next catalog copy lacks the token.
- *          7    that object stays for CAIRN_SRV_REVOKED_KEPT_MS, longer than any copy or backup
- *               that may be restored is likely to hold the token.
+ *          7    it stays for CAIRN_SRV_REVOKED_KEPT_MS, until no backup that is likely to be
+ *               restored can hold the token.
  *          8    a starting server drops the tokens that its store lists as revoked before it
  *               listens; where that listing fails, as soon as one succeeds.
- * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory; a listing of more than CAIRN_SRV_REVOKED_MAX
- *          revocations fails. An answer that has begun is sent to its end. CAIRN_SRV_RATES_MAX
- *          callers of fixed size, per server; above that, the longest idle caller of a set is
- *          evicted and starts again with a full burst.
- * Threads: one of its own for the tokens, locked by server_access; rates locked by server_rates;
- *          every function may be called from any thread. A store worker belongs to its caller.
+ * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory; a list of over CAIRN_SRV_REVOKED_MAX revocations
+ *          fails. An answer that has begun is sent to its end. CAIRN_SRV_RATES_MAX callers; the
+ *          longest idle of a set is evicted and starts again with a full burst.
+ * Threads: its own reloads tokens, locked by server_access; rates are locked by server_rates; any
+ *          thread may call. A store worker belongs to its caller.
  * Next:    api/routes.def; server/http/request.h judges calls; server/ledger/tokens.h;
  *          server/guard/said_copy.h reads and drops revocations.
  */
@@ -69,10 +66,9 @@ struct cairn_srv_caller {
     char who[CAIRN_SRV_WHO_BYTES]; /* actor in events; "": unknown */
 };
 
-/* Loads all tokens; starts no thread. */
 enum cairn_code cairn_srv_access_new(struct cairn_srv *server, struct cairn_srv_access **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Starts the thread that reloads tokens that other servers changed. */
+/* Starts the thread that reloads tokens changed by other servers. */
 enum cairn_code cairn_srv_access_start(struct cairn_srv_access *access,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_access_free(struct cairn_srv_access *access); /* NULL is fine */
@@ -86,9 +82,9 @@ void cairn_srv_access_add(struct cairn_srv_access *access, const struct cairn_sr
 void cairn_srv_access_reload(struct cairn_srv_access *access);
 /* Wakes the reload after another server's notification. NULL is fine. */
 void cairn_srv_access_notified(struct cairn_srv_access *access, uint64_t key);
-/* Installs the operator's token from admin_token_file (a revoked one is refused); without that
- * setting writes a new token to DATA_DIR/admin.token where require_token is on and no
- * administrator's token exists, or where new_admin_token is set. */
+/* Installs the token of admin_token_file, unless it is revoked. Else writes a new one to
+ * DATA_DIR/admin.token: for new_admin_token, or if require_token is on and there is no admin
+ * token. */
 enum cairn_code cairn_srv_access_first(struct cairn_srv *server,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -96,9 +92,9 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
                                           const struct cairn_srv_credential *credential,
                                           struct cairn_srv_caller *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* Makes a token for work that runs over HTTP on behalf of `caller` after its request ended: the
- * caller's read and write scopes, projects as they are now, and actor name. Only this process
- * accepts it, until it is returned or the caller's own token ends. The caller wipes ret_text. */
+/* Makes a token for work over HTTP that outlives the caller's request, with the caller's read and
+ * write scopes, current projects and actor name. Only this process accepts it, until it is returned
+ * or the caller's own token ends. The caller wipes ret_text. */
 enum cairn_code cairn_srv_access_lend(struct cairn_srv_access *access,
                                       const struct cairn_srv_caller *caller,
                                       char ret_text[CAIRN_TOKEN_TEXT_BYTES],
@@ -153,8 +149,7 @@ enum cairn_code cairn_srv_revoked_list(struct cairn_store_worker *worker,
 enum cairn_code cairn_srv_revoked_take(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_revoked *revoked, uint64_t *ret_count,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Drops tokens that the store lists as revoked, once in a server's life; repeated after a failure.
- * Called at startup and by the sweeping thread. */
+/* Once per server life, at startup or in a sweep: drops tokens that the store lists as revoked. */
 void cairn_srv_revoked_look(struct cairn_srv *server, struct cairn_store_worker *worker);
 /* Deletes revocations older than before_ms; a failed delete is retried by the next call. */
 void cairn_srv_revoked_drop(struct cairn_store_worker *worker, int64_t before_ms);

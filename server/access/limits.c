@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Judges calls by scope and by rate; serves the quotas of projects: /v1/quotas, /v1/quota and
- * /v1/projects/P/quota. */
+/* Judges calls by scope and by rate; serves the quotas of projects. */
 #include "server/access/access.h"
 
 #include <inttypes.h>
@@ -82,8 +81,7 @@ enum cairn_code cairn_srv_judge(struct cairn_srv_request *request, struct cairn_
 
 /* ---- rates ---- */
 
-/* Token buckets in sets of WAYS; levels are thousandths of a request, so a rate of R per second
- * adds R per millisecond. */
+/* Token buckets in sets of WAYS, in thousandths of a request: R per second is R per millisecond. */
 #define WAYS 8
 #define SETS (CAIRN_SRV_RATES_MAX / WAYS)
 #define ONE 1000 /* request */

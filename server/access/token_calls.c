@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST, GET and DELETE /v1/tokens; the objects .cairn/revoked/<token>.json, which record
- * revocations in the store. GET /v1/whoami: what the caller may do. */
+/* POST, GET, DELETE /v1/tokens; GET /v1/whoami; the store's .cairn/revoked/<token>.json. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,8 +75,7 @@ static enum cairn_code read_wanted(struct token_call *call, const struct cairn_m
     return CAIRN_OK;
 }
 
-/* A repeated request gets the same text, though it is stored nowhere: it is derived from the
- * server's grant key and from the salt in the row of the Idempotency-Key. */
+/* The text is not stored: a repeat derives it from the grant key and its row's salt. */
 static void derive_text(const struct token_call *call, const char *salt, char *ret_text,
                         struct cairn_token_key *ret) {
     const struct cairn_srv *server = call->request->server;
@@ -221,8 +219,7 @@ enum cairn_code cairn_srv_on_token_list(struct cairn_srv_request *request,
 
 enum children { CHILDREN_ASK, CHILDREN_REVOKE, CHILDREN_KEEP };
 
-/* items[0] is the token to revoke, followed by its valid descendants. An expired token has no valid
- * descendants (read_wanted), and the sweep deletes its row. */
+/* items[0] is the token, then its valid descendants; expired tokens have none (read_wanted). */
 struct revoking {
     struct cairn_srv_request *request;
     enum children children;

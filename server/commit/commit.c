@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commit of one version (rules Q22, Q23, Q53): proof, layout object, checksums.bin,
- * manifest.json, one transaction; guard/records.h writes the record. */
+ * manifest.json, one transaction; server/guard/records.h writes the record. */
 #include "server/commit/commit.h"
 
 #include <inttypes.h>
@@ -225,8 +225,7 @@ static struct cairn_srv_layout layout_of(const struct work *work,
     return layout;
 }
 
-/* The layout's object is chosen once and kept in the row (Q33): the manifest names it and must come
- * out the same when it is written again. */
+/* Q33: the layout's object is chosen once, in the row: a repeat must write the same manifest. */
 static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
                                      struct cairn_error *err) {
     if (!work->version.has_writer) {
@@ -272,7 +271,7 @@ static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_shards_all(tx, work->id, add_shard, work, err));
     CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
     CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* as "whole" counted */
-    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));    /* its expect needs the take */
+    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));    /* as expected above */
     if (!work->table_count) return CAIRN_OK;
     digest_layout(work);
     CAIRN_TRY(choose_layout(tx, work, err));
@@ -342,8 +341,7 @@ static enum cairn_code judge_presence(const struct work *work, struct cairn_erro
     const struct cairn_store_object *object = &presence->objects[at];
     CAIRN_ASSERT(object->known && (!object->found || object->found_bytes != object->size_bytes));
     const struct cairn_manifest_shard *shard = &work->manifest.shards[at];
-    /* Absence from another store, or from one that is not mounted, proves nothing about the
-     * save. */
+    /* A missing object proves nothing if the store is unmounted or another catalog's. */
     CAIRN_TRY(cairn_srv_identity_compare(work->server, work->worker, err));
     const char *node = work->nodes[at];
     size_t bad = presence->count - presence->there_count;
@@ -362,8 +360,7 @@ static enum cairn_code judge_presence(const struct work *work, struct cairn_erro
                       shard->rank, shard->size_bytes, object->found_bytes);
 }
 
-/* Starts the listing, while the commit uses the same worker for other requests. After CAIRN_OK one
- * judge_objects() is due. */
+/* Starts a listing beside the worker's other requests. After CAIRN_OK judge_objects() is due. */
 static enum cairn_code look_at_objects(struct work *work, struct cairn_error *err) {
     size_t count = work->manifest.shard_count;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
@@ -426,8 +423,7 @@ static enum cairn_code read_tables(struct cairn_srv_tx *tx, void *argument,
     return load_tables(tx, argument, err);
 }
 
-/* A known layout object is only checked; if it was removed, it is written again from this version's
- * tables. */
+/* Checks a known layout object; if it was removed, writes it again from this version's tables. */
 static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_bytes,
                                     struct cairn_error *err) {
     struct cairn_key key;
@@ -472,9 +468,8 @@ static enum cairn_code encode_manifest(struct work *work, struct cairn_error *er
 }
 
 /* Q53: the stored manifest names another object for the same layout, chosen in a life of this
- * catalog that a backup has made it forget. That choice stands, since a manifest is never replaced,
- * unless its object was swept since (V20). The object under our own choice is swept when no other
- * version uses it. */
+ * catalog that a backup has made it forget. Manifests are never replaced, so that choice stands
+ * unless its object was swept (V20). The object of our own choice is swept when unused. */
 static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct work *work = argument;
@@ -602,8 +597,7 @@ static bool is_verdict(enum cairn_code code) {
            code == CAIRN_TOO_LARGE;
 }
 
-/* The documents before the manifest: the sweep deletes them with a version that is given up
- * (Q33). */
+/* Documents before the manifest; the sweep deletes them with a version that is given up (Q33). */
 static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_bytes,
                                    struct cairn_error *err) {
     if (work->table_count) CAIRN_TRY(write_layout(work, layout_bytes, err));

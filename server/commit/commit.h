@@ -7,16 +7,14 @@
  * Promise: Q22  a version is committed in one transaction, after its proof and its documents.
  *          Q23  what is written is a pure function of the version's rows, so every step may be
  *               repeated, and what exists already is compared.
- *          1    a version is committed only when every shard of its manifest is in this server's
- *               store with its size.
+ *          1    a version is committed only with every shard in this server's store, in its size.
  *          2    CAIRN_CORRUPT about shards is a verdict and names node, rank and shard. It requires
  *               that the store is this catalog's own (store.json has its uuid): an unreachable
  *               store or missing mount is CAIRN_UNAVAILABLE and ends no version.
  *          3    on S3 the listing runs while the layout object and checksums.bin are written; the
  *               commit waits only for what it takes longer.
- *          4    differing replicated tensors are silent corruption: each tensor whose checksum
- *               differs between ranks is reported once, with the first rank and the first that
- *               differs from it; the commit goes on.
+ *          4    differing replicated tensors are silent corruption: each is reported once, with the
+ *               first rank and the first whose checksum differs; the commit goes on.
  * Limits:  those of a manifest (api/limits.h).
  * Threads: one version at a time (jobs.h#1).
  * Next:    server/guard/records.h writes the record after the transaction; store/whole.h.

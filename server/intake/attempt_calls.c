@@ -453,8 +453,7 @@ static enum cairn_code put_node(struct cairn_srv_tx *tx, void *argument, struct 
                               cairn_srv_wall_ms(row->call->server), false, err);
 }
 
-/* A node whose heartbeats came before its grant has no row yet, and resumes and saves wait only for
- * nodes with rows (Q3, Q26). */
+/* Writes the row of a node heard before its grant; only nodes with rows are awaited (Q3, Q26). */
 static enum cairn_code write_node(const struct open_call *call, struct cairn_error *err) {
     struct node_row row = {.call = call};
     if (!cairn_srv_node_joins(call->server, call->msg.node, &row.uploader)) return CAIRN_OK;

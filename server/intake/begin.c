@@ -137,8 +137,8 @@ static bool read_mark(const json_t *marks, size_t at, struct cairn_msg_split_mar
            !cairn_msg_split_mark_read(json_array_get(marks, at), "", ret, NULL);
 }
 
-/* A list with fewer marks than CAIRN_PLAN_SPLIT_MARKS has a mark for each tensor, so the first name
- * that is missing or differs in one list is known. */
+/* A list with fewer marks than CAIRN_PLAN_SPLIT_MARKS has one per tensor, so the first name that is
+ * missing or differs is known. */
 static bool first_differing(const json_t *first, const json_t *own,
                             struct cairn_msg_split_mark *ret) {
     struct cairn_msg_split_mark a, b;
@@ -409,8 +409,7 @@ static void id_of(const struct batch *batch, const struct begin *begin,
     cairn_version_id_make(&origin, ret);
 }
 
-/* Ranks of one node begin one version in one call: the previous rank's checks hold for this one,
- * since a join changes neither the version nor ended ranks. */
+/* Ranks of one node begin one version in one call: the previous rank's checks still hold. */
 static enum cairn_code join_too(struct cairn_srv_tx *tx, struct batch *batch, struct begin *begin,
                                 struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_version_copy(&batch->joined->version, &begin->version, err));
@@ -500,7 +499,6 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* Adds a quota's numbers to the problem. */
 static bool add_numbers(json_t *problem, const struct begin *begin) {
     struct cairn_quota_excess excess = {0};
     if (begin->code || begin->version.code != CAIRN_QUOTA_EXCEEDED) return true;

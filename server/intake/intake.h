@@ -4,8 +4,7 @@
  *
  * Why:     registration, seal, fail and abort name a version and carry a grant in the same way; one
  *          rule judges a deletion alone, in bulk or with its run.
- * Promise: 1    a write names its version by id; an older attempt is refused, and so is another
- *               attempt's version (Q6).
+ * Promise: 1    a write names its version by id, and only one of its own, newest attempt (Q6).
  *          Q27  trashing is judged in the transaction that changes the version; a version that is
  *               leased (Q29), pinned or has an alias stays, CAIRN_IN_USE.
  *          2    members of a replica group split its tensors by the same list, that of the group's
@@ -13,14 +12,12 @@
  *               ranks and, where both sent marks, the tensors between which the lists part; for
  *               lists whose tensors all have marks, the first that differs.
  *          3    for longer lists, POST {C}/lists asks both ranks after the version has ended, and
- *               changes only its reason: each round compares 32 equal parts of both lists, ordered
- *               by name, until one place is left. The lesser of the two names there is the one that
- *               the other list lacks.
+ *               changes only its reason: each round compares 32 equal parts of both lists, by name,
+ *               until one place is left. The lesser of the two names there is missing in one list.
  *          4    a look that decides nothing (the list is gone, or has another length than asked
  *               for) settles the dispute with the reason that the begin gave.
  * Limits:  64 groups a rank, 256 marks a group; one dispute a version, of the first rank that
- *          differed, over CAIRN_PLAN_SPLIT_ITEMS_MAX tensors: four looks and the name, each at most
- *          1.6 KiB.
+ *          differed, over CAIRN_PLAN_SPLIT_ITEMS_MAX tensors: five looks of at most 1.6 KiB.
  * Threads: any pool thread, or inside the transaction that is passed.
  * Next:    server/intake/begin.c, server/intake/verdicts.c; plan/split.h; server/commit/commit.c.
  */

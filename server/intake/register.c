@@ -3,9 +3,8 @@
  * in one transaction; a refusal names the item.
  *
  * PUT and HEAD {R}/tables/{digest}: rank tables are stored by digest, so that a rank with an
- * unchanged layout sends 32 bytes (Q33). A large table comes in parts, small enough for any proxy
- * and through any server of the catalog; the last part completes it. A large body of POST
- * {C}/shards comes in parts likewise. */
+ * unchanged layout sends 32 bytes (Q33). A large table, or body of POST {C}/shards, comes in parts,
+ * small enough for any proxy and through any server of the catalog; the last part completes it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -175,8 +175,7 @@ enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cai
     struct cairn_msg_abort msg = {.reason = "given up by hand"};
     if (body) CAIRN_TRY(cairn_msg_abort_read(body, "", &msg, err));
     verdict.reason = msg.reason;
-    /* Without a grant the call is an operator's; with one it may only abort its own attempt's
-     * save. */
+    /* Without a grant an operator's call; a grant may only abort a save of its own attempt. */
     verdict.with_grant = msg.grant != NULL;
     if (msg.grant) CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
     snprintf(verdict.full_reason, sizeof(verdict.full_reason), "aborted: %s", verdict.reason);

@@ -226,8 +226,7 @@ static void announce_closed(struct ends *ends) {
     if (ends->closed.count) cairn_srv_jobs_sweep(server);
 }
 
-/* Writes new ends. Adds the indexes of reports that need no repeat to `taken`, and attempts that
- * are over to `fenced`. */
+/* Writes new ends. `taken` gets indexes of reports that need no repeat, `fenced` ended attempts. */
 static enum cairn_code take_ends(struct ends *ends, json_t *taken, json_t *fenced,
                                  struct cairn_error *err) {
     struct cairn_srv *server = ends->request->server;
@@ -272,7 +271,7 @@ struct beat {
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
 
-/* Adds a version's brief to the answer, once per id. */
+/* Once per id: versions may be named by grant, by copy and by id. */
 static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_version *version,
                                  struct cairn_error *err) {
     json_t *brief = cairn_srv_version_brief(version);
@@ -319,7 +318,6 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* Skips malformed errors. */
 static void read_errors(const json_t *said, struct cairn_srv_version_report *report) {
     for (size_t i = 0; i < json_array_size(said); i++) {
         if (report->error_count == CAIRN_SRV_SHARD_ERRORS_MAX) return;
@@ -336,8 +334,7 @@ static void read_errors(const json_t *said, struct cairn_srv_version_report *rep
     }
 }
 
-/* Progress and errors for {C}/why. Skips malformed and surplus entries: a heartbeat matters more
- * than its diagnostics. */
+/* Progress and errors for {C}/why. Skips malformed and surplus ones: the heartbeat counts. */
 static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
     size_t count =
         cairn_min_u64(json_array_size(beat->said.versions), CAIRN_SRV_VERSION_REPORTS_MAX);
@@ -368,7 +365,6 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* For {C}/why, like progress. */
 static enum cairn_code read_kept(struct beat *beat, struct cairn_error *err) {
     beat->heard.take_kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->heard.take_kept));
     if (!beat->heard.take_kept)
@@ -520,8 +516,7 @@ static enum cairn_code add_peers(struct cairn_srv_tx *tx, struct beat *beat,
  * A lost node cannot say what it had staged; the server knows which nodes are silent and which keep
  * copies. A keeper finishes a copy once the giver is silent for partner_finish, has no row, or runs
  * another process that does not know the version. Each heartbeat repeats this while the version is
- * open. Two senders, or a giver that returns, do no harm: both send the same object under the same
- * token. */
+ * open; two senders do no harm, since they send the same object under the same token. */
 
 struct giver { /* the node whose rank is copied */
     struct cairn_srv *server;
@@ -566,8 +561,7 @@ static enum cairn_code add_finish(struct cairn_srv_tx *tx, struct beat *beat,
                   CAIRN_PACK(node_finish, .version = said->version, .rank = said->rank), err);
 }
 
-/* A version that the server does not know yet can have no other uploader: it waits for its keeper.
- * */
+/* A version that the server does not know has no other uploader: it waits for its keeper. */
 static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
                                    const struct cairn_msg_node_copy *said,
                                    struct cairn_error *err) {
@@ -602,7 +596,7 @@ static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat,
 
 /* ---- the answer ---- */
 
-/* Q58: only a caller with the attempt's grant changes what the attempt's nodes see of this node. */
+/* Q58: only a caller with the attempt's grant changes how its nodes see this node. */
 static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, int64_t run_id,
                                     size_t place, struct cairn_error *err) {
     struct wish *wish = &beat->wishes[place];
@@ -764,8 +758,7 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
 }
 
-/* Other servers read the row: it is written at once when one has asked, or the node comes or goes.
- * */
+/* Other servers read the row: written at once when one has asked, or the node comes or goes. */
 static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
     for (size_t i = 0; i < beat->heard.report_count; i++) beat->write_row |= beat->wishes[i].untold;
     if (!beat->has_row) return CAIRN_OK;

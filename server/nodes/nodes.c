@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET and DELETE /v1/nodes, and the heartbeats in memory: nodes in a hash table; restores, which
- * are rare, in an array that is scanned. */
+/* GET and DELETE /v1/nodes; heartbeats and restores in memory. */
 #include "server/nodes/nodes.h"
 
 #include <inttypes.h>
@@ -146,7 +145,7 @@ static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms
     return true;
 }
 
-/* A known node stays known. */
+/* Finds or makes a node; a known node stays known. */
 static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, bool known,
                               uint64_t now_ms) {
     struct node *node = find_node(nodes, name);
@@ -366,8 +365,7 @@ uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_s
     uint64_t late_ms =
         row_every_ms(server) + cairn_min_u64(server->settings->sweep_interval_ms, TICKS_LATE_MS);
     row_ms -= cairn_min_u64(row_ms, late_ms);
-    /* Ticks stand still while a sweep round waits; they matter only where other servers hear nodes.
-     * */
+    /* Ticks stand still while a sweep round waits: only needed where other servers hear nodes. */
     return cairn_srv_catalog_is_shared(server->catalog) ? cairn_min_u64(silence_ms, row_ms)
                                                         : silence_ms;
 }
@@ -497,7 +495,7 @@ void cairn_srv_node_read_said(const char *text, const struct cairn_run_name *run
     }
 }
 
-/* ---- restores ---- */
+/* ---- restores: rare, so they are scanned and not hashed ---- */
 
 struct cairn_srv_restores {
     struct cairn_lock lock;

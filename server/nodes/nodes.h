@@ -4,13 +4,12 @@
  *
  * Why:     a resume must not throw away what a node has staged and not reported yet (Q3), and a
  *          save must not stay open for a lost node (Q26).
- * Promise: 1    a node counts as silent since its last heartbeat to any server, or since this
- *               server listens (it started, or resumed after a pause), whichever is later; a node
- *               without a heartbeat in the catalog's life is no uploader and is never waited for.
+ * Promise: 1    a node is silent since its last heartbeat to any server, but not since before this
+ *               server listens (it started, or resumed after a pause); a node without a heartbeat
+ *               in the catalog's life is no uploader and is never waited for.
  *          2    "sent all" counts only from a heartbeat that arrived after the attempt call.
  *          3    a node without a grant of ours and without a row is a stranger: it takes no row and
- *               evicts no known node. A full table evicts its longest silent node, or else refuses
- *               the new one.
+ *               evicts no known node. A full table evicts its longest silent node or takes no more.
  *          4    two uploaders that alternate under one node name are noticed by their uuids.
  *          5    for each node and version the last reported restore is kept, while it is among the
  *               last CAIRN_SRV_RESTORES_MAX; in memory, and not shared with other servers.
@@ -21,11 +20,10 @@
  *          6    a reported end is settled only with the catalog that last answered the node
  *               (another may lack what the node has reported), and in a run that was compared with
  *               its store and is not frozen (Q35, Q36). A report not taken is repeated.
- * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs, 16 open versions and 256 copies a node;
- *          65,536 reported ends a call.
+ * Limits:  65,536 known nodes, 1,024 strangers, 65,536 ends a call; 4,096 runs, 16 open versions
+ *          and 256 copies a node.
  * Threads: locked by server_nodes and server_restores.
- * Next:    server/nodes/node_calls.c writes; server/intake/attempt_calls.c and server/sweep/sweep.c
- *          read.
+ * Next:    server/nodes/node_calls.c, server/intake/attempt_calls.c, server/sweep/sweep.c.
  */
 #pragma once
 
@@ -97,12 +95,10 @@ void cairn_srv_node_trouble(struct cairn_srv *server, const char *node,
 /* The node's newest report to this server about the version; false: none. */
 bool cairn_srv_node_said_of(struct cairn_srv *server, const char *node, const char *version,
                             struct cairn_srv_version_report *ret);
-/* Copies of ranks of that version that the node reported last, in its order. Returns their count.
- * */
+/* Copies of ranks of that version that the node reported last; returns their count. */
 size_t cairn_srv_node_keeps(struct cairn_srv *server, const char *node, const char *version,
                             struct cairn_srv_kept ret[CAIRN_SRV_KEPT_MAX]);
-/* Forgets the node; false when it was heard within CAIRN_SRV_SILENT_MS. *ret_there: it was known.
- * */
+/* False if it was heard within CAIRN_SRV_SILENT_MS; else forgets it. *ret_there: was known. */
 bool cairn_srv_node_forget(struct cairn_srv *server, const char *node,
                            bool *ret_there) CAIRN_MUST_USE;
 /* Makes a stranger that joined an attempt a known node, whose row the caller writes (Q26).
@@ -121,8 +117,8 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
 /* The same over all servers, from the node's row; tick: catalog time at which the row was read. */
 uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
                                   uint64_t tick);
-/* Q3: the call of a node's uploader to open the next attempt reports that run as a heartbeat would.
- * False: no heartbeat was received yet, so no attempt waits for the node. */
+/* Q3: takes an attempt call's report of that run like a heartbeat's. False: no heartbeat was
+ * received yet, so no attempt waits for the node. */
 bool cairn_srv_node_says(struct cairn_srv *server, const char *node,
                          const struct cairn_srv_run_report *report);
 /* The run reports of the last heartbeat, as JSON for other servers. */

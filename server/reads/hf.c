@@ -45,7 +45,7 @@
 #define DROPPED "dropped"
 #define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
 #define PIECES_MAX (UINT32_C(1) << 17)
-#define GRAIN_BYTES 16 /* the largest element, and a multiple of all others */
+#define GRAIN_BYTES 16 /* a multiple of every element's size */
 
 struct model_options {
     unsigned dtype;          /* of floats; CAIRN_DTYPE_NONE: as stored */
@@ -198,7 +198,7 @@ static enum cairn_code make_head(struct model *model, size_t file, struct cairn_
                                          ret_file_bytes, err);
 }
 
-/* The map of tensors to files. NULL: no memory. */
+/* NULL: no memory. */
 static json_t *model_index(const struct model *model) {
     CAIRN_AUTO_JSON json_t *map = json_object();
     for (size_t i = 0; map && i < model->file_count; i++) {
@@ -241,8 +241,7 @@ static enum cairn_code read_to(struct texts_work *work, uint32_t shard, uint64_t
     return CAIRN_OK;
 }
 
-/* Libraries write __metadata__ as the first member of the header; the rest need not be read then.
- * NULL: it is not first, or not whole. */
+/* Libraries write __metadata__ first: the rest need not be read. NULL: not first, or not whole. */
 static json_t *first_member(const struct texts_work *work) {
     static const char begin[] = "{\"" METADATA "\":";
     size_t skip = 8 + sizeof begin - 1;
@@ -316,7 +315,7 @@ static enum cairn_code dump_texts(const json_t *found, struct cairn_buf *ret,
     return code;
 }
 
-/* Finds the texts in the form that the cache keeps. */
+/* Produces the JSON text that the cache keeps. */
 static enum cairn_code find_texts(const struct view *view, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     struct texts_work work = {.view = view,
@@ -352,10 +351,7 @@ static enum cairn_code find_model_texts(struct view *view, struct cairn_error *e
     return view->model.texts ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for texts");
 }
 
-/* ---- the bytes of one file ----
- *
- * A load plans all tensors of its range at once, so that small tensors of one block share a
- * read. */
+/* ---- the bytes of a file: a load plans all its tensors, which share reads of blocks ---- */
 
 struct model_source {
     struct cairn_srv_pieces_source of; /* first */
@@ -526,8 +522,7 @@ static void free_model(struct cairn_srv_source *source) {
     cairn_srv_pieces_source_free(&own->of);
 }
 
-/* The view's manifest, layout and model are taken, and released with the source, also on
- * failure. */
+/* Takes the view's manifest, layout and model; released with the source, also on failure. */
 static enum cairn_code open_model(struct view *view, size_t file, struct cairn_srv_source **ret,
                                   struct cairn_error *err) {
     struct cairn_srv *server = view->request->server;
@@ -620,8 +615,7 @@ static bool is_made(const struct view *view, const char *name) {
     return !strcmp(name, INDEX_NAME) || find_model_file(&view->model, name, &file);
 }
 
-/* The name without the rank folder of cairn_save_raw, which a model's folder lacks. NULL: no rank
- * folder. */
+/* The name without cairn_save_raw's rank folder, which model folders lack. NULL: no rank folder. */
 static const char *below_rank(const struct cairn_manifest_shard *shard) {
     char folder[RANK_FOLDER_BYTES];
     int size = snprintf(folder, sizeof(folder), "rank-%05" PRIu32 "/", shard->rank);

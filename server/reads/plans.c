@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {C}/restore-plans: the ranges of objects that a restore needs, and one URL per object. The
- * same body gives the same ranges with new URLs; with a job it also takes or renews the job's
- * lease.
+ * same body gives the same ranges with new URLs; a job's call also takes or renews its lease.
  *
- * {C}/leases: a lease keeps a version from deletion while it is read (Q29), so that a plan's ranges
- * and URLs stay good. The version is found, judged and leased in one transaction, for at most
- * CAIRN_LEASE_S_MAX. */
+ * {C}/leases: a lease keeps a version from deletion while it is read, so that a plan's ranges and
+ * URLs stay good (Q29). One transaction finds, judges and leases it, up to CAIRN_LEASE_S_MAX. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,8 +65,7 @@ static enum cairn_code find_leasable(struct cairn_srv_tx *tx, struct lease_call 
     return CAIRN_OK;
 }
 
-/* Advances catalog time first: a tick as old as a sweep interval would shorten the lease by
- * that. */
+/* Advances catalog time first, since an old tick would shorten the lease by its age. */
 static enum cairn_code lease_end(struct cairn_srv_tx *tx, struct lease_call *call,
                                  uint64_t *ret_tick, struct cairn_error *err) {
     struct cairn_srv *server = call->request->server;

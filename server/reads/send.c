@@ -102,8 +102,8 @@ static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
     return CAIRN_OK;
 }
 
-/* Parks a request without a slot (stream.h#3) until *err, set by the caller, is final. Time alone
- * makes a reader count as stalled, so it looks again every 500 ms. */
+/* Parks a request without a slot (stream.h#3) for up to 20 s, then *err stays as the caller set it.
+ * Only time makes a reader count as stalled, so it looks again every 500 ms. */
 static enum cairn_code wait_for_slot(struct send *send, struct cairn_error *err) {
     const struct cairn_srv_request *request = send->request;
     uint64_t now_ms = cairn_srv_mono_ms(request->server);
@@ -162,8 +162,7 @@ enum cairn_code cairn_srv_send(struct cairn_srv_request *request, struct cairn_s
 
 /* ---- slots ---- */
 
-/* Two lists under one lock: holders, newest first, and owners that want a slot back, oldest
- * first. */
+/* Under one lock: holders, newest first, and owners that want a slot back, oldest first. */
 struct cairn_srv_read_slots {
     struct cairn_lock lock;
     size_t capacity;
@@ -229,7 +228,7 @@ static bool borrow(struct cairn_srv_read_slots *slots) {
     return false;
 }
 
-/* send.h#4: owners that want a slot back come first. */
+/* server/reads/send.h#4: owners that want a slot back come first. */
 static void serve_waiting(struct cairn_srv_read_slots *slots) {
     for (struct cairn_srv_read_slot *first; (first = slots->locked.waiting);) {
         if (slots->locked.held == slots->capacity && !borrow(slots)) return;

@@ -3,25 +3,22 @@
  * send: answers a GET or HEAD from a source, with conditions and a range; the read slots, which
  * bound how many reads hold memory, and the chunks, which are that memory.
  *
- * Why:     shard data, tensors and model files are answered by one rule (RFC 9110) and wait for the
- *          same slots. Reads through the server are bounded in memory, not in number: more readers
- *          than slots take turns, and a stalled reader blocks no other (stream.h#3). Chunks are
- *          reused, since the kernel clears fresh memory for each request of a restore, which cost
- *          the server a third of its time. Range arithmetic has one tested place (B06).
+ * Why:     shard data, tensors and model files are answered by one rule (RFC 9110). Reads through
+ *          the server are bounded in memory, not in number: more readers than slots take turns, and
+ *          a stalled reader blocks no other (stream.h#3). Chunks are reused, since clearing fresh
+ *          memory for each request of a restore cost the server a third of its time. Range
+ *          arithmetic, a common source of faults, has one place (B06).
  * Promise: 1    If-Match, If-None-Match, then Range with If-Range, in this order; a range that
  *               cannot be served is CAIRN_RANGE with Content-Range: bytes *, a slash and the size.
  *          2    a request without a slot waits at most 20 s, then it is CAIRN_BUSY.
  *          B06  exactly one range, "bytes=a-b", "bytes=a-" or "bytes=-n"; several, an unservable
  *               and a malformed one are CAIRN_RANGE. Numbers are compared before they are added.
  *          3    no more slots are held at once than there are.
- *          4    a holder that lends its slot gets one back, in the order of want(), before any
- *               newcomer does.
+ *          4    a holder that lends its slot gets one back before newcomers, in order of want().
  *          5    got() is called exactly once for each want() that the owner does not take back by
  *               leave(), and never after leave() has returned.
- *          6    idle chunks never take the sum of used and idle chunks above the capacity: a chunk
- *               returned beyond it is freed.
- *          7    an idle chunk that was not needed between two looks is freed, so an idle server
- *               holds none.
+ *          6    a returned chunk is freed if used and idle chunks would exceed the capacity.
+ *          7    an idle chunk that was not needed between two looks is freed.
  * Limits:  one range a request; objects below 2^62 bytes, longer numbers count as "to the end". As
  *          many holders as settings say; connections bound the waiting. 16 idle chunks.
  * Threads: send: one pool thread; slots and chunks: any. The functions of a slot's owner are called
@@ -61,8 +58,7 @@ void cairn_srv_read_slots_free(struct cairn_srv_read_slots *slots); /* NULL is f
 /* For a new reader: false when all slots are held and none is lent, or other readers wait. */
 bool cairn_srv_read_slots_take(struct cairn_srv_read_slots *slots,
                                struct cairn_srv_read_slot *slot) CAIRN_MUST_USE;
-/* For an owner that has lent its slot: true when it still holds it; otherwise got() is called, now
- * or later. */
+/* For an owner that has lent its slot: true when it still holds it, else got() is called. */
 bool cairn_srv_read_slots_want(struct cairn_srv_read_slots *slots,
                                struct cairn_srv_read_slot *slot) CAIRN_MUST_USE;
 /* To be called periodically: time alone makes holders able to lend. */
@@ -82,5 +78,4 @@ void *cairn_srv_chunks_take(struct cairn_srv_chunks *chunks) CAIRN_MUST_USE;
 void cairn_srv_chunks_give(struct cairn_srv_chunks *chunks, void *data);
 /* To be called periodically: frees chunks that stayed idle since the last call. */
 void cairn_srv_chunks_look(struct cairn_srv_chunks *chunks);
-/* The number of idle chunks. */
 size_t cairn_srv_chunks_idle(struct cairn_srv_chunks *chunks);

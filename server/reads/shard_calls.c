@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C}/shards and {C}/shards/{name}, from rows while the version is open, from the manifest
- * afterwards; {C}/shards/{name}/data; {C}/manifest, /checksums and /layout as stored; presigned
- * URLs. */
+/* GET {C}/shards and {C}/shards/{name}, from rows while the version is open, else the manifest;
+ * {C}/shards/{name}/data; {C}/manifest, /checksums, /layout as stored; presigned URLs. */
 #include "server/reads/shard_calls.h"
 
 #include <inttypes.h>
@@ -331,8 +330,7 @@ struct shard_read {
     char tag[48];
 };
 
-/* A03, C03: a URL of this one object, which ends before the object can be deleted. It gives the
- * stored bytes, unverified. */
+/* A03, C03: a URL of this one object, which ends before its deletion; its bytes are unverified. */
 static enum cairn_code redirect(struct shard_read *read, struct cairn_error *err) {
     struct cairn_srv *server = read->request->server;
     struct cairn_store *store = NULL;

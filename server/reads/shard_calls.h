@@ -2,13 +2,11 @@
 /*
  * shard_calls: the version of a read, its shards wherever they are kept, and their URLs.
  *
- * Why:     shards are rows while a version is open and lines of its manifest afterwards; readers
- *          need not know which. Redirects and restore plans hand out the same right, so one rule
- *          sets its life.
+ * Why:     shards are rows while a version is open, and lines of its manifest afterwards; readers
+ *          need not know which. One rule sets the life of URLs, for redirects and restore plans.
  * Promise: 1    only committed and recorded versions are readable: CAIRN_NOT_COMMITTED before,
  *               CAIRN_ABORTED or CAIRN_DELETED after.
- *          A03  a URL gives one object to its bearer, and ends within 5 minutes and the life of the
- *               keys that signed it.
+ *          A03  a URL gives its bearer one object, for at most 5 minutes and its keys' life.
  *          C03  a URL ends within the caller's lease, or what is left of the trash's grace less one
  *               sweep interval, the resolution of ticks: no object is deleted before its URLs end.
  *               But a URL lives at least 1 s, even where less is left.
@@ -33,8 +31,7 @@ enum cairn_code cairn_srv_urls_find(struct cairn_srv *server,
                                     const struct cairn_srv_version *version,
                                     struct cairn_store **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Life of a new URL, apart from the signing keys' life; leased_ms: what is left of the caller's
- * lease (Q29). */
+/* Life of a new URL, apart from its keys' life; leased_ms: rest of the caller's lease (Q29). */
 enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
                                     const struct cairn_srv_version *version, uint64_t leased_ms,
                                     uint32_t *ret_s, struct cairn_error *err) CAIRN_MUST_USE;

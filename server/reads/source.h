@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * source: the bytes that a stream loads; verified blocks, and pieces out of them, of which sources
- * are made.
+ * source: the bytes that a stream loads, made of verified blocks and of pieces of such blocks.
  *
  * Why:     a stored shard, and a tensor or model file put together from the shards of many ranks,
- *          are sent through the same slots, in the same order, with the same memory, and report a
- *          damaged block alike.
+ *          are sent by the same slots and memory, and report a damaged block alike.
  * Promise: P3  every block behind the bytes that load returns was compared with its checksum. A
  *              wrong block is read once more over another connection (store/range.h); wrong again
  *              is CAIRN_CORRUPT naming run, step, shard and range.
  *          1   the same range gives the same bytes, in any order and division of loads.
- *          2   a part of a tensor or model file that is planned at once reads each block once,
- *              whatever the order of its elements.
+ *          2   a part of a tensor or model file, planned at once, reads each of its blocks once.
  * Limits:  a load of a tensor or model file takes 8 MiB beside the caller's memory, and 5 MiB for
- *          its plan. It reads at most 1 GiB; a slice that needs more for one chunk is
- *          CAIRN_TOO_LARGE.
+ *          its plan. It reads at most 1 GiB; a slice that needs more per chunk is CAIRN_TOO_LARGE.
  * Threads: load on any, several at once; free by one, after them.
  * Next:    server/reads/tensors.c and server/reads/hf.c make sources of pieces;
  *          server/reads/stream.h, plan/reads.h, formats/convert.h.

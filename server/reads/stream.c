@@ -2,12 +2,10 @@
 /* Chunk i of the range, widened to grains, lies in slot i % 2: one slot is sent while the other
  * loads. Only a slot's state is changed by both threads.
  *
- * Nothing is sent before the first chunk is loaded, so of several chunks (of a shard) the first is
- * short. The second is loaded after it, not beside it: the first answer of a bucket tells the ETag
- * for the others, and a refused object is requested only once.
- *
- * A ready stream (stream.h#4) uses a slot for the first chunk only. At a block that is not in
- * memory it starts anew from there, like a stream that has lent both slots. */
+ * Nothing is sent before the first chunk is loaded, so of several chunks (of a shard) it is short.
+ * The second is loaded after it: a bucket's first answer tells the ETag for the others, and a
+ * refused object is requested only once. A ready stream (stream.h#4) uses a slot for the first
+ * chunk only; at a block not in memory it starts anew, like a stream that has lent both slots. */
 #include "server/reads/stream.h"
 
 #include <stdatomic.h>
@@ -90,8 +88,8 @@ static enum cairn_code put_lease(struct cairn_srv_tx *tx, struct lease_change *c
     return cairn_srv_read_lease_take(tx, &lease, &made, err);
 }
 
-/* Lease changes run one at a time, and each looks here whether answers are under way, so an answer
- * that begins during a drop has its row written after it. */
+/* Lease changes run one at a time and count answers here, so an answer that begins during a drop
+ * has its row written afterwards. */
 static enum cairn_code settle_lease(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct lease_change *change = argument;
@@ -105,8 +103,7 @@ static enum cairn_code settle_lease(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_read_lease_drop(tx, change->id, change->entry->version.text, &found, err);
 }
 
-/* *entry stays valid: an answer is under way, or it is queued. False: the row was dropped, or may
- * stay until it expires. */
+/* *entry has an answer under way or is queued. False: its row was dropped, or may stay. */
 static bool write_row(struct cairn_srv *server, struct leased_version *entry) {
     struct lease_change change = {.server = server, .entry = entry};
     struct cairn_error why = {0};
@@ -318,8 +315,7 @@ static void load(struct slot *slot, enum slot_state state) {
     if (state == SLOT_WAITED_FOR) stream->wake(stream->owner);
 }
 
-/* Starts loading this chunk; past the end the slot becomes idle for good, which lend() relies
- * on. */
+/* Loads this chunk; past the end the slot becomes idle for good, which lend() relies on. */
 static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
     if (begin_of(stream, chunk) >= stream->last) {
         atomic_store(&stream->slots[chunk % 2].state, SLOT_IDLE);
@@ -351,7 +347,6 @@ static bool lend(struct cairn_srv_read_slot *held) {
     return true;
 }
 
-/* The reader waits at `wanted`. */
 static void got_slot(struct cairn_srv_read_slot *slot) {
     struct cairn_srv_stream *stream = (struct cairn_srv_stream *)slot;
     atomic_store(&stream->taken_ms, cairn_mono_ms());
@@ -459,8 +454,7 @@ static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint
     return (ssize_t)size;
 }
 
-/* Pauses before the slot's state is checked again, since the loader may wake the reader any
- * time. */
+/* Pauses before the slot's state is checked again: the loader may wake the reader any time. */
 static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
                      const struct cairn_srv_flow_hooks *hooks) {
     stream->wake = hooks->wake;

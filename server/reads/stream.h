@@ -4,8 +4,7 @@
  *
  * Why:     a reader must get exact bytes or a broken connection, never a clean end after wrong
  *          ones; and the event loop must never wait for the store.
- * Promise: P3  no byte is sent before the 1 MiB block around it was compared with its checksum, by
- *              the source (source.h).
+ * Promise: P3  no byte is sent before the source has verified its 1 MiB block (source.h).
  *          1   open reads and compares the first block (of a shard that takes several chunks; else
  *              the first chunk), so that damage there is a problem answer (CAIRN_CORRUPT naming
  *              run, step, shard, range, expected and found).
@@ -24,8 +23,7 @@
  *          their step is 1 MiB, about 0.3 ms of the event loop, and beside 16 such readers ordinary
  *          calls took twice as long. A catalog write when the first long answer of a version
  *          begins, one when the last ends, and one each third of the lease's time in between.
- * Threads: take and free on the connection's event loop, which also reads blocks in memory; loading
- *          on a pool thread.
+ * Threads: take and free, and reads of ready blocks, on the event loop; loading on a pool thread.
  * Next:    server/reads/source.h, server/reads/send.c, server/http/reply.c, server/reads/send.h.
  */
 #pragma once
@@ -48,8 +46,7 @@ struct cairn_srv_stream_options {
 enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
                                       struct cairn_srv_flow *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Appends the whole answer, if the chunk that open has read covers it; the stream may then be
- * freed. false: it does not, or no memory. */
+/* True: open has read the whole answer, which is appended; the stream may then be freed. */
 bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) CAIRN_MUST_USE;
 
 /* ---- leases of the versions that this server sends ---- */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {C}/tensors, the layout's names in pages; GET {C}/tensors/{tensor} and its /data, and
- * {C}/tensor and {C}/tensor/data, which take the name in the query.
- *
- * A tensor or slice is put together from the shards of all ranks (source.h). Each load plans only
- * its own elements, so that no plan of a large tensor is kept in memory. */
+ * {C}/tensor and {C}/tensor/data, which take the name in the query. A tensor or slice is put
+ * together from the shards of all ranks (source.h); each load plans only its own elements. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,8 +269,7 @@ static void free_tensor(struct cairn_srv_source *source) {
     cairn_srv_pieces_source_free((struct cairn_srv_pieces_source *)source);
 }
 
-/* Narrow columns of wide rows need a block for every few bytes: shorter chunks keep the first chunk
- * from waiting for the whole tensor. */
+/* Narrow columns of wide rows need a block for every few bytes: short chunks start sooner. */
 static uint64_t chunk_for(const struct tensor_view *view) {
     unsigned dimensions = view->tensor.dimension_count;
     uint64_t strides[CAIRN_DIMENSIONS_MAX], run = 1, apart = 1;

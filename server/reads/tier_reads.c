@@ -55,8 +55,7 @@ bool cairn_srv_tier_is_away(const struct cairn_srv_tier *tier) {
     return atomic_load(&tier->away_until_ms) > cairn_mono_ms();
 }
 
-/* Nearest first within four groups: sound, damaged, then sound and damaged copies of stores that
- * did not answer just now. */
+/* Nearest first; sound copies before damaged ones, and both before stores that did not answer. */
 static void order(const struct cairn_srv_where *where, size_t ret[CAIRN_SRV_TIERS_MAX]) {
     int turns[CAIRN_SRV_TIERS_MAX];
     size_t count = 0;
@@ -290,10 +289,7 @@ cairn_srv_tier_documents(struct cairn_srv_tier_documents *documents,
         .get = get_document, .tell_again = tell_again, .owner = documents};
 }
 
-/* ---- the cache ----
- *
- * Nothing is loaded under the lock: of two threads that load the same entry, the first to finish
- * caches it. */
+/* ---- the cache: nothing is loaded under its lock; of two equal loads the first is kept ---- */
 
 #define ENTRIES_MAX 64
 #define IDLE_BYTES_MAX (512 * CAIRN_MIB)

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier_reads: bytes and documents of a version, from memory or the nearest store that has it whole;
- * and a check of one shard in one store.
+ * tier_reads: a version's bytes and documents, from memory or the nearest store that has it whole.
  *
  * Why:     a damaged or unreachable copy must not fail a restore that another copy could serve, and
  *          all readers must fall back alike. Each ranged read of a committed version needs its
  *          manifest, and a store request for it would double the latency. A repair must know which
  *          copy is damaged, which a read with fallback hides.
- * Promise: P3   only verified bytes are handed out, from any store: blocks match their checksums,
- *               documents the manifest's digest.
+ * Promise: P3   only verified bytes are handed out: blocks by checksum, documents by digest.
  *          1    the nearest store comes first, stores with a copy known to be damaged after the
  *               others, and a store that did not answer last for CAIRN_SRV_TIER_SHUN_MS.
  *          2    where no store has a whole range intact, each block is looked for by itself.
@@ -20,12 +18,11 @@
  *          5    an entry handed out by the cache stays valid until it is given back.
  *          6    a check compares every block of a shard in the given store, and no other, with
  *               checksums.bin; a wrong block is read once more before it counts (S17). A missing
- *               object or a wrong size is CAIRN_CORRUPT, also for 0 bytes; a store's failure or
- *               refusal is returned as it is.
+ *               object or wrong size, also for 0 bytes, is CAIRN_CORRUPT; a store's failure stays.
  * Limits:  one borrowed worker per call and store. 64 cache entries and 512 MiB that nobody holds.
  *          A check has CAIRN_SRV_CHECK_BYTES of memory and one range under way.
- * Threads: any, with its own worker of the main store; the cache is locked by server_cache, and its
- *          entries are immutable.
+ * Threads: any, with its own worker of the main store; server_cache locks the cache. Its entries
+ *          are immutable.
  * Next:    server/guard/stores.h, server/reads/source.h, server/copies/verify.c.
  */
 #pragma once
@@ -78,8 +75,7 @@ enum cairn_code cairn_srv_tier_read(struct cairn_srv *server, struct cairn_store
                                     const struct cairn_srv_tier_range *range,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 
-/* A version being read: its stores, and the tags of its objects. Several threads may read at
- * once. */
+/* A version being read: its stores and its objects' tags. Several threads may read at once. */
 struct cairn_srv_reading;
 enum cairn_code cairn_srv_reading_new(struct cairn_srv *server, const char *version,
                                       size_t object_count, struct cairn_srv_reading **ret,
@@ -131,8 +127,7 @@ enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_st
                                        const struct cairn_srv_version *version,
                                        struct cairn_srv_held **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Texts derived from a version, cached under a key and given back like other entries. NULL: not
- * cached, or no memory. */
+/* Texts about a version, cached by key; given back like other entries. NULL: none or no memory. */
 struct cairn_srv_held *cairn_srv_cache_find(struct cairn_srv *server, const char *key);
 struct cairn_srv_held *cairn_srv_cache_keep(struct cairn_srv *server, const char *key,
                                             struct cairn_buf *take);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PATCH {R} and PATCH {C}: labels, metrics, note and pin, merged by RFC 7396: null removes a
- * member, an absent member stays. {R}/aliases: names that people set, which protect the version
- * that they point at; `latest` and `best` are computed. */
+/* PATCH {R} and PATCH {C}: labels, metrics, note and pin, merged by RFC 7396. {R}/aliases: names
+ * that people set, which protect their version; `latest` and `best` are computed. */
 #include <stdio.h>
 
 #include "api/wire/messages.h"

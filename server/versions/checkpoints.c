@@ -168,8 +168,7 @@ static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
         shown->has_run = !cairn_srv_run_get(tx, ref.name, &run, NULL);
     }
     CAIRN_TRY(code);
-    /* Pins the id: a step or name may mean another version when this one goes. A wait for COMMITTED
-     * follows to that other version. */
+    /* Pins the id: a step or name may later mean another version; COMMITTED waits for that, too. */
     if (awaited->asked && awaited->what.state != CAIRN_AWAITED_COMMITTED)
         request->awaited = shown->version.id;
     if (!awaited->asked || !cairn_awaited_is_removal(awaited->what.state))
@@ -198,8 +197,7 @@ static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *
     return CAIRN_OK;
 }
 
-/* Waits for a version that can still begin: named by step or alias, in an existing run. Fails at
- * once where there is no run. */
+/* Waits for a version that can still begin: named by step or alias, in a run that exists. */
 static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv_reply *reply,
                                      struct cairn_error *err) {
     const struct cairn_srv_request *request = shown->request;
@@ -260,8 +258,7 @@ static bool is_newer(const struct newer *newer, const struct cairn_srv_version *
     return version->step > newer->step;
 }
 
-/* found: the result of looking up `latest`. CAIRN_NOT_YET at the end of the wait: a repeat of the
- * call misses nothing. */
+/* found: result of looking up `latest`. After CAIRN_NOT_YET a repeat of the call misses nothing. */
 static enum cairn_code judge_newer(const struct shown *shown, const struct newer *newer,
                                    enum cairn_code found, struct cairn_srv_reply *reply,
                                    struct cairn_error *err) {

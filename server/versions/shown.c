@@ -122,7 +122,7 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
     else
         aliases = json_array();
     CAIRN_TRY(copies_of(tx, version, &copies, err));
-    /* The server wrote this JSON into the row itself. */
+    /* This JSON was written into the row by the server itself. */
     CAIRN_AUTO_JSON json_t *labels = json_loads(version->labels, 0, NULL);
     CAIRN_AUTO_JSON json_t *meta = json_loads(version->meta, 0, NULL);
     CAIRN_AUTO_JSON json_t *metrics = json_loads(version->metrics, 0, NULL);
@@ -256,8 +256,7 @@ static enum cairn_code look_at_origin(struct cairn_srv_tx *tx,
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
-/* Time since a run's last commit or attempt. A run with an open save is in use, however old its
- * last commit is. */
+/* Time since a run's last commit or attempt; an open save means that the run is in use. */
 struct idle {
     char committed_at[32]; /* "": no commit */
     uint64_t seconds;      /* CAIRN_MESSAGE_NONE: a save is open */

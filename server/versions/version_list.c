@@ -116,7 +116,6 @@ static bool is_place(const struct cairn_srv_version_place *place, uint64_t attem
     return place->attempt == attempt && place->step == step && place->n == n;
 }
 
-/* The rows that follow are below *place. */
 static bool jump_falling(const struct cairn_srv_version_filter *filter,
                          struct cairn_srv_version_place *place) {
     bool bounded = filter->step_lt <= MOST;
@@ -134,7 +133,6 @@ static bool jump_falling(const struct cairn_srv_version_filter *filter,
     return filter->step_ge < filter->step_lt;
 }
 
-/* The rows that follow are above *place. */
 static bool jump_rising(const struct cairn_srv_version_filter *filter,
                         struct cairn_srv_version_place *place) {
     if (filter->of_attempt && place->attempt > filter->attempt) return false;
@@ -193,8 +191,7 @@ struct list {
 
 /* ---- without filters: whole rows in one statement ---- */
 
-/* Bounded, since a thousand versions with 64 KiB each of meta and labels make an answer of 128 MiB,
- * and several times that while it is built. */
+/* A thousand versions with 128 KiB of texts make 128 MiB, several times that while it is built. */
 static uint64_t texts_of(const struct cairn_srv_version *version) {
     const char *const texts[] = {version->labels, version->meta, version->metrics,
                                  version->warnings, version->note};

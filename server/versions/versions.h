@@ -10,8 +10,7 @@
  *          2    a run's tag covers its labels, note and origin, which PATCH changes: totals and
  *               heartbeats change by themselves and would make every If-Match fail.
  *          3    an answer of the routes with EVENT or LOOK in api/routes.def has an ETag: the
- *               handler's, else a weak one of its body. A tag of LOOK leaves out members that only
- *               move with the clock (ages, time left).
+ *               handler's, else a weak one of its body; a LOOK tag leaves out ages and time left.
  *          4    where If-None-Match lists the tag, the answer is a 304 without a body, after the
  *               time of `?wait=`, or of `Prefer: wait=` if the query has no `wait`.
  *          5    a waiting call is woken by each change that has an event of its run; for a resource
@@ -30,8 +29,7 @@
 #include "server/ledger/version_lists.h"
 #include "server/ledger/versions.h"
 
-/* What the store still holds of a deleted version, as not_freed of messages.def. NULL: no
- * memory. */
+/* What the store still holds of a deleted version (not_freed of messages.def). NULL: no memory. */
 json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept);
 /* The run's `latest`, looked up once per list. */
 struct cairn_srv_newest {
