@@ -82,9 +82,8 @@ void cairn_srv_access_add(struct cairn_srv_access *access, const struct cairn_sr
 void cairn_srv_access_reload(struct cairn_srv_access *access);
 /* Wakes the reload after another server's notification. NULL is fine. */
 void cairn_srv_access_notified(struct cairn_srv_access *access, uint64_t key);
-/* Installs the token of admin_token_file, unless it is revoked. Else writes a new one to
- * DATA_DIR/admin.token: for new_admin_token, or if require_token is on and there is no admin
- * token. */
+/* Installs the token of admin_token_file, unless it is revoked. Else writes DATA_DIR/admin.token:
+ * for new_admin_token, or if require_token is on and there is no admin token. */
 enum cairn_code cairn_srv_access_first(struct cairn_srv *server,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 

@@ -605,9 +605,9 @@ static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_b
 }
 
 /* Every failure that ends the version sets work->final. Q55: the objects are judged before the
- * manifest. On S3, layout and checksums are written while the listing is on its way; in a folder
- * only after it, since a folder whose mount is gone still accepts writes. Q53: a failed write never
- * ends the version; only the verdict on the objects does. */
+ * manifest; on S3 while layout and checksums are written, in a folder before that, since a folder
+ * without its mount still accepts writes. Q53: only that verdict ends a version, no failed
+ * write. */
 static enum cairn_code prove_and_write(struct work *work, struct cairn_error *err) {
     CAIRN_AUTO(buf) layout_bytes = {0};
     CAIRN_CRASHPOINT("server.commit.before_proof");

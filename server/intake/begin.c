@@ -137,8 +137,7 @@ static bool read_mark(const json_t *marks, size_t at, struct cairn_msg_split_mar
            !cairn_msg_split_mark_read(json_array_get(marks, at), "", ret, NULL);
 }
 
-/* A list with fewer marks than CAIRN_PLAN_SPLIT_MARKS has one per tensor, so the first name that is
- * missing or differs is known. */
+/* Fewer marks than CAIRN_PLAN_SPLIT_MARKS: one per tensor, so the first difference is known. */
 static bool first_differing(const json_t *first, const json_t *own,
                             struct cairn_msg_split_mark *ret) {
     struct cairn_msg_split_mark a, b;

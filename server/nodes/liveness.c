@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {R}/liveness: a run's last commit, its usual interval, and the ranks and shards that its open
- * saves wait for. GET {C}/why: the same for one version, with the newest reports of its attempt's
- * nodes. Both give facts; what is too long is for the caller to judge. */
+/* GET {R}/liveness: a run's last commit, its usual interval, and what its open saves wait for. GET
+ * {C}/why: the same for one version, with its nodes' newest reports. Facts only: callers judge. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -200,8 +200,7 @@ static void take_versions(struct node *node, struct cairn_srv_heartbeat *beat) {
     node->kept_count = beat->kept_count;
 }
 
-/* Other servers see only a node's row, so it is written four times within silence_max: a node must
- * not seem silent before its next row is due. */
+/* Rows are all that other servers see: four per silence_max keep a node from seeming silent. */
 static uint64_t row_every_ms(const struct cairn_srv *server) {
     return cairn_min_u64(ROW_EVERY_MS, server->settings->silence_max_ms / 4);
 }

@@ -117,8 +117,7 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
 /* The same over all servers, from the node's row; tick: catalog time at which the row was read. */
 uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
                                   uint64_t tick);
-/* Q3: takes an attempt call's report of that run like a heartbeat's. False: no heartbeat was
- * received yet, so no attempt waits for the node. */
+/* Q3: takes an attempt call's run report. False: no heartbeat yet, so no attempt waits for it. */
 bool cairn_srv_node_says(struct cairn_srv *server, const char *node,
                          const struct cairn_srv_run_report *report);
 /* The run reports of the last heartbeat, as JSON for other servers. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C} with its long polls: for a version's next state (`for`, Q24) and for the next `latest`
- * (`newer_than`). For every route: ETags and long polls for a changed answer
- * (server/versions/versions.h#3). A call is parked only while its answer may still change; every
- * change of an outcome from NOT_YET wakes the calls parked under the key. */
+/* GET {C} and its long polls: for a version's next state (`for`, Q24), for the next `latest`
+ * (`newer_than`); ETags and long polls for a changed answer of every route
+ * (server/versions/versions.h#3). A call is parked only while its answer may change; each change of
+ * NOT_YET wakes the calls under its key. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
