@@ -606,8 +606,7 @@ static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_b
 
 /* Every failure that ends the version sets work->final. Q55: the objects are judged before the
  * manifest; on S3 while layout and checksums are written, in a folder before that, since a folder
- * without its mount still accepts writes. Q53: only that verdict ends a version, no failed
- * write. */
+ * without its mount still accepts writes. Q53: a failed write never ends the version. */
 static enum cairn_code prove_and_write(struct work *work, struct cairn_error *err) {
     CAIRN_AUTO(buf) layout_bytes = {0};
     CAIRN_CRASHPOINT("server.commit.before_proof");
