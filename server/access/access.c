@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokens that are good, in memory, sorted by id; see access.h. */
+/* Valid tokens in memory, sorted by id; see access.h. */
 #include "server/access/access.h"
 
 #include <stdatomic.h>
@@ -16,9 +16,9 @@
 #include "server/db/catalog.h"
 #include "store/store.h"
 
-#define AGAIN_MS 1000 /* after the catalog could not be read */
+#define AGAIN_MS 1000 /* retry after a failed catalog read */
 
-/* seen: the look that the token is of; for one that was added alone the newest that had begun. */
+/* seen: number of the look that read the token; for an added token, of the newest look begun. */
 struct kept {
     struct cairn_srv_token token;
     uint64_t seen;
@@ -29,7 +29,7 @@ struct tokens {
     uint64_t look;
 };
 
-/* token.who: as the caller is named whose token has the id `of`. */
+/* A lent token: token.who is the lender's actor name, `of` the lender's token id. */
 struct lent {
     struct cairn_srv_token token;
     char of[CAIRN_TOKEN_ID_BYTES];
@@ -39,18 +39,18 @@ struct lent {
 struct cairn_srv_access {
     struct cairn_srv *server;
     struct cairn_thread thread;
-    _Atomic uint64_t looks; /* numbers them: a later one is never replaced by an earlier one */
+    _Atomic uint64_t looks; /* numbers looks: a later look is never replaced by an earlier one */
     struct cairn_lock lock;
     struct {
         struct tokens tokens;
-        uint64_t look;      /* that they are of */
-        uint64_t looked_ms; /* when that began; mono clock */
+        uint64_t look;      /* number of the look that read the tokens */
+        uint64_t looked_ms; /* start of that look; mono clock */
         bool known;
         struct lent *lent;
     } locked;
 };
 
-/* ---- reading them ---- */
+/* ---- loading tokens ---- */
 
 static enum cairn_code keep(const struct cairn_srv_token *token, void *owner,
                             struct cairn_error *err) {
@@ -67,7 +67,7 @@ static enum cairn_code read_all(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_tokens_each(tx, NULL, 0, keep, tokens, err);
 }
 
-/* Where it stands, or would stand. */
+/* Index of the id, or the index to insert it at. */
 static size_t place_of(const struct tokens *tokens, const char *id) {
     size_t from = 0, to = tokens->count;
     while (from < to) {
@@ -98,7 +98,7 @@ static enum cairn_code insert(struct tokens *tokens, const struct kept *one,
     return CAIRN_OK;
 }
 
-/* What was added while the look was under way: it may have begun before those rows were there. */
+/* Keeps tokens added while this look ran: it may have begun before their rows were written. */
 static enum cairn_code take_added(const struct tokens *before, struct tokens *tokens,
                                   struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
@@ -130,7 +130,7 @@ static enum cairn_code look(struct cairn_srv_access *access, struct cairn_error 
     return code;
 }
 
-/* The rows of some have gone with the change (tokens.h#3); the others are listed by the catalog. */
+/* The change deleted the rows of some expired tokens (tokens.h#3); a reload reads the others. */
 static void drop_expired(struct tokens *tokens, int64_t now_ms) {
     size_t count = 0;
     for (size_t i = 0; i < tokens->count; i++) {
@@ -151,9 +151,9 @@ void cairn_srv_access_add(struct cairn_srv_access *access, const struct cairn_sr
         CAIRN_HOLD(&access->lock);
         struct tokens *tokens = &access->locked.tokens;
         const struct kept one = {*token, looks};
-        /* A look that began meanwhile may be of a revocation of this very token. */
+        /* A look that began since `looks` may have read the revocation of this very token. */
         bool alone = access->locked.known && atomic_load(&access->looks) == looks;
-        if (alone && find_kept(tokens, token->key.id)) return; /* a repeat by its key */
+        if (alone && find_kept(tokens, token->key.id)) return; /* a repeated request */
         if (alone && tokens->count >= CAIRN_SRV_TOKENS_MAX)
             drop_expired(tokens, cairn_srv_wall_ms(access->server));
         added = alone && !insert(tokens, &one, NULL);
@@ -168,7 +168,7 @@ void cairn_srv_access_reload(struct cairn_srv_access *access) {
     {
         CAIRN_HOLD(&access->lock);
         access->locked.known = false;
-        access->locked.look = access->looks; /* one that began before the change is too old */
+        access->locked.look = access->looks; /* discards looks that began before the change */
     }
     cairn_thread_wake(&access->thread);
 }
@@ -224,7 +224,7 @@ void cairn_srv_access_free(struct cairn_srv_access *access) {
     free(access);
 }
 
-/* ---- whose token it is ---- */
+/* ---- identifying a caller ---- */
 
 void cairn_srv_credential_read(const char *value, struct cairn_srv_credential *ret) {
     static const char scheme[] = "Bearer";
@@ -235,7 +235,7 @@ void cairn_srv_credential_read(const char *value, struct cairn_srv_credential *r
     ret->readable = cairn_token_read(cairn_view_of(value), &ret->key);
 }
 
-/* One that was lent for a token that has been revoked is none. */
+/* A lent token ends when the lender's token is revoked. */
 static const struct cairn_srv_token *find_lent(const struct cairn_srv_access *access,
                                                const char *id) {
     const struct lent *lent = access->locked.lent;
@@ -243,7 +243,7 @@ static const struct cairn_srv_token *find_lent(const struct cairn_srv_access *ac
     return lent && find_kept(&access->locked.tokens, lent->of) ? &lent->token : NULL;
 }
 
-/* A01: an unknown id is compared with something, too. */
+/* A01: for an unknown id the digest is compared with zeros, to take the same time. */
 static bool find(struct cairn_srv_access *access, const struct cairn_token_key *key,
                  struct cairn_srv_token *ret, bool *ret_lent) {
     static const struct cairn_srv_token none;
@@ -252,7 +252,7 @@ static bool find(struct cairn_srv_access *access, const struct cairn_token_key *
     const struct cairn_srv_token *found = kept ? &kept->token : NULL;
     if ((*ret_lent = !found)) found = find_lent(access, key->id);
     const struct cairn_srv_token *one = found ? found : &none;
-    /* Until the sweep has noted it in the catalog. */
+    /* In memory at once; the sweep notes the expiry in the catalog later. */
     if (kept && cairn_srv_token_expired(found, cairn_srv_wall_ms(access->server)))
         access->locked.tokens.items[kept - access->locked.tokens.items].token.over = true;
     bool same = cairn_equal_secret(one->key.digest, key->digest, sizeof(key->digest));
@@ -260,7 +260,7 @@ static bool find(struct cairn_srv_access *access, const struct cairn_token_key *
     return same && found;
 }
 
-/* What is remembered must be younger than a revocation may be. */
+/* Tokens in memory are accepted only while they are younger than CAIRN_SRV_TOKENS_OLD_MS (A02). */
 static bool is_fresh(struct cairn_srv_access *access) {
     uint64_t now_ms = cairn_srv_mono_ms(access->server);
     bool shared = cairn_srv_catalog_is_shareable(access->server->catalog);
@@ -339,7 +339,7 @@ bool cairn_srv_access_holds(struct cairn_srv_access *access,
     return cairn_srv_access_identify(access, credential, &caller, NULL) == CAIRN_OK;
 }
 
-/* ---- what he may do ---- */
+/* ---- permissions ---- */
 
 bool cairn_srv_caller_may(const struct cairn_srv_caller *caller, enum cairn_scope scope,
                           const char *project) {
@@ -348,7 +348,7 @@ bool cairn_srv_caller_may(const struct cairn_srv_caller *caller, enum cairn_scop
            cairn_project_pattern_fits(caller->projects, project);
 }
 
-/* ---- the operator's first one ---- */
+/* ---- the operator's first token ---- */
 
 struct first {
     struct cairn_srv_token token;
@@ -374,7 +374,7 @@ static enum cairn_code look_for_admin(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_tokens_each(tx, NULL, 0, note_admin, first, err);
 }
 
-/* Of two servers that start at once one makes it. */
+/* Looks again inside the write: of two servers that start at once, only one makes the token. */
 static enum cairn_code put_first(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct first *first = argument;
     CAIRN_TRY(look_for_admin(tx, first, err));
@@ -395,7 +395,7 @@ static enum cairn_code put_given(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-/* A file that was left in place must not let in again whom an operator has shut out. */
+/* A leftover admin_token_file must not readmit a token that an operator has revoked. */
 static enum cairn_code is_revoked(struct cairn_srv *server, const char *id, bool *ret,
                                   struct cairn_error *err) {
     struct cairn_store_worker *worker = NULL;
@@ -460,7 +460,7 @@ enum cairn_code cairn_srv_access_first(struct cairn_srv *server, struct cairn_er
     if (first.there) return CAIRN_OK;
     CAIRN_TRY(cairn_buf_printf(&path, err, "%s/admin.token", settings->data_dir));
     cairn_token_make(server->random, text, &first.token.key);
-    /* The file first: a token that is lost cannot be told again. */
+    /* The file before the row: the text of a lost token cannot be recovered. */
     snprintf(line, sizeof(line), "%s\n", text);
     enum cairn_code code = cairn_file_replace(path.data, cairn_view_of(line), 0600, err);
     cairn_wipe(text, sizeof(text));

@@ -1,41 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * access: who a caller is, by his token; which calls he may make, and how often.
+ * access: identifies a caller by its token, and limits its calls by scope and by rate.
  *
- * Why:     several groups share a server, and none may see, change or infer what is another's, or
- *          take the server from the others by a script that asks in a loop.
- * Promise: A01  a token is looked up by its id and compared as a SHA-256, in the same time wherever
- *               two differ and for an id that is not known.
- *          A02  a token that was revoked is refused at once by the server that was asked to, by
- *               each other one within CAIRN_SRV_TOKENS_LOOK_MS; a server that could not read its
- *               catalog for CAIRN_SRV_TOKENS_OLD_MS takes no token at all.
- *          P16  outside of a token's projects, and where it may not read, a call is 404 in the
- *               words of a run that is not there; 403 is for who may see and not change.
+ * Why:     groups that share a server must not see, change or infer each other's data, nor starve
+ *          each other with a script that polls in a loop.
+ * Promise: A01  a token is found by id; its SHA-256 is compared in constant time, also if unknown.
+ *          A02  the server that revokes a token refuses it at once, every other server within
+ *               CAIRN_SRV_TOKENS_LOOK_MS; a server that could not read its catalog for
+ *               CAIRN_SRV_TOKENS_OLD_MS accepts no token.
+ *          P16  a call outside of a token's projects, or without its read scope, is answered 404 in
+ *               the words of a missing run; 403 needs a token that may read but not change.
  *          1    a caller with a grant needs no token for the calls of a save that is under way
  *               (routes.def), so that uploaders finish while tokens change.
  *          2    a call is judged from memory, without the catalog, before its body is read and
  *               again before its handler runs, also when it was parked.
- *          3    a call costs its token one request of its rate, one without a good token its
- *               address; a call that shows a good grant, a heartbeat, the life of a reader's lease
- *               and calls that need nothing (/livez) are free, so no save and no restore starves.
- *          4    a caller that exceeds its rate, after a burst, is refused and told when to come
- *               again; a refusal costs nothing.
- *          5    callers do not share: what one asks leaves the others' rates as they are.
- *          6    .cairn/revoked/<token>.json is in the store before a revocation is answered; where
- *               the store could not be told, the answer says so, and the next copy of the catalog's
- *               words is without the token.
- *          7    it stays for CAIRN_SRV_REVOKED_KEPT_MS, until no copy or backup that is likely to
- *               be put back can hold the token.
- *          8    a server that starts drops the tokens that its store calls revoked before it
- *               listens; where the store does not list them then, as soon as it does.
- * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory; CAIRN_SRV_REVOKED_MAX revocations, more are
- *          refused where they are read. An answer that has begun is sent to its end.
- *          CAIRN_SRV_RATES_MAX callers of fixed size, a server; where there are more, the one that
- *          was silent for longest is forgotten, and begins anew with a whole burst.
- * Threads: one of its own for the tokens, locked by server_access; rates locked by server_rates;
- *          all may be called from any thread. A store's worker is its caller's.
- * Next:    api/routes.def; server/http/request.h for the judgement of a call;
- *          server/ledger/tokens.h; server/guard/said_copy.h, which reads and drops revocations.
+ *          3    a call costs its token, or without a valid token its address, one request; calls
+ *               with a valid grant, heartbeats, renewing or dropping a lease, and calls that need
+ *               no token (/livez) are free, so no save and no restore starves.
+ *          4    a caller over its rate and burst is refused and told when to retry, for free.
+ *          5    each caller has its own rate.
+ *          6    .cairn/revoked/<token>.json is in the store before a revocation is answered; if the
+ *               store fails, the answer says so, and the next catalog copy lacks the token.
+ *          7    it stays for CAIRN_SRV_REVOKED_KEPT_MS, until no backup that is likely to be
+ *               restored can hold the token.
+ *          8    a starting server drops the tokens that its store lists as revoked before it
+ *               listens; where that listing fails, as soon as one succeeds.
+ * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory; a list of over CAIRN_SRV_REVOKED_MAX revocations
+ *          fails. An answer that has begun is sent to its end. CAIRN_SRV_RATES_MAX callers; the
+ *          longest idle of a set is evicted and starts again with a full burst.
+ * Threads: its own reloads tokens, locked by server_access; rates are locked by server_rates; any
+ *          thread may call. A store worker belongs to its caller.
+ * Next:    api/routes.def; server/http/request.h judges calls; server/ledger/tokens.h;
+ *          server/guard/said_copy.h reads and drops revocations.
  */
 #pragma once
 
@@ -48,49 +44,46 @@
 #define CAIRN_SRV_TOKENS_OLD_MS 60000
 #define CAIRN_SRV_WHO_BYTES (CAIRN_NAME_BYTES_MAX + CAIRN_TOKEN_ID_BYTES + 2)
 
-/* What a request came with; its text is not kept. */
+/* Parsed from the Authorization header, whose text is not kept. */
 struct cairn_srv_credential {
-    bool there, readable; /* an Authorization header; one that holds a token */
+    bool there, readable; /* header present; header holds a token */
     struct cairn_token_key key;
 };
-/* The value of the header Authorization. */
 void cairn_srv_credential_read(const char *value, struct cairn_srv_credential *ret);
 
 enum cairn_srv_caller_kind {
-    CAIRN_SRV_NOBODY,    /* not judged yet, or of a call that needs nothing */
-    CAIRN_SRV_EVERYBODY, /* the server asks for no tokens */
+    CAIRN_SRV_NOBODY,    /* not judged yet, or the route needs no token */
+    CAIRN_SRV_EVERYBODY, /* require_token is off */
     CAIRN_SRV_TOKEN,
-    CAIRN_SRV_GRANT, /* of the run of its grant alone */
+    CAIRN_SRV_GRANT, /* valid for the grant's run only */
 };
 struct cairn_srv_caller {
     enum cairn_srv_caller_kind kind;
-    char id[CAIRN_TOKEN_ID_BYTES]; /* of a token; "": none */
+    char id[CAIRN_TOKEN_ID_BYTES]; /* token id; "": none */
     unsigned scopes;
     char projects[CAIRN_NAME_BYTES_MAX + 1];
     int64_t expires_ms;            /* 0: never */
-    char who[CAIRN_SRV_WHO_BYTES]; /* for events; "": nobody said */
+    char who[CAIRN_SRV_WHO_BYTES]; /* actor in events; "": unknown */
 };
 
-/* Reads all tokens; no thread yet. */
 enum cairn_code cairn_srv_access_new(struct cairn_srv *server, struct cairn_srv_access **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* From here on it looks for what other servers changed. */
+/* Starts the thread that reloads tokens changed by other servers. */
 enum cairn_code cairn_srv_access_start(struct cairn_srv_access *access,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_access_free(struct cairn_srv_access *access); /* NULL is fine */
-/* One that this server has made, when its row is there; no other is read again. looks: what
- * cairn_srv_access_looks() said before the row was written. */
+/* Adds a token that this server has just written, without reloading all. looks: the value of
+ * cairn_srv_access_looks() from before the row was written. */
 uint64_t cairn_srv_access_looks(struct cairn_srv_access *access);
 void cairn_srv_access_add(struct cairn_srv_access *access, const struct cairn_srv_token *token,
                           uint64_t looks);
-/* After a change of this server: what was revoked is refused when it returns. Where the catalog
- * cannot be read nobody is let in until it can. */
+/* Reloads after this server changed a token: a revoked token is refused on return. If the catalog
+ * cannot be read, every token is refused until it can. */
 void cairn_srv_access_reload(struct cairn_srv_access *access);
-/* Another server may have changed a token. NULL is fine. */
+/* Wakes the reload after another server's notification. NULL is fine. */
 void cairn_srv_access_notified(struct cairn_srv_access *access, uint64_t key);
-/* The operator's token: the one that admin_token_file brings, where a revoked one is refused; or a
- * first one into DATA_DIR/admin.token, where tokens are asked for and none may make others, and
- * where the settings say so. */
+/* Installs the token of admin_token_file, unless it is revoked. Else writes DATA_DIR/admin.token:
+ * for new_admin_token, or if require_token is on and there is no admin token. */
 enum cairn_code cairn_srv_access_first(struct cairn_srv *server,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -98,24 +91,23 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
                                           const struct cairn_srv_credential *credential,
                                           struct cairn_srv_caller *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* A token for who does something for that caller, over HTTP, when he has gone: with his scopes to
- * read and write, for his projects as they stand there, and under his name. It is good at this
- * server alone, until it is returned, the caller's own has ended or the process has. The text is to
- * be wiped. */
+/* Makes a token for work over HTTP that outlives the caller's request, with the caller's read and
+ * write scopes, current projects and actor name. Only this process accepts it, until it is returned
+ * or the caller's own token ends. The caller wipes ret_text. */
 enum cairn_code cairn_srv_access_lend(struct cairn_srv_access *access,
                                       const struct cairn_srv_caller *caller,
                                       char ret_text[CAIRN_TOKEN_TEXT_BYTES],
                                       char ret_id[CAIRN_TOKEN_ID_BYTES],
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_access_return(struct cairn_srv_access *access, const char *id);
-/* Is what an open stream began with still good? */
+/* False once the credential that a stream began with is no longer accepted. */
 bool cairn_srv_access_holds(struct cairn_srv_access *access,
                             const struct cairn_srv_credential *credential);
-/* Of one that was judged: for what a handler shows or names beside the run of the path. */
+/* For projects that a handler shows or names beside the run in the path; `caller` was judged. */
 bool cairn_srv_caller_may(const struct cairn_srv_caller *caller, enum cairn_scope scope,
                           const char *project);
 
-/* ---- how often he may ask ---- */
+/* ---- request rates ---- */
 
 #define CAIRN_SRV_RATES_MAX 4096
 #define CAIRN_SRV_RATES_PER_SECOND_MAX 1000000
@@ -123,20 +115,20 @@ bool cairn_srv_caller_may(const struct cairn_srv_caller *caller, enum cairn_scop
 struct cairn_srv_rates;
 struct cairn_srv_rates_options {
     uint64_t per_second, burst;                  /* each 1 to CAIRN_SRV_RATES_PER_SECOND_MAX */
-    void (*random)(void *ret_data, size_t size); /* callers cannot choose whose place they take */
+    void (*random)(void *ret_data, size_t size); /* a seed: callers cannot choose whom they evict */
 };
 enum cairn_code cairn_srv_rates_new(const struct cairn_srv_rates_options *options,
                                     struct cairn_srv_rates **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_rates_free(struct cairn_srv_rates *rates); /* NULL is fine */
-/* One request at that time of the mono clock. False: not before *ret_wait_ms have passed. */
+/* Takes one request at now_ms of the mono clock. False: *ret_wait_ms is the time until the next. */
 bool cairn_srv_rates_take(struct cairn_srv_rates *rates, const char *caller, uint64_t now_ms,
                           uint64_t *ret_wait_ms) CAIRN_MUST_USE;
 
-/* ---- tokens that the store calls revoked ---- */
+/* ---- revoked tokens in the store ---- */
 
 #define CAIRN_SRV_REVOKED_MAX 1000000
-#define CAIRN_SRV_REVOKED_KEPT_MS (INT64_C(400) * 24 * 3600 * 1000) /* a year, and a month late */
+#define CAIRN_SRV_REVOKED_KEPT_MS (INT64_C(400) * 24 * 3600 * 1000) /* a year and a month's delay */
 
 enum cairn_code cairn_srv_revoked_put(struct cairn_store_worker *worker, const char *token,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -152,12 +144,11 @@ void cairn_srv_revoked_release(struct cairn_srv_revoked *revoked);
 enum cairn_code cairn_srv_revoked_list(struct cairn_store_worker *worker,
                                        struct cairn_srv_revoked *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Inside a transaction: their rows go. *ret_count: that were there. */
+/* Inside a transaction: deletes the rows of the tokens. *ret_count: rows found. */
 enum cairn_code cairn_srv_revoked_take(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_revoked *revoked, uint64_t *ret_count,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* One listing in the life of a server; again after one that failed. The start and the sweeping
- * thread ask. */
+/* Once per server life, at startup or in a sweep: drops tokens that the store lists as revoked. */
 void cairn_srv_revoked_look(struct cairn_srv *server, struct cairn_store_worker *worker);
-/* Those that were put before; what cannot be deleted now is found the next time. */
+/* Deletes revocations older than before_ms; a failed delete is retried by the next call. */
 void cairn_srv_revoked_drop(struct cairn_store_worker *worker, int64_t before_ms);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a caller may do: the scopes that a route needs, requests a second, and the quotas of
- * projects, which /v1/quotas, /v1/quota and /v1/projects/P/quota show and change. */
+/* Judges calls by scope and by rate; serves the quotas of projects. */
 #include "server/access/access.h"
 
 #include <inttypes.h>
@@ -21,7 +20,7 @@
 
 /* ---- scopes ---- */
 
-/* As the catalog says it of a run that is not there (P16). */
+/* The catalog's words for a missing run (P16). */
 static enum cairn_code hide(const struct cairn_srv_request *request, struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
     return cairn_fail(err, CAIRN_NOT_FOUND, "there is no run %s/%s", name->project, name->run);
@@ -48,7 +47,7 @@ static enum cairn_code judge_scope(const struct cairn_srv_request *request,
     return CAIRN_OK;
 }
 
-/* Of the run in the path; of any run where the path has none. */
+/* A valid grant of the run in the path, or of any run where the path names none. */
 static bool comes_with_grant(const struct cairn_srv_request *request) {
     const struct cairn_route_need *need = &request->route->need;
     struct cairn_grant grant;
@@ -82,14 +81,13 @@ enum cairn_code cairn_srv_judge(struct cairn_srv_request *request, struct cairn_
 
 /* ---- rates ---- */
 
-/* Token buckets in sets of WAYS; levels are thousandths of a request, so that a rate of R a second
- * is R a millisecond. */
+/* Token buckets in sets of WAYS, in thousandths of a request: R per second is R per millisecond. */
 #define WAYS 8
 #define SETS (CAIRN_SRV_RATES_MAX / WAYS)
 #define ONE 1000 /* request */
 
 struct bucket {
-    uint64_t caller; /* 0: nobody's */
+    uint64_t caller; /* 0: free */
     uint64_t level, at_ms;
 };
 struct cairn_srv_rates {
@@ -133,7 +131,7 @@ static uint64_t number_of(const struct cairn_srv_rates *rates, const char *calle
     return number ? number : 1;
 }
 
-/* The caller's own, or the one of its set that nobody has asked for longest. */
+/* The caller's bucket, or the longest idle bucket of its set, which it evicts. */
 static struct bucket *find_bucket(struct cairn_srv_rates *rates, uint64_t number, uint64_t now_ms) {
     struct bucket *set = rates->locked.buckets[number % SETS], *oldest = &set[0];
     for (size_t i = 0; i < WAYS; i++) {
@@ -151,7 +149,7 @@ bool cairn_srv_rates_take(struct cairn_srv_rates *rates, const char *caller, uin
     struct bucket *own = find_bucket(rates, number, now_ms);
     uint64_t passed_ms = now_ms > own->at_ms ? now_ms - own->at_ms : 0;
     uint64_t missing = rates->full - own->level;
-    bool refilled = passed_ms > missing / rates->per_second; /* and so no product overflows */
+    bool refilled = passed_ms > missing / rates->per_second; /* else the product cannot overflow */
     own->level = refilled ? rates->full : own->level + passed_ms * rates->per_second;
     own->at_ms = cairn_max_u64(own->at_ms, now_ms);
     CAIRN_ASSERT(own->level <= rates->full);
@@ -201,9 +199,9 @@ enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
 
 struct quota_call {
     struct cairn_srv_request *request;
-    const struct cairn_srv_quota *quota; /* of a change; NULL: none any more */
+    const struct cairn_srv_quota *quota; /* the new quota; NULL removes it */
     bool change;
-    struct cairn_srv_project project; /* as it stands now */
+    struct cairn_srv_project project; /* the state after the change */
     uint64_t limit;
     char after[CAIRN_NAME_BYTES_MAX + 1];
     size_t looked;
@@ -228,7 +226,7 @@ static enum cairn_code days_of(struct cairn_srv_tx *tx, const char *project, jso
     return CAIRN_OK;
 }
 
-/* Of the default of all: nothing is used, and it has no name. */
+/* The default quota has no name and no usage. */
 static json_t *quota_json(const struct cairn_srv_project *one, json_t *days) {
     static const char *const scopes[] = {"run", "project", "server"};
     bool named = one->name[0] != '\0';
@@ -253,7 +251,7 @@ static enum cairn_code look_at_quota(struct cairn_srv_tx *tx, void *argument,
     return days_of(tx, project, &call->days, err);
 }
 
-/* Who is bound to some projects does not say how much of the store is theirs. */
+/* A token bound to some projects must not decide their share of the store. */
 static enum cairn_code may_change_quotas(const struct cairn_srv_request *request,
                                          struct cairn_error *err) {
     const struct cairn_srv_caller *caller = &request->caller;
@@ -288,7 +286,7 @@ static enum cairn_code on_get(struct cairn_srv_request *request, struct cairn_sr
 static enum cairn_code on_put(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                               struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = NULL;
-    struct cairn_msg_quota_put said = {CAIRN_MESSAGE_NONE, CAIRN_MESSAGE_NONE}; /* as of null */
+    struct cairn_msg_quota_put said = {CAIRN_MESSAGE_NONE, CAIRN_MESSAGE_NONE}; /* as null */
     CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
     CAIRN_TRY(cairn_msg_quota_put_read(body, "", &said, err));
     if (said.versions == CAIRN_MESSAGE_NONE && said.bytes == CAIRN_MESSAGE_NONE)
@@ -319,11 +317,11 @@ HANDLER(quota_delete, on_drop)
 
 /* ---- GET /v1/quotas ---- */
 
-/* Rows of others are passed over, so a page may be short and have a next one. */
+/* Skips projects that the caller may not read, so a short page may have a next page. */
 static enum cairn_code add_project(const struct cairn_srv_project *one, void *owner,
                                    struct cairn_error *err) {
     struct quota_call *call = owner;
-    CAIRN_AUTO_JSON json_t *none = json_array(); /* their days are looked up behind the list */
+    CAIRN_AUTO_JSON json_t *none = json_array(); /* list_projects sets the days after the listing */
     call->looked++;
     (void)cairn_text_copy(call->project.name, sizeof(call->project.name), one->name);
     if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, one->name) ||

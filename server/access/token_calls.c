@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /v1/tokens: making, listing and revoking them; the objects .cairn/revoked/<token>.json, by which
- * the store knows of revocations. GET /v1/whoami: what the caller may do. */
+/* POST, GET, DELETE /v1/tokens; GET /v1/whoami; the store's .cairn/revoked/<token>.json. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +15,14 @@
 #include "server/ledger/tokens.h"
 #include "store/open.h"
 
-#define FAMILY_MAX 1001 /* a token, and what it made that is good: an object each */
+#define FAMILY_MAX 1001 /* a token and its valid descendants; the store gets one object for each */
 #define SALT_BYTES 16
 
 struct token_call {
     struct cairn_srv_request *request;
     struct cairn_srv_token token;
-    char *text;                    /* of CAIRN_TOKEN_TEXT_BYTES; wiped by its owner */
-    char salt[2 * SALT_BYTES + 1]; /* of a token that is made with a key */
+    char *text;                    /* CAIRN_TOKEN_TEXT_BYTES; wiped by its owner */
+    char salt[2 * SALT_BYTES + 1]; /* of a token made with an Idempotency-Key */
     uint64_t limit;
     char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_TOKEN_ID_BYTES];
     size_t looked;
@@ -35,7 +34,7 @@ static const char *time_or_null(int64_t wall_ms, char text[32]) {
     return wall_ms ? text : NULL;
 }
 
-/* Who is bound to some projects makes, sees and revokes the tokens of these alone. */
+/* A token bound to some projects makes, sees and revokes only tokens within these projects. */
 static bool is_his(const struct cairn_srv_request *request, const char *projects) {
     return request->caller.kind == CAIRN_SRV_EVERYBODY ||
            cairn_project_pattern_covers(request->caller.projects, projects);
@@ -66,7 +65,7 @@ static enum cairn_code read_wanted(struct token_call *call, const struct cairn_m
     (void)cairn_text_copy(token->parent, sizeof(token->parent), caller->id);
     token->created_ms = cairn_srv_wall_ms(call->request->server);
     if (said->expires_s) token->expires_ms = token->created_ms + (int64_t)said->expires_s * 1000;
-    /* Else whoever has a token for a day makes one for ever. */
+    /* Otherwise a token that expires in a day could make one that never does. */
     if (!bound || !caller->expires_ms) return CAIRN_OK;
     if (token->expires_ms > caller->expires_ms)
         return cairn_fail(err, CAIRN_FORBIDDEN,
@@ -76,8 +75,7 @@ static enum cairn_code read_wanted(struct token_call *call, const struct cairn_m
     return CAIRN_OK;
 }
 
-/* A repeat is told the same text, which is kept nowhere: it follows from the server's own key and
- * from a salt that stands in the row of the caller's key. */
+/* The text is not stored: a repeat derives it from the grant key and its row's salt. */
 static void derive_text(const struct token_call *call, const char *salt, char *ret_text,
                         struct cairn_token_key *ret) {
     const struct cairn_srv *server = call->request->server;
@@ -92,7 +90,7 @@ static void derive_text(const struct token_call *call, const char *salt, char *r
     cairn_wipe(seed, sizeof(seed));
 }
 
-/* subject: id and salt of what the same key made before. */
+/* subject: id and salt of the token made earlier with this Idempotency-Key. */
 static enum cairn_code find_repeated(struct cairn_srv_tx *tx, struct token_call *call,
                                      char *subject, struct cairn_error *err) {
     struct cairn_token_key key = {0};
@@ -183,7 +181,7 @@ static json_t *token_json(const struct cairn_srv_request *request,
                       .actor = token->who, .parent = token->parent[0] ? token->parent : NULL);
 }
 
-/* Rows of others are passed over, so a page may be short and have a next one. */
+/* Skips rows outside of the caller's projects, so a short page may have a next page. */
 static enum cairn_code add_token(const struct cairn_srv_token *token, void *owner,
                                  struct cairn_error *err) {
     struct token_call *call = owner;
@@ -221,8 +219,7 @@ enum cairn_code cairn_srv_on_token_list(struct cairn_srv_request *request,
 
 enum children { CHILDREN_ASK, CHILDREN_REVOKE, CHILDREN_KEEP };
 
-/* items[0] is the token itself; with its family, what it made that is good, and what those made.
- * What has expired made nothing that is good (read_wanted), and its row goes in its time. */
+/* items[0] is the token, then its valid descendants; expired tokens have none (read_wanted). */
 struct revoking {
     struct cairn_srv_request *request;
     enum children children;
@@ -252,7 +249,7 @@ static enum cairn_code find_family(struct cairn_srv_tx *tx, struct revoking *rev
     return CAIRN_OK;
 }
 
-/* A token may have been made to be handed out, or by a thief: who revokes its maker says which. */
+/* A child may have been handed out on purpose or made by a thief, so the caller must choose. */
 static enum cairn_code ask_about_children(const struct revoking *revoking,
                                           struct cairn_error *err) {
     CAIRN_AUTO(buf) names = {.limit = 200};
@@ -260,7 +257,7 @@ static enum cairn_code ask_about_children(const struct revoking *revoking,
         const struct cairn_srv_token *one = &revoking->items[i];
         if (cairn_buf_printf(&names, NULL, "%s%s%s%s", i > 1 ? ", " : "", one->key.id,
                              one->name[0] ? " " : "", one->name))
-            break; /* the list of tokens has them all */
+            break; /* GET /v1/tokens lists all of them */
     }
     return cairn_fail(err, CAIRN_CONFLICT,
                       "%zu tokens were made by it that are good (%s ...): children=revoke takes "
@@ -284,7 +281,7 @@ static enum cairn_code drop_family(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* After the rows, which a store that is away keeps from nothing. */
+/* After the rows are deleted: an unreachable store must not delay a revocation. */
 static bool tell_store(const struct revoking *revoking) {
     bool stored = true;
     for (size_t i = 0; i < revoking->count && stored; i++) {
@@ -353,7 +350,7 @@ enum cairn_code cairn_srv_on_whoami(struct cairn_srv_request *request,
         err);
 }
 
-/* ---- what the store keeps of revocations ---- */
+/* ---- revocations in the store ---- */
 
 #define PREFIX ".cairn/revoked/"
 
@@ -373,7 +370,7 @@ void cairn_srv_revoked_release(struct cairn_srv_revoked *revoked) {
     *revoked = (struct cairn_srv_revoked){0};
 }
 
-/* What nobody here writes is passed over. */
+/* Skips keys that cairn does not write. */
 static enum cairn_code add_revoked(struct cairn_srv_revoked *ret,
                                    const struct cairn_store_entry *entry, struct cairn_error *err) {
     const char *name = entry->key + strlen(PREFIX);
@@ -411,7 +408,7 @@ enum cairn_code cairn_srv_revoked_list(struct cairn_store_worker *worker,
 
 struct revoked_rows {
     const struct cairn_srv_revoked *revoked;
-    uint64_t count; /* of rows that are there */
+    uint64_t count; /* rows found */
 };
 
 static enum cairn_code count_or_drop(struct cairn_srv_tx *tx,
@@ -452,7 +449,7 @@ static enum cairn_code drop_revoked(struct cairn_srv *server, struct cairn_store
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_revoked) revoked = {0};
     struct revoked_rows look = {.revoked = &revoked};
-    struct cairn_store_record record; /* a folder that is not mounted lists nothing */
+    struct cairn_store_record record; /* an unmounted folder would list nothing */
     CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
     CAIRN_TRY(cairn_srv_revoked_list(worker, &revoked, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_rows, &look, err));

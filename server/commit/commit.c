@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commit of one version (rules Q22, Q23, Q53): proof, layout object, checksums.bin,
- * manifest.json, one transaction; the record after it is record.c's. Every step may be repeated:
- * what is written is a pure function of the version's rows, and a writer that finds it there
- * compares it. */
+ * manifest.json, one transaction; server/guard/records.h writes the record. */
 #include "server/commit/commit.h"
 
 #include <inttypes.h>
@@ -31,12 +29,12 @@
 #include "server/retention/retain.h"
 #include "store/whole.h"
 
-/* A manifest of far fewer shards is above CAIRN_MANIFEST_BYTES_MAX, which ends its version. */
+/* Never reached: CAIRN_MANIFEST_BYTES_MAX ends a version of far fewer shards. */
 #define SHARDS_MAX (CAIRN_MANIFEST_BYTES_MAX / 8)
 
-/* ---- do ranks that each hold the whole of a tensor hold the same? (commit.h#4) ---- */
+/* ---- replicated tensors: are they equal on all ranks? (commit.h#4) ---- */
 
-#define REPORTS_MAX 100 /* of a version; the rest is counted */
+#define REPORTS_MAX 100 /* per version; the rest is counted */
 
 struct replicas {
     json_t *first;    /* name -> [rank, crc32c] */
@@ -70,7 +68,7 @@ static enum cairn_code report_replica(struct replicas *replicas, const char *nam
     return CAIRN_OK;
 }
 
-/* text: JSON [{name, crc32c}] of one rank; ranks come in rising order. */
+/* text: JSON [{name, crc32c}] of one rank; ranks come in ascending order. */
 static enum cairn_code add_replicas(struct replicas *replicas, uint32_t rank, const char *text,
                                     struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *list = json_loads(text, 0, NULL);
@@ -78,14 +76,14 @@ static enum cairn_code add_replicas(struct replicas *replicas, uint32_t rank, co
         const json_t *item = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(item, "name"));
         const char *crc = json_string_value(json_object_get(item, "crc32c"));
-        CAIRN_ASSERT(name); /* the seal was read before it became a row */
+        CAIRN_ASSERT(name); /* checked before the seal became a row */
         CAIRN_ASSERT(crc);
         const json_t *first = json_object_get(replicas->first, name);
         if (first && strcmp(json_string_value(json_array_get(first, 1)), crc)) {
             CAIRN_TRY(report_replica(replicas, name, first, rank, crc, err));
             continue;
         }
-        /* Memory of this commit alone: no message, so no row of messages.def. */
+        /* Only in memory during this commit: no row of messages.def. */
         if (!first &&
             json_object_set_new(replicas->first, name, json_pack("[i, s]", (int)rank, crc)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for replicas");
@@ -93,7 +91,7 @@ static enum cairn_code add_replicas(struct replicas *replicas, uint32_t rank, co
     return CAIRN_OK;
 }
 
-/* JSON array of sentences; owned by the caller, NULL when memory is short. */
+/* JSON array of sentences; owned by the caller, NULL: no memory. */
 static char *replica_warnings(const struct replicas *replicas) {
     CAIRN_AUTO_JSON json_t *all = json_copy(replicas->warnings);
     if (replicas->more) {
@@ -111,7 +109,7 @@ static void log_replicas(const struct replicas *replicas, const char *version_id
               count, json_string_value(json_array_get(replicas->warnings, 0)));
 }
 
-/* ---- the version that is committed ---- */
+/* ---- state of a commit ---- */
 
 struct rank_table {
     uint32_t rank;
@@ -122,30 +120,30 @@ struct work {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     const char *id;
-    uint64_t from_ms, from_us; /* when it began: the server's clock, and the machine's */
+    uint64_t from_ms, from_us; /* start: the server's clock, and the machine's */
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     bool whole, has_room;
     uint64_t weight_bytes;
     struct cairn_manifest manifest;
     struct cairn_buf text; /* of the manifest */
-    char **nodes;          /* by shard: who registered it */
+    char **nodes;          /* by shard: the node that registered it */
     size_t shard_capacity, node_capacity;
     struct cairn_buf checksums;
     struct rank_table *tables; /* by rank */
     size_t table_count;
     uint32_t ranks_sealed;
-    bool layout_known; /* another version of this layout was proven and its object is there */
+    bool layout_known; /* this layout was proven before, and its object exists */
     uint8_t layout_digest[32];
     struct replicas replicas;
-    struct cairn_store_presence presence; /* of the objects, between start and judgement */
+    struct cairn_store_presence presence; /* of the objects; started, then judged */
     struct cairn_key prefix;              /* of presence */
-    uint64_t waited_ms;                   /* for it */
+    uint64_t waited_ms;                   /* for presence */
     uint8_t manifest_sha256[32];
-    bool final; /* the reason to give up can never heal */
-    bool again; /* another choice of the layout's object was taken over: all from its rows on */
+    bool final; /* the failure is permanent: the version is given up */
+    bool again; /* the stored layout choice was taken over: start again from the rows */
     bool committed, changed;
-    struct cairn_error why; /* of giving up */
+    struct cairn_error why; /* why it was given up */
 };
 
 static void release_work(struct work *work) {
@@ -169,7 +167,7 @@ static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_ro
     struct cairn_manifest *manifest = &work->manifest;
     size_t before = manifest->shard_count;
     CAIRN_ASSERT(row->rank < work->version.world_size);
-    CAIRN_ASSERT(row->blocks.size == 4 * cairn_block_count(row->size)); /* it is registered */
+    CAIRN_ASSERT(row->blocks.size == 4 * cairn_block_count(row->size)); /* as registered */
     CAIRN_ASSERT(!before || strcmp(manifest->shards[before - 1].name, row->name) < 0);
     CAIRN_TRY(CAIRN_ARRAY_ROOM(manifest->shards, manifest->shard_count, work->shard_capacity,
                                SHARDS_MAX, "shards", err));
@@ -196,7 +194,7 @@ static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_ro
 static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_sealed *rank,
                                 struct cairn_error *err) {
     struct work *work = argument;
-    CAIRN_ASSERT(rank->rank < work->version.world_size); /* tables has room for as many */
+    CAIRN_ASSERT(rank->rank < work->version.world_size); /* the capacity of tables */
     CAIRN_ASSERT(!work->table_count || work->tables[work->table_count - 1].rank < rank->rank);
     CAIRN_TRY(add_replicas(&work->replicas, rank->rank, rank->replicated, err));
     work->ranks_sealed++;
@@ -227,8 +225,7 @@ static struct cairn_srv_layout layout_of(const struct work *work,
     return layout;
 }
 
-/* Which object holds the layout is chosen once and kept in the row: the manifest names it and must
- * come out the same whoever writes it again. The choice is the reference of Q33. */
+/* Q33: the layout's object is chosen once, in the row: a repeat must write the same manifest. */
 static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
                                      struct cairn_error *err) {
     if (!work->version.has_writer) {
@@ -242,7 +239,7 @@ static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
     return cairn_srv_layout_there(tx, &layout, &work->layout_known, err);
 }
 
-/* Tables are only needed for a layout that was not proven before. */
+/* Only a layout that was not proven before needs the tables. */
 static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
                                    struct cairn_error *err) {
     for (size_t i = 0; i < work->table_count; i++) {
@@ -256,7 +253,7 @@ static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
     return CAIRN_OK;
 }
 
-/* A write, because the choice of the layout's object is kept. */
+/* A write transaction, because it stores the choice of the layout's object. */
 static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
     CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
@@ -270,11 +267,11 @@ static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
     work->replicas = (struct replicas){json_object(), json_object(), json_array(), 0};
-    /* In the order of the manifest, which is that of checksums.bin. */
+    /* In the order of the manifest and of checksums.bin. */
     CAIRN_TRY(cairn_srv_shards_all(tx, work->id, add_shard, work, err));
     CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
-    CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* what "whole" counted */
-    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));    /* what is expected is taken */
+    CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* as "whole" counted */
+    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));    /* as expected above */
     if (!work->table_count) return CAIRN_OK;
     digest_layout(work);
     CAIRN_TRY(choose_layout(tx, work, err));
@@ -295,11 +292,11 @@ static enum cairn_code abort_version(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_version_move(tx, &version, &move, err);
 }
 
-/* A failed proof can never heal, since seals are final; work->why names the place. */
+/* A failed proof is permanent, since seals are final; work->why names the place. */
 static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
     CAIRN_ASSERT(work->final || !CAIRN_RULE(Q53));
     CAIRN_ASSERT(!work->committed);
-    CAIRN_ASSERT(work->why.code); /* what its other ranks and people are told */
+    CAIRN_ASSERT(work->why.code); /* shown to other ranks and people */
     CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, abort_version, work, err));
     cairn_log(WARN, "commit.refused", "version=%s step=%" PRIu64 " cause=\"%s\"", work->id,
               work->version.step, work->why.message);
@@ -311,8 +308,8 @@ static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
 
 /* ---- are the objects in this server's store? (Q55, commit.h#1 to #3) ----
  *
- * An uploader whose mount is away, or whose prefix is mistyped, proves its shards in another place;
- * and what was there at the registration may be gone at the commit. */
+ * An uploader with a missing mount or a wrong prefix stores its shards elsewhere; and an object
+ * that existed at registration may be gone at commit. */
 
 static void release_keys(struct cairn_store_object *objects, size_t count) {
     for (size_t i = 0; i < count; i++) free(objects[i].key);
@@ -344,7 +341,7 @@ static enum cairn_code judge_presence(const struct work *work, struct cairn_erro
     const struct cairn_store_object *object = &presence->objects[at];
     CAIRN_ASSERT(object->known && (!object->found || object->found_bytes != object->size_bytes));
     const struct cairn_manifest_shard *shard = &work->manifest.shards[at];
-    /* Absence in a store that is not ours, or not there, says nothing about the save. */
+    /* A missing object proves nothing if the store is unmounted or another catalog's. */
     CAIRN_TRY(cairn_srv_identity_compare(work->server, work->worker, err));
     const char *node = work->nodes[at];
     size_t bad = presence->count - presence->there_count;
@@ -363,8 +360,7 @@ static enum cairn_code judge_presence(const struct work *work, struct cairn_erro
                       shard->rank, shard->size_bytes, object->found_bytes);
 }
 
-/* The look begins; the commit goes on with other requests of the same worker. After CAIRN_OK one
- * judge_objects() is due. */
+/* Starts a listing beside the worker's other requests. After CAIRN_OK judge_objects() is due. */
 static enum cairn_code look_at_objects(struct work *work, struct cairn_error *err) {
     size_t count = work->manifest.shard_count;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
@@ -384,7 +380,7 @@ static enum cairn_code look_at_objects(struct work *work, struct cairn_error *er
     return code;
 }
 
-/* work->final: the failure is the verdict of commit.h#2. */
+/* Sets work->final when the failure is the verdict of commit.h#2. */
 static enum cairn_code judge_objects(struct work *work, struct cairn_error *err) {
     struct cairn_store_presence *presence = &work->presence;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
@@ -427,8 +423,7 @@ static enum cairn_code read_tables(struct cairn_srv_tx *tx, void *argument,
     return load_tables(tx, argument, err);
 }
 
-/* A layout that another version wrote is only looked for; one that somebody removed is written
- * again, from the tables of this version. */
+/* Checks a known layout object; if it was removed, writes it again from this version's tables. */
 static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_bytes,
                                     struct cairn_error *err) {
     struct cairn_key key;
@@ -472,10 +467,9 @@ static enum cairn_code encode_manifest(struct work *work, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* Q53: the stored manifest names another object for the same layout, which a life of this catalog
- * chose that a backup has made it forget. That choice stands, since a manifest is never replaced,
- * unless the object was swept since (V20). What was written under our own choice is swept when no
- * other version comes to use it. */
+/* Q53: the stored manifest names another object for the same layout, chosen in a life of this
+ * catalog that a backup has made it forget. Manifests are never replaced, so that choice stands
+ * unless its object was swept (V20). The object of our own choice is swept when unused. */
 static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct work *work = argument;
@@ -493,7 +487,7 @@ static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_layout_rechoose(tx, work->id, chosen, err);
 }
 
-/* Nothing, unless the rows say what `stored` says once they name its object for the layout. */
+/* Does nothing unless the rows encode to `stored` once they name its object for the layout. */
 static enum cairn_code take_layout(struct work *work, const struct cairn_manifest *stored,
                                    struct cairn_view canonical, struct cairn_error *err) {
     CAIRN_AUTO(buf) ours = {.limit = CAIRN_MANIFEST_BYTES_MAX};
@@ -509,9 +503,9 @@ static enum cairn_code take_layout(struct work *work, const struct cairn_manifes
     return CAIRN_OK;
 }
 
-/* Q53: bytes that say the same as these rows were written by a server of another release, between
- * its manifest and its transaction. Read as its format and written in ours they come out equal;
- * then the stored bytes are this version's manifest. Anything else leaves the version open. */
+/* Q53: a server of another release may have died between its manifest and its transaction, leaving
+ * the same content in other bytes. If the stored manifest, decoded and encoded by us, equals ours,
+ * its bytes are this version's manifest. Anything else leaves the version open. */
 static enum cairn_code take_stored(struct work *work, const char *key, struct cairn_error *err) {
     CAIRN_AUTO(buf) stored = {.limit = CAIRN_MANIFEST_BYTES_MAX};
     CAIRN_AUTO(buf) again = {.limit = CAIRN_MANIFEST_BYTES_MAX};
@@ -595,25 +589,24 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     return work->table_count ? cairn_srv_layout_use(tx, &layout, err) : CAIRN_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- one run of the commit ---- */
 
-/* What seals and registrations fixed can never heal. */
+/* Failures in what seals and registrations fixed are permanent. */
 static bool is_verdict(enum cairn_code code) {
     return code == CAIRN_BEGIN_DIFFERS || code == CAIRN_INVALID || code == CAIRN_TABLE_INVALID ||
            code == CAIRN_TOO_LARGE;
 }
 
-/* What is no manifest yet: the sweep takes it away with a version that is given up (Q33). */
+/* Documents before the manifest; the sweep deletes them with a version that is given up (Q33). */
 static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_bytes,
                                    struct cairn_error *err) {
     if (work->table_count) CAIRN_TRY(write_layout(work, layout_bytes, err));
     return write_checksums(work, err);
 }
 
-/* Everything that may end the version sets work->final. Q55 before the manifest: the store lists
- * all objects, and layout and checksums are written while its answer is on the way; in a folder
- * after it, since a folder whose mount is gone takes writes. Q53: nothing that is found while
- * writing ends the version; the verdict on the objects does. */
+/* Every failure that ends the version sets work->final. Q55: the objects are judged before the
+ * manifest; on S3 while layout and checksums are written, in a folder before that, since a folder
+ * without its mount still accepts writes. Q53: a failed write never ends the version. */
 static enum cairn_code prove_and_write(struct work *work, struct cairn_error *err) {
     CAIRN_AUTO(buf) layout_bytes = {0};
     CAIRN_CRASHPOINT("server.commit.before_proof");
@@ -644,7 +637,7 @@ static enum cairn_code commit_whole(struct work *work, struct cairn_error *err) 
         return code;
     }
     CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, flip, work, err));
-    if (!work->committed) return CAIRN_OK; /* given up in between: the sweep cleans */
+    if (!work->committed) return CAIRN_OK; /* given up in between: the sweep cleans up */
     CAIRN_CRASHPOINT("server.commit.after_transaction");
     log_replicas(&work->replicas, work->id);
     cairn_srv_version_release(&work->version);
@@ -661,7 +654,7 @@ static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_version_weight(tx, work->id, &work->weight_bytes, err);
 }
 
-/* Until whoever waits was told. */
+/* The duration until waiters were woken. */
 static void say_took(const struct work *work) {
     cairn_metrics_observe(
         work->server->metrics,
@@ -680,14 +673,14 @@ static enum cairn_code run_once(struct work *work, struct cairn_error *err) {
         cairn_srv_version_release(&work->version);
         CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, load_rows, work, err));
         if (!work->whole) return CAIRN_OK;
-        CAIRN_TRY(cairn_srv_lease_take(&work->lease, err)); /* load has it, or nobody here */
+        CAIRN_TRY(cairn_srv_lease_take(&work->lease, err)); /* held since load_rows, else busy */
         CAIRN_TRY(commit_whole(work, err));
         CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look_at_version, work, err));
     }
     bool done = work->version.recorded && (CAIRN_RULE(Q24) || !work->committed);
     if (work->version.state != CAIRN_STATE_COMMITTED || done) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_lease_take(&work->lease, err));
-    CAIRN_ASSERT(!work->final); /* what is given up has no record */
+    CAIRN_ASSERT(!work->final); /* a version that was given up has no record */
     CAIRN_TRY(
         cairn_srv_record_write(work->server, work->worker, &work->version, &work->lease, err));
     if (work->committed) say_took(work);

@@ -1,33 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * commit: one version whose ranks have all sealed becomes a checkpoint.
+ * commit: turns a version whose ranks have all sealed into a checkpoint.
  *
- * Why:     the proof and the documents take seconds of the store's time, and a death in the middle
- *          must leave something that the next try can finish.
+ * Why:     proof and documents take seconds of store time, and a server that dies in between must
+ *          leave a state that the next try can finish.
  * Promise: Q22  a version is committed in one transaction, after its proof and its documents.
  *          Q23  what is written is a pure function of the version's rows, so every step may be
- *               repeated, and what is there already is compared.
- *          1    a version is committed only when every shard of its manifest is in this server's
- *               store with its size.
- *          2    CAIRN_CORRUPT about them is a verdict and names node, rank and shard. It is given
- *               only after the store was found to be this catalog's own (store.json of its uuid): a
- *               store that is away, or a mount that is gone, is CAIRN_UNAVAILABLE and ends no
- *               version.
- *          3    on S3 the commit waits for the listing only as long as it takes longer than the
- *               layout's object and checksums.bin, which are written meanwhile.
- *          4    replicated tensors that differ are silent corruption: each whose checksum differs
- *               between ranks is reported once, with the first rank and the first that differs from
- *               it; the commit goes on.
+ *               repeated, and what exists already is compared.
+ *          1    a version is committed only with every shard in this server's store, in its size.
+ *          2    CAIRN_CORRUPT about shards is a verdict and names node, rank and shard. It requires
+ *               that the store is this catalog's own (store.json has its uuid): an unreachable
+ *               store or missing mount is CAIRN_UNAVAILABLE and ends no version.
+ *          3    on S3 the listing runs while the layout object and checksums.bin are written; the
+ *               commit waits only for what it takes longer.
+ *          4    differing replicated tensors are silent corruption: each is reported once, with the
+ *               first rank and the first whose checksum differs; the commit goes on.
  * Limits:  those of a manifest (api/limits.h).
  * Threads: one version at a time (jobs.h#1).
- * Next:    server/guard/records.h for what follows the transaction;
- *          store/whole.h.
+ * Next:    server/guard/records.h writes the record after the transaction; store/whole.h.
  */
 #pragma once
 
 #include "server/server.h"
 
-/* Also writes a record that is missing. CAIRN_OK also when there was nothing to do. */
+/* Also writes a missing record. CAIRN_OK also when nothing was to do. */
 enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const char *version_id,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST {R}/attempts: opening an attempt is the resume call (rules Q1-Q7). First a look: a known job
- * joins, an unseen one may have to wait (Q3). Then one transaction chooses, supersedes, aborts and
- * counts up (Q4). Then the record in the store, then the answer (Q5). */
+/* POST {R}/attempts: opening an attempt is the resume call (rules Q1-Q7). A look: a known job
+ * joins, a new one may have to wait (Q3). One transaction chooses, supersedes, aborts and counts up
+ * (Q4). Then the record goes to the store, and the answer to the caller (Q5). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,29 +22,29 @@
 #include "server/nodes/nodes.h"
 
 #define BUSY_MS (10 * 60000) /* Q7 */
-#define ROW_LATE_MS 120000   /* a row is written once a minute, ticks twice */
-#define LOOK_AGAIN_MS 250    /* a node's silence ends a wait and wakes no waiter */
-#define WAIT_STAGED_MS 30000 /* where the body does not say it */
-#define OPEN_TRIES_MAX 5     /* a commit may come between the records and the transaction */
+#define ROW_LATE_MS 120000   /* rows are written once a minute, ticks twice */
+#define LOOK_AGAIN_MS 250    /* a node's silence ends a wait without waking its waiters */
+#define WAIT_STAGED_MS 30000 /* default of the body */
+#define OPEN_TRIES_MAX 5     /* a commit may slip in between the records and the transaction */
 
 struct open_call {
     struct cairn_srv_request *request;
-    bool shared;  /* nodes may talk to other servers */
-    uint64_t ask; /* nodes, with this number; 0: not now */
+    bool shared;  /* nodes may report to other servers */
+    uint64_t ask; /* the number to ask nodes with; 0: do not ask now */
     struct cairn_srv *server;
     const struct cairn_run_name *name;
     struct cairn_msg_attempt_open msg;
     uint64_t wait_ms, arrived_ms;
-    uint64_t left_ms; /* of the wait, when this call may not wait for longer */
-    /* what the transaction found */
+    uint64_t left_ms; /* what is left of wait_ms when this call may wait no longer */
+    /* results of the transaction */
     bool known, must_wait;
     struct cairn_srv_run run;
     struct cairn_srv_attempt attempt;
-    bool record_missing; /* a version was committed and has no record yet (Q52) */
+    bool record_missing; /* a committed version has no record yet (Q52) */
     struct cairn_srv_ids superseded, aborted;
 };
 
-/* It resumes from nothing and supersedes nothing. */
+/* `keep` and `ahead` resume from nothing and supersede nothing. */
 static bool keeps(const struct open_call *call) {
     return !strcmp(call->msg.resume, CAIRN_SRV_RESUME_KEEP) ||
            !strcmp(call->msg.resume, CAIRN_SRV_RESUME_AHEAD);
@@ -89,7 +89,7 @@ static enum cairn_code compare_known(const struct open_call *call, struct cairn_
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
                           "job \"%s\" was opened with world size %" PRIu64 ", not %" PRIu64,
                           call->msg.job, attempt->world_size, call->msg.world_size);
-    /* "": taken over from the store (reconcile) */
+    /* "": reconcile took the attempt over from the store */
     if (attempt->resume[0] && strcmp(attempt->resume, call->msg.resume))
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
                           "job \"%s\" was opened with resume \"%s\", not \"%s\"", call->msg.job,
@@ -97,7 +97,7 @@ static enum cairn_code compare_known(const struct open_call *call, struct cairn_
     return CAIRN_OK;
 }
 
-/* Fills the answer's fields when the job is known; a mismatch fails. */
+/* Fills the answer's fields for a known job; a mismatch fails. */
 static enum cairn_code find_job(struct cairn_srv_tx *tx, struct open_call *call,
                                 struct cairn_error *err) {
     free(CAIRN_TAKE(call->attempt.weights));
@@ -106,16 +106,16 @@ static enum cairn_code find_job(struct cairn_srv_tx *tx, struct open_call *call,
     return call->known ? compare_known(call, err) : CAIRN_OK;
 }
 
-/* ---- Q3, Q7: may it be opened now? ---- */
+/* ---- Q3, Q7: may the attempt be opened now? ---- */
 
 struct nodes {
     const struct open_call *call;
-    uint64_t tick, asked; /* the highest number that one of them was asked with */
-    bool unsent;          /* one that still has something unsent */
-    bool silent;          /* one that has not said since the call what it has */
-    bool vouched;         /* one has said since the call that all is sent */
-    bool busy;            /* one that was heard lately, with trainers */
-    bool ask_again;       /* one has answered, and has something unsent still */
+    uint64_t tick, asked; /* asked: the highest number that a node was asked with */
+    bool unsent;          /* a node has unsent bytes */
+    bool silent;          /* a node has not reported since the call */
+    bool vouched;         /* a node has reported since the call that all is sent */
+    bool busy;            /* a node with trainers was heard within BUSY_MS */
+    bool ask_again;       /* a node has answered, but still has unsent bytes */
 };
 
 static bool is_silent(const struct nodes *nodes, const struct cairn_srv_node_mark *node) {
@@ -128,7 +128,7 @@ static bool is_silent(const struct nodes *nodes, const struct cairn_srv_node_mar
     return row_ms >= silent_ms + ROW_LATE_MS || (unanswered && row_ms >= silent_ms);
 }
 
-/* Its heartbeats may come to another server: what it says is asked for by its row. */
+/* The node may send its heartbeats to another server, which answers through the node's row. */
 static void look_at_shared(struct nodes *nodes, const struct cairn_srv_node_mark *node) {
     const struct open_call *call = nodes->call;
     bool unsent = false, writes = false;
@@ -168,10 +168,10 @@ static void look_at_node(void *argument, const struct cairn_srv_node_mark *node)
         nodes->busy = true;
 }
 
-/* Q3: a version needs every rank of its attempt. Where none is open, a node with a rank of the
- * attempt that has told all its begins shows that no other node alone holds a save which every rank
- * has staged: a node that says nothing, as a lost one, is not waited for. A call that keeps
- * everything is about who still trains (Q7), which another node cannot say. */
+/* Q3: a version needs every rank of its attempt. Without an open version, a node with a rank of the
+ * attempt that has reported all its begins shows that no silent node alone holds a save that every
+ * rank has staged, so a silent (lost) node is not waited for. A call with `keep` or `ahead` must
+ * know whether trainers still run (Q7), which no other node can say. */
 static enum cairn_code waits_for_silent(struct cairn_srv_tx *tx, const struct open_call *call,
                                         const struct nodes *nodes, bool *ret,
                                         struct cairn_error *err) {
@@ -183,8 +183,8 @@ static enum cairn_code waits_for_silent(struct cairn_srv_tx *tx, const struct op
     return CAIRN_OK;
 }
 
-/* Q51: no call waits for longer than CAIRN_WAIT_MS_MAX; a caller that wanted more repeats the
- * call with what is left, and until then no version is given up. */
+/* Q51: a call waits at most CAIRN_WAIT_MS_MAX; a caller with a longer wait repeats the call with
+ * the rest, and until then no version is given up. */
 static enum cairn_code decide_wait(struct open_call *call, bool something,
                                    struct cairn_error *err) {
     uint64_t waited_ms = cairn_srv_mono_ms(call->server) - call->arrived_ms;
@@ -197,7 +197,7 @@ static enum cairn_code decide_wait(struct open_call *call, bool something,
                       call->run.attempt, call->left_ms);
 }
 
-/* Q2. A removed run is not found by its name: a caller that makes it again has seen no attempt. */
+/* Q2. A removed run is not found by name, so a caller that makes it again has seen no attempt. */
 static enum cairn_code compare_newest(const struct open_call *call, bool removed,
                                       struct cairn_error *err) {
     if (call->msg.after == call->run.attempt || (removed && !call->msg.after)) return CAIRN_OK;
@@ -223,7 +223,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     bool silent = false;
     CAIRN_TRY(waits_for_silent(tx, call, &nodes, &silent, err));
     CAIRN_TRY(decide_wait(call, staged || nodes.unsent || silent, err));
-    /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
+    /* Judged on heartbeats since the call, so that a job that has just ended does not block it. */
     if (nodes.busy && !call->must_wait && keeps(call) && !call->msg.force)
         return cairn_fail(err, CAIRN_RUN_BUSY,
                           "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that "
@@ -252,7 +252,7 @@ static enum cairn_code take_choice(struct cairn_srv_tx *tx, struct open_call *ca
     return CAIRN_OK;
 }
 
-/* A step names its shown version, or a superseded one, which is revived (V6). */
+/* The shown version of the step, or a superseded one, which is then revived (V6). */
 static enum cairn_code choose_step(struct cairn_srv_tx *tx, struct open_call *call, uint64_t step,
                                    struct cairn_error *err) {
     struct cairn_version_id id;
@@ -276,7 +276,7 @@ static enum cairn_code choose(struct cairn_srv_tx *tx, struct open_call *call,
     return take_choice(tx, call, call->msg.resume, err);
 }
 
-/* Committed versions that lie beyond the choice; `none` supersedes all, `keep` and `ahead` none. */
+/* Supersedes committed versions beyond the choice; `none` all of them, `keep` and `ahead` none. */
 static enum cairn_code supersede(struct cairn_srv_tx *tx, struct open_call *call,
                                  struct cairn_error *err) {
     const struct cairn_srv_attempt *attempt = &call->attempt;
@@ -360,7 +360,7 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
         .node = call->msg.node,
         .incarnation = call->msg.incarnation,
         .ranks = call->msg.ranks,
-        /* It was said of the attempt that the caller saw. */
+        /* `ended` reports on the attempt that the caller saw. */
         .ended = call->msg.after == call->attempt.number ? call->msg.ended : NULL};
     return cairn_srv_members_join(tx, &joining, err);
 }
@@ -394,8 +394,8 @@ static void announce(const struct open_call *call) {
     if (call->aborted.count) cairn_srv_jobs_sweep(call->server);
 }
 
-/* Q52: what is resumed from, and what lies beyond it, is chosen among recorded versions; so the
- * records that are missing come first, and a commit that slips in between starts over. */
+/* Q52: the choice is made among recorded versions, so missing records are written first; if a
+ * commit slips in between, the loop starts over. */
 static enum cairn_code open_or_join(struct cairn_srv_request *request, struct open_call *call,
                                     struct cairn_error *err) {
     struct cairn_srv *server = call->server;
@@ -416,7 +416,7 @@ static enum cairn_code ask(struct cairn_srv_tx *tx, void *argument, struct cairn
                                !call->request->asked, err);
 }
 
-/* Once for each call, and again of those that had something unsent. */
+/* Asks all nodes once per call, then again those that had unsent bytes. */
 static enum cairn_code ask_nodes(struct open_call *call, struct cairn_error *err) {
     if (!call->ask || !call->must_wait) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_write(call->server->catalog, ask, call, err));
@@ -426,8 +426,8 @@ static enum cairn_code ask_nodes(struct open_call *call, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* Q3: the caller's node is not waited for. Calls of other nodes that wait for its word have it,
- * too. Once: a call that is woken runs again, and what it says is old then. */
+/* Q3: the caller's node reports with the call, so that this and other nodes' calls do not wait for
+ * its heartbeat. Only once: when a woken call runs again, the report is old. */
 static enum cairn_code take_said(struct open_call *call, struct cairn_error *err) {
     struct cairn_msg_attempt_said said = {0};
     if (!call->msg.said || call->request->node_said) return CAIRN_OK;
@@ -453,8 +453,7 @@ static enum cairn_code put_node(struct cairn_srv_tx *tx, void *argument, struct 
                               cairn_srv_wall_ms(row->call->server), false, err);
 }
 
-/* A node that was heard before it held a grant has no row yet, and only nodes with one are waited
- * for and missed (Q3, Q26). */
+/* Writes the row of a node heard before its grant; only nodes with rows are awaited (Q3, Q26). */
 static enum cairn_code write_node(const struct open_call *call, struct cairn_error *err) {
     struct node_row row = {.call = call};
     if (!cairn_srv_node_joins(call->server, call->msg.node, &row.uploader)) return CAIRN_OK;
@@ -477,7 +476,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct open_call
                           call->arrived_ms + cairn_min_u64(call->wait_ms, CAIRN_WAIT_MS_MAX));
         return CAIRN_OK;
     }
-    /* Q35: a restored catalog must not count on. */
+    /* Q35: a restored catalog must not open new attempts. */
     if (!call->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
     CAIRN_TRY(open_or_join(request, call, err));
     if (!call->known) announce(call);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/checkpoints: begin is a join (rules Q8-Q11). Every rank derives the same id; the first
- * makes the row, the others are compared with it; every verdict is a row, the same for all. Where
- * the tensor lists of a replica group differ, POST {C}/lists asks both ranks in which tensor
- * (intake.h#2 to #4). */
+ * begin makes the row, later ones are compared with it; a verdict is a row and the same for all.
+ * POST {C}/lists finds the tensor in which a replica group's lists differ (intake.h#2 to #4). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +24,10 @@
 #include "server/versions/versions.h"
 
 #define BEGINS_MAX 4096
-#define GROUPS_MAX 64       /* of a rank */
-#define GROUP_MARKS_MAX 256 /* of a group */
+#define GROUPS_MAX 64       /* per rank */
+#define GROUP_MARKS_MAX 256 /* per group */
 #define DIGEST_HEX 64
-#define DIGEST_TEXT 16 /* of a part of a list */
+#define DIGEST_TEXT 16 /* per part of a list */
 #define SHOWN 120      /* bytes of a tensor's name in a reason */
 
 struct begin {
@@ -36,9 +35,9 @@ struct begin {
     enum cairn_srv_on_exists on_exists;
     struct cairn_buf labels_text, meta_text;
     /* the answer */
-    enum cairn_code code; /* what was read is refused */
+    enum cairn_code code; /* the begin could not be read */
     struct cairn_error error;
-    bool placed; /* ... of which at least step, n, rank and world size are good */
+    bool placed; /* ... but its step, n, rank and world size could */
     bool first, changed;
     struct cairn_srv_version version;
 };
@@ -48,8 +47,7 @@ struct batch {
     const char *node;
     struct begin *begins;
     size_t count;
-    const struct begin *joined; /* the one before, where its version was open and nobody it needs
-                                   had ended */
+    const struct begin *joined; /* the previous, if open and no rank of it has ended */
 };
 
 static void release_begins(struct batch *batch) {
@@ -61,7 +59,7 @@ static void release_begins(struct batch *batch) {
     free(batch->begins);
 }
 
-/* ---- in what two ranks differ (Q10) ---- */
+/* ---- naming how two ranks differ (Q10) ---- */
 
 static void name_first_differing(const char *group, const char *tensor,
                                  char ret[CAIRN_SRV_REASON_BYTES]) {
@@ -97,9 +95,9 @@ static enum cairn_code open_dispute(struct cairn_srv_tx *tx, const char *version
     return write_row(tx, version, words, err);
 }
 
-/* ---- replica groups: their lists are those of their first rank (intake.h#2) ---- */
+/* ---- replica groups: the first rank's list counts (intake.h#2) ---- */
 
-/* A row keeps the digest in hex and, behind it as JSON, what its first rank said. */
+/* A group's row is the digest in hex, followed by the first rank's begin_split as JSON. */
 static enum cairn_code check_groups(const json_t *splits, const char *pointer,
                                     struct cairn_error *err) {
     if (json_array_size(splits) > GROUPS_MAX)
@@ -124,7 +122,7 @@ static enum cairn_code check_groups(const json_t *splits, const char *pointer,
     return CAIRN_OK;
 }
 
-/* What the first rank said of a group, from its row. NULL: nothing but the digest. */
+/* The first rank's begin_split from the group's row; NULL: the row has only the digest. */
 static json_t *first_words(const struct cairn_buf *row) {
     const struct cairn_json_limits limits = {CAIRN_MIB, 0};
     json_t *words = NULL;
@@ -139,8 +137,7 @@ static bool read_mark(const json_t *marks, size_t at, struct cairn_msg_split_mar
            !cairn_msg_split_mark_read(json_array_get(marks, at), "", ret, NULL);
 }
 
-/* A list that is shorter than its marks may be has a mark for each tensor: then the first name that
- * one list lacks, or that both have differently, is known. */
+/* Fewer marks than CAIRN_PLAN_SPLIT_MARKS: one per tensor, so the first difference is known. */
 static bool first_differing(const json_t *first, const json_t *own,
                             struct cairn_msg_split_mark *ret) {
     struct cairn_msg_split_mark a, b;
@@ -156,10 +153,9 @@ static bool first_differing(const json_t *first, const json_t *own,
     }
 }
 
-/* Marks stand in the order of their names, each with the digest of all tensors up to it. Which
- * tensors of a long list have one follows from their names, so only those that both lists have
- * count: the lists part behind the last whose digest is equal, and not behind the next. True: ret
- * names the tensor itself. */
+/* Marks are sorted by name, each with the digest of all tensors up to it. Names decide which
+ * tensors of a long list have marks, so only marks that both lists have count: the lists part after
+ * the last equal digest and no later than the next. True: ret names the tensor itself. */
 static bool describe_lists(const json_t *first, const json_t *own, const char *group,
                            char ret[CAIRN_SRV_REASON_BYTES]) {
     struct cairn_msg_split_mark a, b;
@@ -183,7 +179,7 @@ static bool describe_lists(const json_t *first, const json_t *own, const char *g
     return false;
 }
 
-/* True: the lists differ in a tensor that is not known yet, and both ranks can be asked. */
+/* True: the differing tensor is not known yet, and both ranks support POST {C}/lists. */
 static bool describe(const struct cairn_buf *row, const struct cairn_msg_begin_split *own,
                      char ret[CAIRN_SRV_REASON_BYTES]) {
     CAIRN_AUTO_JSON json_t *words = first_words(row);
@@ -239,7 +235,7 @@ static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
                       pointer);
 }
 
-/* Which rank of which version begins: what the other ranks need to get the same refusal (Q50). */
+/* The fields that identify a begin: enough to give all ranks the same refusal (Q50). */
 static enum cairn_code parse_place(const json_t *item, const char *pointer, struct begin *begin,
                                    struct cairn_error *err) {
     struct cairn_msg_begin_place place = {0};
@@ -273,7 +269,7 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, stru
     return cairn_meta_check(msg->meta, meta, false, &begin->meta_text, err);
 }
 
-/* ---- comparing with the first (Q10) ---- */
+/* ---- comparing with the first begin (Q10) ---- */
 
 static enum cairn_code give_up(struct cairn_srv_tx *tx, struct begin *begin, enum cairn_code why,
                                const char *reason, struct cairn_error *err) {
@@ -282,7 +278,7 @@ static enum cairn_code give_up(struct cairn_srv_tx *tx, struct begin *begin, enu
     return cairn_srv_version_move(tx, &begin->version, &move, err);
 }
 
-/* Aborts for all, naming what differs and both ranks. */
+/* Aborts the version for all ranks; the reason names what differs and both ranks. */
 static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, const char *what,
                               uint64_t first_rank, struct cairn_error *err) {
     char reason[CAIRN_SRV_REASON_BYTES];
@@ -323,7 +319,7 @@ static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, 
     const char *id = begin->version.id.text;
     CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->msg.rank, batch->node, err));
     if (begin->msg.rank != 0) return CAIRN_OK;
-    /* Labels and meta are rank 0's; its seal may say others. */
+    /* Labels and meta are rank 0's; its seal may replace them. */
     return cairn_srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
 }
 
@@ -375,7 +371,7 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch
     return cairn_srv_version_insert(tx, &opened, err);
 }
 
-/* Q50: what cannot be read of one rank fails the save for all, in words that name it. */
+/* Q50: an unreadable begin of one rank fails the save for all; the reason names the rank. */
 static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
                               struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
@@ -385,14 +381,14 @@ static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
     return give_up(tx, begin, begin->code, reason, err);
 }
 
-/* Q56: it needs a rank whose end was reported before this begin came. */
+/* Q56: fails a save that needs a rank whose end was reported before. */
 static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin, const char *reason,
                                   struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN || !reason[0]) return CAIRN_OK;
     return give_up(tx, begin, CAIRN_SOURCE_GONE, reason, err);
 }
 
-/* Its row is trimmed; its id is not free for another save. */
+/* The row of an ended version is trimmed, but its id must not be used again. */
 static enum cairn_code refuse_forgotten(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                         const struct cairn_version_id *id,
                                         struct cairn_error *err) {
@@ -412,8 +408,7 @@ static void id_of(const struct batch *batch, const struct begin *begin,
     cairn_version_id_make(&origin, ret);
 }
 
-/* Ranks of one node begin one version in one call: what the rank before found holds for this one,
- * since joining changes neither. */
+/* Ranks of one node begin one version in one call: the previous rank's checks still hold. */
 static enum cairn_code join_too(struct cairn_srv_tx *tx, struct batch *batch, struct begin *begin,
                                 struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_version_copy(&batch->joined->version, &begin->version, err));
@@ -462,7 +457,7 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, struct batch *batch,
     if (code) return code;
     if (begin->code) return refuse(tx, begin, err);
     char gone[CAIRN_SRV_REASON_BYTES] = "";
-    if (begin->version.state == CAIRN_STATE_OPEN) /* before the join, which changes none of them */
+    if (begin->version.state == CAIRN_STATE_OPEN) /* before the join, which ends no rank */
         CAIRN_TRY(cairn_srv_members_gone(tx, &begin->version, gone, err));
     CAIRN_TRY(join(tx, batch, begin, err));
     CAIRN_TRY(close_dead(tx, begin, gone, err));
@@ -488,7 +483,7 @@ static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct
 
 /* ---- answers ---- */
 
-/* A refused or aborted begin is a problem, the same for every rank and for ever. */
+/* A refused or aborted begin gets the same problem on every rank and every repeat. */
 static enum cairn_code refusal(const struct begin *begin, struct cairn_error *err) {
     const struct cairn_srv_version *version = &begin->version;
     if (begin->code) {
@@ -503,7 +498,6 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* The numbers of a quota, as members of the problem. */
 static bool add_numbers(json_t *problem, const struct begin *begin) {
     struct cairn_quota_excess excess = {0};
     if (begin->code || begin->version.code != CAIRN_QUOTA_EXCEEDED) return true;
@@ -514,7 +508,7 @@ static bool add_numbers(json_t *problem, const struct begin *begin) {
 static json_t *result_of(const struct batch *batch, const struct begin *begin) {
     struct cairn_error why = {0};
     enum cairn_code code = refusal(begin, &why);
-    bool known = begin->version.id.text[0]; /* else its step, n, rank or world size are no good */
+    bool known = begin->version.id.text[0]; /* else step, n, rank or world size is invalid */
     CAIRN_ASSERT(known || code);
     CAIRN_AUTO_JSON json_t *problem =
         code ? cairn_srv_problem(code, &why, batch->request->path) : NULL;
@@ -562,7 +556,7 @@ static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv
                                 cairn_srv_version_brief(&begin->version), err);
 }
 
-/* A single begin stands beside grant and node. */
+/* A single begin shares its object with grant and node, which are no fields of a begin. */
 static json_t *begin_alone(json_t *body) {
     json_t *begin = json_copy(body);
     if (begin) (void)(json_object_del(begin, "grant") | json_object_del(begin, "node"));
@@ -630,10 +624,10 @@ enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
     return code;
 }
 
-/* ---- POST {C}/lists: in which tensor the lists of two ranks differ (intake.h#3) ---- */
+/* ---- POST {C}/lists: finds the differing tensor of two ranks' lists (intake.h#3) ---- */
 
 struct dispute {
-    json_t *words; /* owned: group, first, second, from, to; by the rank, its look */
+    json_t *words; /* owned: group, first, second, from, to; the ranks' looks */
     const char *group;
     json_int_t first, second, from, to;
 };
@@ -643,7 +637,7 @@ struct lists_call {
     struct cairn_msg_list_look look;
     struct cairn_grant grant;
     struct cairn_srv_version version;
-    struct dispute dispute; /* words NULL: it is settled */
+    struct dispute dispute; /* words NULL: settled */
 };
 
 static void cairn_lists_call_release(struct lists_call *call) {
@@ -672,13 +666,13 @@ static const char *said(const json_t *look, const char *what) {
     return text ? text : "";
 }
 
-/* intake.h#3; "": intake.h#4 */
+/* intake.h#3; both "": intake.h#4 */
 static const char *lesser(const char *a, const char *b) {
     if (!a[0] || !b[0]) return a[0] ? a : b;
     return strcmp(a, b) <= 0 ? a : b;
 }
 
-/* False: nothing is to be looked at any more, and *ret_tensor is the tensor, or "". */
+/* False: the search has ended, and *ret_tensor is the tensor, or "" (intake.h#4). */
 static bool narrow(struct dispute *dispute, const json_t *first, const json_t *second,
                    const char **ret_tensor) {
     const char *a = said(first, "digests"), *b = said(second, "digests");

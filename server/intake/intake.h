@@ -1,26 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * intake: what begins, registration and the ends of saves share with each other and other rooms.
+ * intake: what begin, registration, fail, abort and deletion share with each other and other rooms.
  *
- * Why:     registration, seal, fail and abort name a version and carry a grant in the same way;
- *          what is removed alone, in bulk or with its run is judged by one text.
- * Promise: 1    a write names its version by id; an older attempt is refused, and so is another
- *               attempt's version (Q6).
- *          Q27  trashing is judged in the transaction that changes the version; what is leased
- *               (Q29), pinned or has an alias stays, CAIRN_IN_USE.
- *          2    members of a replica group split its tensors by the same list: the list of the
- *               group is its first rank's, and a rank with another one ends the version (Q10),
- *               whose reason names both ranks and, where both sent marks, the tensors between which
- *               the lists part; of lists whose tensors all have marks, the first that differs.
- *          3    of longer lists both ranks are asked, after the version has ended, which changes
- *               its reason alone: they look at 32 equal parts of the same places of their lists, in
- *               the order of names, until one place is left, and say the name that stands there:
- *               the lesser of two that differ is what the other list lacks.
- *          4    looks that tell nothing (a list that is gone, of another length than was asked for)
- *               settle it with the reason that the begin gave.
+ * Why:     registration, seal, fail and abort name a version and carry a grant in the same way; one
+ *          rule judges a deletion alone, in bulk or with its run.
+ * Promise: 1    a write names its version by id, and only one of its own, newest attempt (Q6).
+ *          Q27  trashing is judged in the transaction that changes the version; a version that is
+ *               leased (Q29), pinned or has an alias stays, CAIRN_IN_USE.
+ *          2    members of a replica group split its tensors by the same list, that of the group's
+ *               first rank. A rank with another list ends the version (Q10); the reason names both
+ *               ranks and, where both sent marks, the tensors between which the lists part; for
+ *               lists whose tensors all have marks, the first that differs.
+ *          3    for longer lists, POST {C}/lists asks both ranks after the version has ended, and
+ *               changes only its reason: each round compares 32 equal parts of both lists, by name,
+ *               until one place is left. The lesser of the two names there is missing in one list.
+ *          4    a look that decides nothing (the list is gone, or has another length than asked
+ *               for) settles the dispute with the reason that the begin gave.
  * Limits:  64 groups a rank, 256 marks a group; one dispute a version, of the first rank that
- *          differed, over CAIRN_PLAN_SPLIT_ITEMS_MAX tensors: four looks and the name, each at most
- *          1.6 KiB.
+ *          differed, over CAIRN_PLAN_SPLIT_ITEMS_MAX tensors: five looks of at most 1.6 KiB.
  * Threads: any pool thread, or inside the transaction that is passed.
  * Next:    server/intake/begin.c, server/intake/verdicts.c; plan/split.h; server/commit/commit.c.
  */
@@ -30,17 +27,17 @@
 #include "server/ledger/attempts.h"
 #include "server/ledger/versions.h"
 
-/* The version that a write's path names: by id, of this run. */
+/* The version in a write's path: by id, of this run. */
 enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_request *request,
                                        struct cairn_srv_version *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* A grant that may still write to this version: newest attempt (Q6), and the version's own. */
+/* Fails unless the grant is of the newest attempt (Q6) and of the version's own. */
 enum cairn_code cairn_srv_save_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
                                      const struct cairn_srv_version *version,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Ranks of an open version that have not sealed: how many, and the first CAIRN_SRV_UNSEALED_MAX or
- * `most` of them behind what *list holds, as missing_rank of messages.def. */
+/* Ranks of an open version that have not sealed: their count; appends the first ones, at most
+ * `most` and CAIRN_SRV_UNSEALED_MAX, to *list as missing_rank of messages.def. */
 #define CAIRN_SRV_UNSEALED_MAX 100
 enum cairn_code cairn_srv_save_unsealed(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, size_t most,
@@ -52,18 +49,18 @@ enum cairn_code cairn_srv_save_unsealed(struct cairn_srv_tx *tx,
 struct cairn_srv_trashed {
     struct cairn_version_id id;
     uint64_t step, bytes;
-    bool changed; /* it was not there before */
+    bool changed; /* newly trashed by this call */
 };
 struct cairn_srv_trash_one {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     const struct cairn_run_name *name;
     const char *ref;    /* as in a path */
-    const char *reason; /* for its event */
-    bool with_run;      /* the run goes, too, so what its newest attempt needs is no reason */
-    /* Judged before the version is, in the transaction that moves it, too. NULL: nothing. */
+    const char *reason; /* for the event */
+    bool with_run;      /* its run is deleted, too: a resume from it does not protect it */
+    /* Called in each transaction before the version is judged; NULL: none. */
     enum cairn_code (*first)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
-    void *argument; /* of first */
+    void *argument;
 };
 enum cairn_code cairn_srv_trash_one(const struct cairn_srv_trash_one *one,
                                     struct cairn_srv_trashed *ret,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST {C}/shards: a node's batch of durable shards and of seals (rules Q16, Q19, Q33). The whole
- * batch is one transaction: all of it holds, or none and the answer names what does not.
+/* POST {C}/shards: a node's batch of durable shards and seals (rules Q16, Q19, Q33), all or nothing
+ * in one transaction; a refusal names the item.
  *
- * PUT and HEAD {R}/tables/{digest}: rank tables are kept by their digest, so that a rank whose
- * layout did not change sends 32 bytes (rule Q33). A large one comes in parts, which any proxy lets
- * through and any server of the catalog takes; the last of them makes it a table. A large body of
- * POST {C}/shards comes in the same way. */
+ * PUT and HEAD {R}/tables/{digest}: rank tables are stored by digest, so that a rank with an
+ * unchanged layout sends 32 bytes (Q33). A large table, or body of POST {C}/shards, comes in parts,
+ * small enough for any proxy and through any server of the catalog; the last part completes it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +44,7 @@ struct registration_batch {
     /* the answer */
     struct cairn_srv_version version;
     bool whole;
-    bool told; /* rank 0 or all are sealed now, or all is whole: who waits for that is woken */
+    bool told; /* rank 0 or all ranks have sealed, or the version is whole: wakes waiters */
 };
 
 static void release_batch(struct registration_batch *batch) {
@@ -71,7 +70,7 @@ static enum cairn_code parse_crc(const char *text, const char *pointer, uint32_t
     return CAIRN_OK;
 }
 
-/* The block checksums must be as many as the size asks for and combine to the shard's. */
+/* Block checksums must match the size in number and combine to the shard's checksum. */
 static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const char *pointer,
                                     struct cairn_error *err) {
     shard->blocks.limit = 32 * CAIRN_MIB;
@@ -135,7 +134,7 @@ static enum cairn_code parse_sealed(const struct cairn_msg_rank_seal *seal, cons
                       pointer, seal->bytes, sum);
 }
 
-/* Q50: judged as those of a begin are. */
+/* Q50: checked like the labels and meta of a begin. */
 static enum cairn_code parse_meta(const char *pointer, struct cairn_srv_seal_said *seal,
                                   struct cairn_error *err) {
     char labels[48], meta[48];
@@ -212,9 +211,9 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
     CAIRN_TRY(cairn_srv_shards_expect(tx, version, batch->shards, batch->shard_count, err));
     cairn_srv_version_release(&batch->version);
-    batch->whole = batch->told = false; /* it may be made again */
+    batch->whole = batch->told = false; /* the transaction may be retried */
     CAIRN_TRY(cairn_srv_save_version(tx, batch->request, &batch->version, err));
-    /* A version that is over takes nothing and compares nothing; its end is the answer. */
+    /* A version that has ended takes no shards and compares none; the answer is its end. */
     if (batch->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_save_admit(tx, &batch->grant, &batch->version, err));
     struct cairn_srv_registration registration = {.version = &batch->version,
@@ -228,8 +227,7 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     return look_how_far(tx, batch, err);
 }
 
-/* Who waits for rank 0 or for all to have staged, or for all to be durable: none of these makes an
- * event. */
+/* Wakes calls that wait for `decided`, `staged` or `durable`, none of which has an event. */
 static void tell_waiters(const struct registration_batch *batch) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     if (!batch->told) return;
@@ -247,12 +245,12 @@ static enum cairn_code serve(struct registration_batch *batch, struct cairn_srv_
     return cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&batch->version), err);
 }
 
-/* ---- a body that was sent before, in parts ---- */
+/* ---- bodies sent in parts ---- */
 
 struct parts {
-    uint8_t digest[32];               /* of the whole */
-    struct cairn_srv_table_part part; /* the last, or the one that came; of 0: it comes whole */
-    struct cairn_buf bytes;           /* of all parts */
+    uint8_t digest[32];               /* of the whole body */
+    struct cairn_srv_table_part part; /* the last part, or the current one; of 0: no parts */
+    struct cairn_buf bytes;           /* all parts */
 };
 
 static enum cairn_code gather_parts(struct cairn_srv_tx *tx, void *argument,
@@ -314,7 +312,7 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
     struct cairn_error ignored = {0};
     enum cairn_code code = take_parts(request, &parts, err);
     if (!code) code = serve_register(request, reply, err);
-    if (!code && parts.part.of) /* else they go as what nobody uses */
+    if (!code && parts.part.of) /* else a sweep drops them as unused */
         (void)!cairn_srv_catalog_write(request->server->catalog, drop_parts, &parts, &ignored);
     if (parts.part.of) request->body = (struct cairn_view){0};
     cairn_buf_release(&parts.bytes);
@@ -327,7 +325,7 @@ struct table_put {
     struct cairn_srv_request *request;
     struct cairn_grant grant;
     struct parts parts;
-    bool is_body; /* its parts are those of another call's body, which names them */
+    bool is_body; /* parts of the body of POST {C}/shards, which names their digest */
     bool there;
 };
 
@@ -349,7 +347,7 @@ static enum cairn_code keep_part(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
     CAIRN_TRY(cairn_srv_table_there(tx, put->parts.digest, &put->there, err));
-    if (put->there && !put->is_body) return CAIRN_OK; /* another rank's parts were there first */
+    if (put->there && !put->is_body) return CAIRN_OK; /* another rank has completed the table */
     return cairn_srv_table_part_keep(tx, &put->parts.part, put->request->body, err);
 }
 
@@ -398,7 +396,7 @@ static enum cairn_code read_part(struct table_put *put, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* The last part makes it a table; parts that make none are dropped. */
+/* The last part completes the table; parts that do not match the digest are dropped. */
 static enum cairn_code take_part(struct table_put *put, struct cairn_error *err) {
     struct cairn_srv_catalog *catalog = put->request->server->catalog;
     struct cairn_error ignored = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a version ends, decided each time by one transaction over its whole condition: POST {C}/fail,
+/* How a version ends, each decided in one transaction over its whole condition: POST {C}/fail,
  * /abort, /commit and /undelete, DELETE {C} (rules Q12, Q27, Q29, Q40). */
 #include "server/intake/intake.h"
 
@@ -48,7 +48,7 @@ enum cairn_code cairn_srv_save_admit(struct cairn_srv_tx *tx, const struct cairn
 /* ---- ranks that have not sealed ---- */
 
 struct gaps {
-    uint32_t next, count; /* next: behind the last that has sealed */
+    uint32_t next, count; /* next: one past the last sealed rank */
     uint32_t ranks[CAIRN_SRV_UNSEALED_MAX];
 };
 
@@ -91,13 +91,13 @@ struct verdict {
     struct cairn_grant grant;
     bool with_grant;
     const char *reason;
-    struct cairn_error cause; /* code CAIRN_OK: the caller names none */
+    struct cairn_error cause; /* code CAIRN_OK: none given */
     char full_reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_version version;
     bool changed, whole;
-    bool asked;                            /* for its commit, before */
-    const struct cairn_srv_trash_one *one; /* of a delete and an undelete */
-    const char *id; /* of these: what the reference meant when the mark was put */
+    bool asked;                            /* a commit by hand was asked for before */
+    const struct cairn_srv_trash_one *one; /* for delete and undelete */
+    const char *id; /* the version that the reference meant when the mark was put */
     json_t *shown, *missing;
     uint64_t expected, present;
 };
@@ -153,7 +153,7 @@ enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cair
     CAIRN_TRY(cairn_msg_rank_fail_read(body, "", &msg, err));
     verdict.reason = msg.reason;
     cairn_failure_get(body, "reason", &verdict.cause);
-    /* That a rank was cancelled is its own caller's word; to the others it is an abort. */
+    /* Only the rank's own caller cares that it was cancelled; for other ranks it is an abort. */
     if (verdict.cause.code == CAIRN_INTERNAL || verdict.cause.code == CAIRN_CANCELLED)
         verdict.cause.code = CAIRN_ABORTED;
     CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
@@ -175,7 +175,7 @@ enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cai
     struct cairn_msg_abort msg = {.reason = "given up by hand"};
     if (body) CAIRN_TRY(cairn_msg_abort_read(body, "", &msg, err));
     verdict.reason = msg.reason;
-    /* An operator gives up what he likes; who comes with a grant, only what is its own. */
+    /* Without a grant an operator's call; a grant may only abort a save of its own attempt. */
     verdict.with_grant = msg.grant != NULL;
     if (msg.grant) CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
     snprintf(verdict.full_reason, sizeof(verdict.full_reason), "aborted: %s", verdict.reason);
@@ -208,7 +208,7 @@ static enum cairn_code look_whether_asked(struct cairn_srv_tx *tx, struct verdic
     return cairn_srv_events_read(tx, &query, see_asked, verdict, err);
 }
 
-/* Who has made it by hand is told of in its history, once, however often he asks. */
+/* Adds the event commit-asked to the version's history once, however often it is asked. */
 static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct verdict *verdict = argument;
@@ -286,8 +286,8 @@ enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
 
 /* ---- delete and undelete ---- */
 
-/* `latest` is another version after each removal, so a call that names it must say which version it
- * has looked at; on any other it may. request NULL: one of many, each of which is named. */
+/* `latest` moves with each deletion, so a call that names it must say by If-Match which version it
+ * means; for other names If-Match is optional. request NULL: a bulk deletion, which names ids. */
 static enum cairn_code judge_name(const struct cairn_srv_request *request,
                                   const struct cairn_srv_version *version,
                                   struct cairn_error *err) {
@@ -323,7 +323,6 @@ static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *v
                       cairn_state_text(cairn_srv_version_shown(&verdict->version)));
 }
 
-/* The version as it is after the change, for the answer. */
 static enum cairn_code show_again(struct cairn_srv_tx *tx, struct verdict *verdict,
                                   struct cairn_error *err) {
     struct cairn_version_id id = verdict->version.id;
@@ -377,14 +376,14 @@ static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cai
     struct verdict *verdict = argument;
     CAIRN_TRY(find_for_trash(tx, verdict, err));
     verdict->changed = !verdict->version.trashed;
-    CAIRN_TRY(cairn_srv_ticks_advance(tx, verdict->one->server, err)); /* P8: the grace */
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, verdict->one->server, err)); /* P8: the grace begins */
     CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, verdict->one->reason, err));
     return show_again(tx, verdict, err);
 }
 
 static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
-    CAIRN_AUTO(srv_run) run = {0}; /* shown again, where it was removed with what it has */
+    CAIRN_AUTO(srv_run) run = {0}; /* revived where it was removed with its versions */
     CAIRN_TRY(find_deletable(tx, verdict, err));
     CAIRN_TRY(cairn_srv_run_get(tx, &verdict->version.name, &run, err));
     CAIRN_TRY(cairn_srv_run_revive(tx, &run, err));
@@ -392,9 +391,8 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
     return show_again(tx, verdict, err);
 }
 
-/* The store's mark first, then the row (records.h, records.h#1): a reader of the store alone sees
- * no version that the server has called trashed, and no deletion ever follows a mark that is not
- * there. */
+/* The store's mark precedes the row (records.h#1): a reader of the store alone sees no version that
+ * this server has called trashed, and no version is deleted without a mark. */
 static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {
     struct cairn_srv *server = verdict->one->server;
     struct cairn_store_worker *worker = verdict->one->worker;

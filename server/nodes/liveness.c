@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {R}/liveness: how long ago a run has committed, how often it does, and what its open saves
- * wait for, by name. GET {C}/why: the same of one version, with what the nodes of its attempt said
- * last. Facts alone: whoever looks judges what is too long. */
+/* GET {R}/liveness: a run's last commit, its usual interval, and what its open saves wait for. GET
+ * {C}/why: the same for one version, with its nodes' newest reports. Facts only: callers judge. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -27,7 +26,7 @@ struct call {
     struct cairn_srv_run run;
     bool has_commits;
     char last_at[32];
-    double age_s, interval_s; /* NAN: there are none */
+    double age_s, interval_s; /* NAN: none */
     json_t *open;
 };
 
@@ -42,7 +41,7 @@ static int by_time(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Between commits that follow each other in time; a median, since restarts leave gaps. */
+/* Between consecutive commits; a median, since restarts leave gaps. */
 static double median_s(int64_t *times, size_t count) {
     int64_t intervals[COMMITS_LOOKED_AT];
     if (count < 2) return NAN;
@@ -75,7 +74,7 @@ static enum cairn_code open_json(struct cairn_srv_tx *tx, const struct cairn_srv
     char begun[32];
     const char *id = version->id.text;
     CAIRN_AUTO_JSON json_t *ranks = json_array(), *shards = json_array();
-    if (version->state == CAIRN_STATE_OPEN) { /* else all but its record is there (Q24) */
+    if (version->state == CAIRN_STATE_OPEN) { /* a whole save lacks only its record (Q24) */
         CAIRN_TRY(cairn_srv_save_unsealed(tx, version, RANKS_NAMED_MAX, ranks, &unsealed, err));
         CAIRN_TRY(cairn_srv_shards_missing(tx, id, shards, err));
     }
@@ -133,12 +132,12 @@ enum cairn_code cairn_srv_on_run_liveness(struct cairn_srv_request *request,
     return code;
 }
 
-/* ---- why is it not committed? ---- */
+/* ---- why a version is not committed ---- */
 
 struct why {
     struct cairn_srv_request *request;
     struct cairn_srv_version version;
-    json_t *open, *nodes, *waited; /* waited: the names of those that it waits for */
+    json_t *open, *nodes, *waited; /* waited: names of the nodes that the version waits for */
     uint64_t tick;
     bool failed;
 };
@@ -220,7 +219,7 @@ static enum cairn_code look_why(struct cairn_srv_tx *tx, void *argument, struct 
     return why->failed ? no_memory(err) : CAIRN_OK;
 }
 
-/* Of a run that is frozen nothing is committed, and a save of it need not be known. */
+/* A frozen run commits nothing, and the catalog may not know its newest save. */
 static json_t *why_json(struct why *why, const struct cairn_error *frozen) {
     const struct cairn_srv_version *version = &why->version;
     char stuck[CAIRN_SRV_STUCK_BYTES] = "";

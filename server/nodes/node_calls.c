@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PUT /v1/nodes/{node}, a heartbeat: progress is kept in memory, liveness in one row a node,
- * written at most once a minute (Q26). It reports processes that have ended, and the saves that
- * this ends (Q54, Q56). Its answer names the open versions of the node's attempts (Q12), the other
- * nodes of an attempt and the partner (docs/peers.md, docs/partner.md), and the copies of other
- * nodes' ranks that this one is to finish (Q57). */
+/* PUT /v1/nodes/{node}, the heartbeat: keeps progress in memory and liveness in one row per node,
+ * written at most once a minute (Q26); ends the saves of processes that it reports as ended (Q54,
+ * Q56). The answer names the open versions of the node's attempts (Q12), their other nodes and the
+ * partner (docs/peers.md, docs/partner.md), and the copies that this node is to finish (Q57). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,11 +29,11 @@
 
 #define RUNS_MAX 4096
 #define RESTORES_MAX 16
-#define COPIES_MAX 4096 /* of a heartbeat; further ones are not looked at */
+#define COPIES_MAX 4096 /* per heartbeat; further ones are ignored */
 #define PEERS_MAX 1024
-#define KEPT_RANKS_MAX 4096 /* of a run, in memory of one node */
+#define KEPT_RANKS_MAX 4096 /* of a run, in one node's memory */
 
-/* take_item is dropped, also on failure; NULL (no memory) fails. */
+/* take_item is dropped on failure, too; NULL (no memory) fails. */
 static enum cairn_code append(json_t *list, json_t *take_item, struct cairn_error *err) {
     if (!json_array_append_new(list, take_item)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -54,19 +53,18 @@ struct ended {
     struct cairn_grant grant;
     const char *proc; /* borrowed from the body */
     uint32_t rank;
-    size_t index; /* in the body */
+    size_t index; /* in the body's `ended` */
     enum cairn_srv_end end;
     bool possible, taken;
 };
-/* What one heartbeat reports. */
 struct ends {
     struct cairn_srv_request *request;
     struct ended *items; /* owned */
     size_t count;
-    struct cairn_srv_ids closed; /* that were given up */
+    struct cairn_srv_ids closed; /* versions given up */
 };
 
-/* Q49: a grant that is not ours keeps none of the others; its report need not come again. */
+/* Q49: a foreign grant does not stop the other entries; its report counts as taken. */
 static enum cairn_code read_one(struct ends *ends, const json_t *item, size_t index,
                                 bool same_catalog, struct cairn_error *err) {
     struct ended *one = &ends->items[ends->count];
@@ -84,7 +82,7 @@ static enum cairn_code read_one(struct ends *ends, const json_t *item, size_t in
     return CAIRN_OK;
 }
 
-/* list: the body's `ended`, or NULL. same_catalog: this catalog answered the node last. */
+/* list: the body's `ended`, or NULL. same_catalog: this catalog last answered the node. */
 static enum cairn_code read_ends(struct ends *ends, const json_t *list, bool same_catalog,
                                  struct cairn_error *err) {
     size_t count = json_array_size(list);
@@ -105,10 +103,10 @@ static void release_ends(struct ends *ends) {
 struct ends_look {
     struct ends *ends;
     json_t *fenced;
-    bool unwritten; /* an end that the row does not have */
+    bool unwritten; /* an end that no row has yet */
 };
 
-/* *ret_possible: the run is there, at this attempt, and may be written to. */
+/* *ret_possible: the run is at this attempt, and may be written. */
 static enum cairn_code admit_end(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
                                  struct cairn_srv_run *ret, bool *ret_possible, bool *ret_stale,
                                  struct cairn_error *err) {
@@ -161,7 +159,7 @@ static enum cairn_code look_at_all(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* Q35: nothing is ended in a run that was not compared with its store in this life. */
+/* Q35: a run that was not compared with its store in this server's life gives up no version. */
 static void compare_runs(struct ends *ends) {
     for (size_t i = 0; i < ends->count; i++) {
         struct ended *one = &ends->items[i];
@@ -228,8 +226,7 @@ static void announce_closed(struct ends *ends) {
     if (ends->closed.count) cairn_srv_jobs_sweep(server);
 }
 
-/* Writes the ends that no row has yet. Indexes of reports that need not come again are added to
- * `taken`; attempts that are over to `fenced`. */
+/* Writes new ends. `taken` gets indexes of reports that need no repeat, `fenced` ended attempts. */
 static enum cairn_code take_ends(struct ends *ends, json_t *taken, json_t *fenced,
                                  struct cairn_error *err) {
     struct cairn_srv *server = ends->request->server;
@@ -256,25 +253,25 @@ struct beat {
     struct cairn_srv_request *request;
     struct cairn_msg_node_put said;
     struct cairn_buf uploader_text;
-    struct cairn_grant *grants;       /* those that are ours (Q49) */
-    struct cairn_srv_heartbeat heard; /* with a report for each of them; what is left is owned */
+    struct cairn_grant *grants;       /* accepted grants (Q49) */
+    struct cairn_srv_heartbeat heard; /* one report per grant; what is not taken is owned */
     struct ends ends;
     bool has_row, write_row, was_away, is_anothers;
-    uint64_t asked, answered;                     /* by another server (Q3) */
-    char projects[CAIRN_SRV_NODE_PROJECTS_BYTES]; /* of the grants that are ours */
+    uint64_t asked, answered;                     /* reports that other servers asked for (Q3) */
+    char projects[CAIRN_SRV_NODE_PROJECTS_BYTES]; /* of the accepted grants */
     bool write_projects;
-    char *said_to_others; /* what that is told; owned */
-    struct wish {         /* for each of the grants */
+    char *said_to_others; /* reports for other servers; owned */
+    struct wish {         /* one per grant */
         size_t index;
-        bool peers, untold; /* untold: what it says of itself is not in the attempt's list yet */
+        bool peers, untold; /* untold: `told` is not in the attempt's list yet */
         int64_t run_id;
         json_t *copies, *kept; /* borrowed */
-        char *told;            /* to the other nodes of the attempt: JSON; owned */
+        char *told;            /* uploader JSON for the attempt's other nodes; owned */
     } * wishes;
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
 
-/* What is known of a version, by its id. */
+/* Once per id: versions may be named by grant, by copy and by id. */
 static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_version *version,
                                  struct cairn_error *err) {
     json_t *brief = cairn_srv_version_brief(version);
@@ -284,7 +281,7 @@ static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_versi
 
 /* ---- reading ---- */
 
-/* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
+/* Q49: a foreign grant is named in the answer and does not stop the other entries. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
     struct cairn_msg_node_attempt said = {0};
     struct cairn_srv_run_report *report = &beat->heard.take_reports[beat->heard.report_count];
@@ -321,7 +318,6 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* What is no error of a shard is left out. */
 static void read_errors(const json_t *said, struct cairn_srv_version_report *report) {
     for (size_t i = 0; i < json_array_size(said); i++) {
         if (report->error_count == CAIRN_SRV_SHARD_ERRORS_MAX) return;
@@ -338,8 +334,7 @@ static void read_errors(const json_t *said, struct cairn_srv_version_report *rep
     }
 }
 
-/* Progress and errors, for whoever asks what a version waits for; what does not fit, or says no
- * run, is not kept: a heartbeat is worth more than what people read in it. */
+/* Progress and errors for {C}/why. Skips malformed and surplus ones: the heartbeat counts. */
 static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
     size_t count =
         cairn_min_u64(json_array_size(beat->said.versions), CAIRN_SRV_VERSION_REPORTS_MAX);
@@ -370,7 +365,6 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* For people, as progress is. */
 static enum cairn_code read_kept(struct beat *beat, struct cairn_error *err) {
     beat->heard.take_kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->heard.take_kept));
     if (!beat->heard.take_kept)
@@ -400,7 +394,7 @@ static bool has_grant(const struct beat *beat, const struct cairn_run_name *name
     return false;
 }
 
-/* Q12: every open version of the grant's attempt is named, asked for or not. */
+/* Q12: names every open version of the grant's attempt, also those the node did not ask about. */
 static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
                                 const struct cairn_srv_version *version, struct cairn_error *err) {
     (void)tx;
@@ -409,16 +403,16 @@ static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
 
 /* ---- peers (Q57) ----
  *
- * Only who has shown the attempt's grant is told its nodes, all the same list, in the order of
- * names. With partner_copies the node is told its partner (plan/divide.h), once every rank has
- * joined, among those with partner_memory that are not silent. */
+ * Only a caller with the attempt's grant gets its nodes: the same list for all, sorted by name.
+ * With partner_copies it also gets its partner (plan/divide.h) once every rank has joined, chosen
+ * among nodes that have partner_memory and are not silent. */
 
 struct peers {
     struct cairn_srv *server;
     json_t *nodes;
-    struct cairn_plan_node partners[PEERS_MAX]; /* those that keep copies; texts owned */
+    struct cairn_plan_node partners[PEERS_MAX]; /* nodes that keep copies; texts owned */
     size_t partner_count;
-    char silent[PEERS_MAX][CAIRN_NAME_BYTES_MAX + 1]; /* they are nobody's partner */
+    char silent[PEERS_MAX][CAIRN_NAME_BYTES_MAX + 1]; /* never chosen as partner */
     size_t silent_count;
     uint64_t tick;
 };
@@ -446,7 +440,7 @@ static enum cairn_code add_partner(struct peers *peers, const char *node, const 
     return name && within ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
-/* What an uploader says of itself is kept as it came; without an address it has no port. */
+/* The uploader's JSON is stored as it came; without a `peer` address it has no peer port. */
 static enum cairn_code add_peer(void *argument, const char *node, const char *uploader,
                                 struct cairn_error *err) {
     struct peers *peers = argument;
@@ -471,7 +465,7 @@ static void release_peers(struct peers *peers) {
     free(peers);
 }
 
-/* As the policy of the run has it, else the setting. */
+/* The run's policy decides, else the server's setting. */
 static enum cairn_code wants_copies(struct cairn_srv_tx *tx, const struct beat *beat,
                                     const struct cairn_srv_run *run, bool *ret,
                                     struct cairn_error *err) {
@@ -519,21 +513,20 @@ static enum cairn_code add_peers(struct cairn_srv_tx *tx, struct beat *beat,
 
 /* ---- copies that the node keeps for others (Q57) ----
  *
- * A node that was lost with what it had staged cannot say so: the server knows who is silent, and
- * who has a copy. A copy is to be finished once its node is silent for partner_finish, has no row,
- * or is a process that knows nothing of it. The node is told so with each heartbeat while the
- * version is open; twice, or of a node that comes back, harms nothing, since both send the same
- * object under the same token. */
+ * A lost node cannot say what it had staged; the server knows which nodes are silent and which keep
+ * copies. A keeper finishes a copy once the giver is silent for partner_finish, has no row, or runs
+ * another process that does not know the version. Each heartbeat repeats this while the version is
+ * open; two senders do no harm, since they send the same object under the same token. */
 
-struct giver { /* the node whose copy it is */
+struct giver { /* the node whose rank is copied */
     struct cairn_srv *server;
     const struct cairn_run_name *name;
-    const char *uploader; /* the process that gave it */
+    const char *uploader; /* uuid of the process that gave the copy */
     const char *version;
     bool gone;
 };
 
-/* Another process of that node has it in its journal: that one hands it over, or fails it. */
+/* A newer process of the giver that has the version in its journal hands it over or fails it. */
 static bool knows(const struct giver *giver, const char *node) {
     struct cairn_srv_version_report ignored;
     return cairn_srv_node_said_of(giver->server, node, giver->version, &ignored) ||
@@ -568,7 +561,7 @@ static enum cairn_code add_finish(struct cairn_srv_tx *tx, struct beat *beat,
                   CAIRN_PACK(node_finish, .version = said->version, .rank = said->rank), err);
 }
 
-/* One that the server does not know yet was begun by nobody else: it waits for its partner. */
+/* A version that the server does not know has no other uploader: it waits for its keeper. */
 static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
                                    const struct cairn_msg_node_copy *said,
                                    struct cairn_error *err) {
@@ -579,7 +572,7 @@ static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, s
     if (code && code != CAIRN_NOT_FOUND) return code;
     if (!code && (strcmp(version.name.run, name->run) != 0 ||
                   strcmp(version.name.project, name->project) != 0))
-        return CAIRN_OK; /* P16: it is nothing that this right is about */
+        return CAIRN_OK; /* P16: this grant covers another run */
     if (!code) CAIRN_TRY(add_state(beat, &version, err));
     if (!code && version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     if (!code) CAIRN_TRY(cairn_srv_rank_sealed(tx, said->version, said->rank, &sealed, err));
@@ -587,7 +580,7 @@ static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, s
     return add_finish(tx, beat, name, said, err);
 }
 
-/* Also of a run that is ahead: what is sent for it is judged when it comes. */
+/* Also while the run is frozen: what the keeper sends is judged on arrival. */
 static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
                                      struct cairn_error *err) {
     const json_t *copies = beat->wishes[place].copies;
@@ -603,7 +596,7 @@ static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat,
 
 /* ---- the answer ---- */
 
-/* Q58: what the nodes of an attempt are told of this one comes with the attempt's grant alone. */
+/* Q58: only a caller with the attempt's grant changes how its nodes see this node. */
 static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, int64_t run_id,
                                     size_t place, struct cairn_error *err) {
     struct wish *wish = &beat->wishes[place];
@@ -627,8 +620,8 @@ static enum cairn_code write_told(struct cairn_srv_tx *tx, struct beat *beat,
     return CAIRN_OK;
 }
 
-/* A run that is ahead in its store, or was not compared with it yet, has no open versions to name:
- * what this catalog calls open there may be committed (Q35, Q36). */
+/* Names no open version of a run that is frozen or not compared with its store yet: a version that
+ * is open in this catalog may be committed in the store (Q35, Q36). */
 static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
                                     struct cairn_error *err) {
     const struct cairn_grant *grant = &beat->grants[place];
@@ -646,7 +639,7 @@ static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat, 
                                               err);
 }
 
-/* P16: of a version that neither his token nor one of his grants is about he hears nothing. */
+/* P16: a version outside of the caller's token and grants is reported as unknown. */
 static bool may_know(const struct beat *beat, const struct cairn_run_name *name) {
     const struct cairn_srv_caller *caller = &beat->request->caller;
     bool known = cairn_srv_caller_may(caller, CAIRN_SCOPE_READ, name->project) ||
@@ -661,7 +654,7 @@ static bool run_of(const struct cairn_msg_node_restore *said, struct cairn_run_n
            cairn_name_valid(cairn_view_of(said->run));
 }
 
-/* For whoever asks how a version was restored; of a run that is not its own nothing is kept. */
+/* For {C}/why; skips runs that the caller may not know. */
 static void hear_restores(const struct beat *beat) {
     size_t count = cairn_min_u64(json_array_size(beat->said.restores), RESTORES_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -693,7 +686,7 @@ static enum cairn_code add_version(struct cairn_srv_tx *tx, struct beat *beat, c
     return code ? code : add_state(beat, &version, err);
 }
 
-/* Q58: does the caller's token, or one of the grants, belong to a project of the node? */
+/* Q58: does the caller's token, or one of the grants, cover a project of the node? */
 static bool has_project_of(const struct beat *beat, const char *projects) {
     const struct cairn_srv_caller *caller = &beat->request->caller;
     for (const char *at = projects; *at;) {
@@ -708,7 +701,7 @@ static bool has_project_of(const struct beat *beat, const char *projects) {
     return !*projects;
 }
 
-/* A name that nobody has used for as long as saves wait for it is free again. */
+/* A name that was silent for silence_max is free for another project. */
 static void look_at_mark(void *argument, const struct cairn_srv_node_mark *mark,
                          const char *uploader, uint64_t tick) {
     struct beat *beat = argument;
@@ -745,7 +738,7 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* It owes nothing, and its name is never used again. */
+/* A one-shot uploader that leaves has nothing unsent, and its name is never used again. */
 static bool is_over(const struct beat *beat) {
     return beat->said.leaving && beat->said.one_shot;
 }
@@ -765,7 +758,7 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
 }
 
-/* The row is for other servers, too: at once where one has asked, or the node comes or goes. */
+/* Other servers read the row: written at once when one has asked, or the node comes or goes. */
 static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
     for (size_t i = 0; i < beat->heard.report_count; i++) beat->write_row |= beat->wishes[i].untold;
     if (!beat->has_row) return CAIRN_OK;
@@ -799,7 +792,7 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
                                 err);
 }
 
-/* Was it this catalog that answered the node last? */
+/* *ret: this catalog last answered the node. */
 static enum cairn_code is_ours(const struct cairn_srv *server, const json_t *heard, bool *ret,
                                struct cairn_error *err) {
     struct cairn_msg_node_heard said = {0};
@@ -810,20 +803,20 @@ static enum cairn_code is_ours(const struct cairn_srv *server, const json_t *hea
     return CAIRN_OK;
 }
 
-/* What it says of itself, "" for what it does not. */
+/* A field of the uploader's JSON; "": absent. */
 static const char *word_of(const struct beat *beat, const char *name) {
     const char *text = json_string_value(json_object_get(beat->said.uploader, name));
     return text ? text : "";
 }
 
-/* The journal first: what it holds is lost with the process. */
+/* The journal comes first: what it cannot write is lost with the process. */
 static const char *trouble_of(const struct beat *beat) {
     const char *journal = word_of(beat, "journal");
     const char *store = word_of(beat, "store_waits");
     return journal[0] ? journal : store[0] ? store : word_of(beat, "server_fails");
 }
 
-/* What is well formed, as far as there is room for it: a hint for restores, and no more. */
+/* Skips malformed entries and stops at KEPT_RANKS_MAX: the list is only a hint for restores. */
 static enum cairn_code read_kept_of(const json_t *said, json_t *ret, struct cairn_error *err) {
     size_t count = 0;
     for (size_t i = 0; i < json_array_size(said); i++) {
@@ -840,11 +833,11 @@ static enum cairn_code read_kept_of(const json_t *said, json_t *ret, struct cair
     return CAIRN_OK;
 }
 
-/* Of what it says of itself the part that the other nodes of an attempt work with. */
+/* Builds the part of the uploader's JSON that the attempt's other nodes use. */
 static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
     struct cairn_msg_node_uploader said = {0};
     if (cairn_msg_node_uploader_read(beat->said.uploader, "/uploader", &said, NULL))
-        said = (struct cairn_msg_node_uploader){0}; /* it has no port then, and is heard */
+        said = (struct cairn_msg_node_uploader){0}; /* malformed: no peer port */
     for (size_t i = 0; i < beat->heard.report_count; i++) {
         struct wish *wish = &beat->wishes[i];
         CAIRN_AUTO_JSON json_t *kept = json_array();
@@ -866,7 +859,7 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-/* Those that do not fit are left out: one of them is enough to be known by. */
+/* Skips projects that do not fit: one is enough to recognise the node (Q58). */
 static void note_projects(struct beat *beat) {
     size_t used = 0;
     for (size_t i = 0; i < beat->heard.report_count; i++) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET and DELETE /v1/nodes. What heartbeats said, in memory: of nodes in a hash table, of restores
- * in a table that is searched from end to end, since they are rare. */
+/* GET and DELETE /v1/nodes; heartbeats and restores in memory. */
 #include "server/nodes/nodes.h"
 
 #include <inttypes.h>
@@ -18,33 +17,33 @@
 
 #define NODES_MAX 65536
 #define STRANGERS_MAX 1024
-#define WITHOUT_ROW_MAX (2 * STRANGERS_MAX) /* with those whose row is being written */
+#define WITHOUT_ROW_MAX (2 * STRANGERS_MAX) /* includes nodes whose first row is being written */
 #define ROW_EVERY_MS 60000
-#define TICKS_LATE_MS 60000 /* what one round adds to them (Q34) */
+#define TICKS_LATE_MS 60000 /* added to tick silence by one sweep round (Q34) */
 #define TWINS_LOG_MS 60000
 #define AWAITED_MAX 8
 
 struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
     bool known;
-    char *uploader; /* of a node without a row: what a row would say; owned */
+    char *uploader; /* the JSON of the row that it does not have yet; owned */
     char uuid[CAIRN_UUID_TEXT_BYTES], uuid_before[CAIRN_UUID_TEXT_BYTES];
     uint64_t
-        twins_ms; /* when its name was last taken back by an earlier uuid (nodes.h#4); 0: never */
+        twins_ms; /* when an earlier uuid last came back under this name (nodes.h#4); 0: never */
     char trouble[320];
-    struct node *later, **at; /* of its kind, the longest silent first */
+    struct node *later, **at; /* list by kind, longest silent first */
     uint64_t heard_ms, row_ms;
-    uint32_t row_crc32c; /* of what the row says of the uploader */
-    bool left;           /* it said good-bye: nothing of it is waited for until it is heard again */
+    uint32_t row_crc32c; /* of the uploader's JSON */
+    bool left;           /* it said goodbye: not waited for until its next heartbeat */
     size_t version_count;
     struct cairn_srv_run_report *reports; /* owned */
     size_t report_count;
-    struct cairn_srv_version_report *versions; /* owned; of a known node alone */
+    struct cairn_srv_version_report *versions; /* owned; known nodes only */
     size_t version_report_count;
     struct cairn_srv_kept *kept; /* owned; likewise */
     size_t kept_count;
-    /* Keys of runs whose attempt calls wait for its next heartbeat, which may not name the run.
-     * Those beyond the last place look again by themselves. */
+    /* Keys of runs whose attempt calls wait for the next heartbeat, which may omit the run. Calls
+     * beyond AWAITED_MAX wake by their own timer. */
     uint64_t awaited[AWAITED_MAX];
     size_t awaited_count;
     struct node *next;
@@ -58,7 +57,7 @@ struct cairn_srv_nodes {
             struct node *first, **last;
             size_t count;
         } kinds[2];        /* strangers, known */
-        uint64_t awake_ms; /* when this process was last seen to run; 0: not yet */
+        uint64_t awake_ms; /* when this process last ran; 0: not yet */
     } locked;
 };
 
@@ -92,7 +91,7 @@ void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
     free(nodes);
 }
 
-/* The lock is held. */
+/* Needs the lock. */
 static struct node *find_node(struct cairn_srv_nodes *nodes, const char *name) {
     struct node *node = nodes->locked.buckets[cairn_srv_key_of(name) % BUCKETS];
     while (node && strcmp(node->name, name)) node = node->next;
@@ -137,7 +136,7 @@ void cairn_srv_nodes_forget(struct cairn_srv *server, uint64_t silent_ms) {
     }
 }
 
-/* nodes.h#3: false when all of that kind were heard a moment ago. */
+/* nodes.h#3: false when no node of that kind is silent. */
 static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms) {
     struct kind *kind = &nodes->locked.kinds[known];
     if (kind->count < (known ? NODES_MAX : STRANGERS_MAX)) return true;
@@ -146,13 +145,13 @@ static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms
     return true;
 }
 
-/* A known node stays known. */
+/* Finds or makes a node; a known node stays known. */
 static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, bool known,
                               uint64_t now_ms) {
     struct node *node = find_node(nodes, name);
     if (node && (node->known || !known)) return node;
     if (!make_room(nodes, known, now_ms)) return NULL;
-    if (node) { /* a stranger that has shown something */
+    if (node) { /* a stranger that has shown a grant */
         unlink_kind(nodes, node);
         link_kind(nodes, node, known);
         return node;
@@ -167,8 +166,7 @@ static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, b
     return node;
 }
 
-/* nodes.h#4: an uploader that was started again has another uuid, and the one before never comes
- * back. */
+/* nodes.h#4: a restarted uploader has a new uuid, and its old uuid never returns. */
 static bool is_twin(struct node *node, const char *uuid, uint64_t now_ms) {
     if (!uuid[0] || !strcmp(uuid, node->uuid)) return false;
     bool back = !strcmp(uuid, node->uuid_before);
@@ -202,13 +200,11 @@ static void take_versions(struct node *node, struct cairn_srv_heartbeat *beat) {
     node->kept_count = beat->kept_count;
 }
 
-/* Its rows are what other servers know of a node, so they are written often enough for its silence
- * to be told from a row that is not due yet. */
+/* Rows are all that other servers see: four per silence_max keep a node from seeming silent. */
 static uint64_t row_every_ms(const struct cairn_srv *server) {
     return cairn_min_u64(ROW_EVERY_MS, server->settings->silence_max_ms / 4);
 }
 
-/* Now and then, and when it says something else. */
 static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat, uint64_t now_ms,
                        uint64_t every_ms) {
     uint32_t crc32c = cairn_crc32c(0, beat->uploader.data, beat->uploader.size);
@@ -220,7 +216,7 @@ static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat
     return due;
 }
 
-/* The lock is held. */
+/* Needs the lock. */
 static void await_beat(struct node *node, const struct cairn_run_name *run) {
     uint64_t key = cairn_srv_key_of_run(run);
     for (size_t i = 0; i < node->awaited_count; i++)
@@ -263,9 +259,9 @@ bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *
     return write_row;
 }
 
-/* ---- who is in trouble ---- */
+/* ---- trouble ---- */
 
-/* False: in none, or not heard for a while. The lock is held. */
+/* False: no trouble, or no recent heartbeat. Needs the lock. */
 static bool describe(const struct node *node, uint64_t now_ms, char *ret, size_t capacity) {
     bool twins = node->twins_ms && cairn_passed_ms(now_ms, node->twins_ms) < TWINS_LOG_MS;
     ret[0] = '\0';
@@ -331,7 +327,7 @@ bool cairn_srv_node_joins(struct cairn_srv *server, const char *name, char **ret
     uint64_t now_ms = cairn_srv_mono_ms(server);
     struct node *node = find_node(server->nodes, name);
     if (!node || node->known || !node->uploader) return false;
-    char *uploader = strdup(node->uploader); /* of the node's own it is listed until it has a row */
+    char *uploader = strdup(node->uploader); /* a copy: the node keeps its own until it has a row */
     if (!uploader || !make_node(server->nodes, name, true, now_ms)) {
         free(uploader);
         return false;
@@ -368,7 +364,7 @@ uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_s
     uint64_t late_ms =
         row_every_ms(server) + cairn_min_u64(server->settings->sweep_interval_ms, TICKS_LATE_MS);
     row_ms -= cairn_min_u64(row_ms, late_ms);
-    /* Ticks stand still while a round waits; they count where another server may have heard. */
+    /* Ticks stand still while a sweep round waits: only needed where other servers hear nodes. */
     return cairn_srv_catalog_is_shared(server->catalog) ? cairn_min_u64(silence_ms, row_ms)
                                                         : silence_ms;
 }
@@ -376,7 +372,7 @@ uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_s
 void cairn_srv_nodes_awake(struct cairn_srv *server) {
     uint64_t now_ms, gap_ms = 0;
     {
-        CAIRN_HOLD(&server->nodes->lock); /* two threads call this: the clock is read in turn */
+        CAIRN_HOLD(&server->nodes->lock); /* two threads call this: read the clock under the lock */
         uint64_t awake_ms = server->nodes->locked.awake_ms;
         now_ms = cairn_srv_mono_ms(server);
         if (awake_ms) gap_ms = cairn_passed_ms(now_ms, awake_ms);
@@ -387,7 +383,7 @@ void cairn_srv_nodes_awake(struct cairn_srv *server) {
     cairn_log(WARN, "server.paused", "ms=%" PRIu64, gap_ms);
 }
 
-/* The lock is held. Of a run is heard in heartbeats and in attempt calls. */
+/* The newest report about a run, from heartbeats and attempt calls. Needs the lock. */
 static uint64_t heard_of(const struct node *node, const struct cairn_run_name *run,
                          uint64_t *ret_unsent) {
     uint64_t heard_ms = node->heard_ms;
@@ -410,7 +406,7 @@ bool cairn_srv_node_says(struct cairn_srv *server, const char *name,
         if (!is_run(&node->reports[i].run, &report->run)) node->reports[kept++] = node->reports[i];
     node->report_count = kept;
     struct cairn_srv_run_report *more = realloc(node->reports, (kept + 1) * sizeof(*more));
-    if (!more) return false; /* its next heartbeat says it */
+    if (!more) return false; /* the next heartbeat reports it */
     node->reports = more;
     more[kept] = *report;
     more[kept].said_ms = cairn_srv_mono_ms(server);
@@ -454,7 +450,7 @@ bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
     return false;
 }
 
-/* ---- told to other servers ---- */
+/* ---- reports for other servers ---- */
 
 bool cairn_srv_node_sent_all(struct cairn_srv *server, const char *name,
                              const struct cairn_run_name *run, uint64_t arrived_ms) {
@@ -470,7 +466,7 @@ json_t *cairn_srv_node_said(struct cairn_srv *server, const char *name) {
     json_t *said = json_array();
     CAIRN_HOLD(&server->nodes->lock);
     const struct node *node = find_node(server->nodes, name);
-    /* Written and read here alone, of a column of the catalog: no row of messages.def. */
+    /* Only this file reads and writes this column's JSON, so it is not in messages.def. */
     for (size_t i = 0; node && i < node->report_count; i++) {
         const struct cairn_srv_run_report *report = &node->reports[i];
         json_int_t attempt = report->released ? 0 : (json_int_t)report->attempt;
@@ -498,10 +494,10 @@ void cairn_srv_node_read_said(const char *text, const struct cairn_run_name *run
     }
 }
 
-/* ---- restores ---- */
+/* ---- restores: rare, so they are scanned and not hashed ---- */
 
 struct cairn_srv_restores {
-    struct cairn_lock lock; /* server_restores */
+    struct cairn_lock lock;
     struct {
         struct cairn_srv_restore items[CAIRN_SRV_RESTORES_MAX];
         uint64_t heard;
@@ -553,9 +549,8 @@ json_t *cairn_srv_restores_json(struct cairn_srv_restores *restores,
     return CAIRN_TAKE(items);
 }
 
-/* ---- GET /v1/nodes: rows, and strangers among them ---- */
+/* ---- GET /v1/nodes: rows merged with nodes that have none ---- */
 
-/* A node without a row. */
 struct stranger {
     char node[CAIRN_NAME_BYTES_MAX + 1];
     char *uploader; /* JSON; owned by the list */
@@ -581,7 +576,7 @@ static void add_without_row(struct strangers *found, const struct node *first, c
     }
 }
 
-/* Those behind `after`, by name. */
+/* Nodes without a row whose names follow `after`, sorted. */
 static enum cairn_code find_strangers(struct cairn_srv *server, const char *after,
                                       struct strangers *ret, struct cairn_error *err) {
     struct strangers found = {calloc(WITHOUT_ROW_MAX, sizeof(*found.items)), 0};
@@ -608,7 +603,7 @@ struct list {
     char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_NAME_BYTES_MAX + 1];
     json_t *items, *next;
     struct strangers strangers;
-    size_t stranger; /* the next of them */
+    size_t stranger; /* index of the next stranger to list */
 };
 
 static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_row *row) {
@@ -642,13 +637,13 @@ static enum cairn_code add_item(struct list *list, const struct cairn_srv_node_r
     return CAIRN_OK;
 }
 
-/* Nodes without a row stand among the others, up to this name; NULL: all of them. */
+/* Adds nodes without a row whose names precede `before`; NULL: all. */
 static enum cairn_code add_strangers(struct list *list, const char *before,
                                      struct cairn_error *err) {
     for (; list->stranger < list->strangers.count; list->stranger++) {
         const struct stranger *one = &list->strangers.items[list->stranger];
         if (before && strcmp(one->node, before) >= 0) return CAIRN_OK;
-        if (!strcmp(one->node, list->last)) continue; /* its row has been written meanwhile */
+        if (!strcmp(one->node, list->last)) continue; /* its row was written in between */
         struct cairn_srv_node_row row = {.node = one->node, .uploader = one->uploader};
         CAIRN_TRY(add_item(list, &row, err));
     }
@@ -664,7 +659,7 @@ static enum cairn_code add_node(void *argument, const struct cairn_srv_node_row 
 
 static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    struct list *list = argument; /* one more than are shown, to know of a next page */
+    struct list *list = argument; /* limit + 1 rows, to detect a next page */
     CAIRN_TRY(cairn_srv_nodes_page(tx, list->after, list->limit + 1, add_node, list, err));
     return add_strangers(list, NULL, err);
 }

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C}/hf and {C}/hf/{name}: a version seen as a model folder of Hugging Face.
+/* GET {C}/hf and {C}/hf/{name}: a version as a Hugging Face model folder.
  *
- * What reads such folders wants a few files by fixed names, and a version has the pieces of many
- * ranks; names, sizes and headers follow from the layout alone. The same layout and the same
- * options give the same files, those of `cairn export`. A tensor that has several names is there
- * once; what is each rank's own, items (bytes by name, which are no tensors) and, unless it is
- * asked for, the optimizer's state are not, and are counted. Every element begins in its file at a
- * multiple of its own size. At most CAIRN_MODEL_FILES_MAX files; elements of less than a byte are
- * CAIRN_UNSUPPORTED.
+ * Names, sizes and headers of the files follow from the layout and the options alone, and are those
+ * of `cairn export`. Left out and counted: aliases of tensors, tensors local to a rank, items
+ * (named bytes, not tensors) and, unless `only` asks for it, the optimizer's state. Every element
+ * begins in its file at a multiple of its size. At most CAIRN_MODEL_FILES_MAX files; elements
+ * smaller than a byte are CAIRN_UNSUPPORTED.
  *
- * The texts in the headers of kept safetensors files (__metadata__: a LoRA's settings, the
- * description of quantised weights) are those that `cairn export` writes: of the files in which
- * tensors lie, in their order; of several texts under one key the first is taken. Each version's
- * files are read once, while the cache holds what was found; a file with a header of more than 32
- * MiB has no texts here. */
+ * __metadata__ of the files merges the header texts of kept safetensors files (a LoRA's settings,
+ * the description of quantised weights) as `cairn export` does: files with tensors, in their order;
+ * the first text of a key counts. A version's headers are read once while the cache holds the
+ * result; a header above 32 MiB gives no texts. */
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -46,40 +43,40 @@
 #define HEADER_BYTES_MAX (32 * CAIRN_MIB)
 #define TEXTS "texts"
 #define DROPPED "dropped"
-#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */
+#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
 #define PIECES_MAX (UINT32_C(1) << 17)
-#define GRAIN_BYTES 16 /* elements have 1, 2, 4, 8 or 16 */
+#define GRAIN_BYTES 16 /* a multiple of every element's size */
 
 struct model_options {
     unsigned dtype;          /* of floats; CAIRN_DTYPE_NONE: as stored */
-    uint64_t file_bytes_max; /* of tensors; one that is larger has a file of its own */
-    const char *only;        /* a pattern of names, as of a shell; NULL: all but the optimizer's */
+    uint64_t file_bytes_max; /* of tensors; a larger tensor has its own file */
+    const char *only;        /* a shell pattern of names; NULL: all but the optimizer's */
 };
-/* Names of entries are views into the layout. */
+/* Names of entries borrow from the layout. */
 struct model {
-    struct cairn_safetensors_entry *entries; /* tag: of its name in the layout */
+    struct cairn_safetensors_entry *entries; /* tag: index of its name in the layout */
     size_t entry_count;
     struct model_file {
         size_t first, count; /* entries */
     } * files;
     size_t file_count, file_capacity;
     uint64_t total_bytes;                            /* of tensors */
-    uint64_t aliases, items, local, optimizer, only; /* that are left out */
-    json_t *texts;                                   /* of __metadata__, owned; NULL: none */
-    uint64_t texts_dropped;                          /* whose key had another text before */
+    uint64_t aliases, items, local, optimizer, only; /* left out */
+    json_t *texts;                                   /* __metadata__, owned; NULL: none */
+    uint64_t texts_dropped;                          /* another text had the key already */
 };
 struct view {
     struct cairn_srv_request *request;
     struct cairn_srv_reply *reply;
     struct cairn_srv_version version;
-    struct cairn_srv_held *manifest, *layout; /* layout: NULL where there is none */
+    struct cairn_srv_held *manifest, *layout; /* layout: NULL without tensors */
     struct model_options options;
     struct model model;
-    const char **tops; /* of a list: names of stored files below their ranks, sorted; owned */
+    const char **tops; /* list only: names of stored files below rank folders, sorted; owned */
     size_t top_count;
 };
 
-/* ---- files: tensors of a layout in the order of their names ---- */
+/* ---- model files: a layout's tensors, sorted by name ---- */
 
 static void release_model(struct model *model) {
     free(model->entries);
@@ -96,7 +93,7 @@ static void stored_tensor(const struct cairn_layout *layout, size_t tag, struct 
     cairn_table_tensor_at(&layout->tables[table], number, ret);
 }
 
-/* Names are kept without a NUL. */
+/* Copies the name, which has no NUL, for fnmatch. */
 static enum cairn_code is_named(const struct model_options *options, struct cairn_view name,
                                 bool *ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
@@ -180,7 +177,7 @@ static void model_file_name(const struct model *model, size_t file,
     cairn_model_file_name(STEM, END, file, model->file_count, ret);
 }
 
-/* Which file has this name; false: none. */
+/* The index of the file of this name; false: none. */
 static bool find_model_file(const struct model *model, const char *name, size_t *ret_file) {
     char own[CAIRN_MODEL_FILE_NAME_BYTES];
     for (size_t i = 0; i < model->file_count; i++) {
@@ -192,8 +189,7 @@ static bool find_model_file(const struct model *model, const char *name, size_t 
     return false;
 }
 
-/* The first bytes of a file, and how many it has; its entries are put into the order of their
- * offsets. */
+/* The header of a file, and the file's size; sorts the file's entries by offset. */
 static enum cairn_code make_head(struct model *model, size_t file, struct cairn_buf *ret,
                                  uint64_t *ret_file_bytes, struct cairn_error *err) {
     const struct model_file *own = &model->files[file];
@@ -202,7 +198,7 @@ static enum cairn_code make_head(struct model *model, size_t file, struct cairn_
                                          ret_file_bytes, err);
 }
 
-/* Which tensor is in which file. NULL: no memory. */
+/* NULL: no memory. */
 static json_t *model_index(const struct model *model) {
     CAIRN_AUTO_JSON json_t *map = json_object();
     for (size_t i = 0; map && i < model->file_count; i++) {
@@ -216,13 +212,13 @@ static json_t *model_index(const struct model *model) {
     return cairn_model_index(map, model->total_bytes);
 }
 
-/* ---- texts: headers of kept files, the first block of each as a rule ---- */
+/* ---- texts: headers of kept files, mostly one block each ---- */
 
 struct texts_work {
     const struct view *view;
     struct cairn_version_place place;
     struct cairn_srv_reading *reading;
-    struct cairn_buf bytes; /* whole blocks of the file that is looked at */
+    struct cairn_buf bytes; /* whole blocks of the current file */
     json_t *texts;
     uint64_t dropped;
 };
@@ -245,8 +241,7 @@ static enum cairn_code read_to(struct texts_work *work, uint32_t shard, uint64_t
     return CAIRN_OK;
 }
 
-/* As the libraries write it, the texts are the first member of the header; then the rest of it need
- * not be read. NULL: they are not, or not whole. */
+/* Libraries write __metadata__ first: the rest need not be read. NULL: not first, or not whole. */
 static json_t *first_member(const struct texts_work *work) {
     static const char begin[] = "{\"" METADATA "\":";
     size_t skip = 8 + sizeof begin - 1;
@@ -310,7 +305,7 @@ static enum cairn_code read_headers(struct texts_work *work, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* In the order of the members, which cairn_json_dump would sort. */
+/* Keeps the order of members, which cairn_json_dump would sort. */
 static enum cairn_code dump_texts(const json_t *found, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     char *text = json_dumps(found, JSON_COMPACT);
@@ -320,7 +315,7 @@ static enum cairn_code dump_texts(const json_t *found, struct cairn_buf *ret,
     return code;
 }
 
-/* What was found, as the cache keeps it. */
+/* Produces the JSON text that the cache keeps. */
 static enum cairn_code find_texts(const struct view *view, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     struct texts_work work = {.view = view,
@@ -356,26 +351,23 @@ static enum cairn_code find_model_texts(struct view *view, struct cairn_error *e
     return view->model.texts ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for texts");
 }
 
-/* ---- the bytes of one file ----
- *
- * A load plans all tensors of its range at once, so that many small ones that lie in one block cost
- * one read. */
+/* ---- the bytes of a file: a load plans all its tensors, which share reads of blocks ---- */
 
 struct model_source {
     struct cairn_srv_pieces_source of; /* first */
     struct model model;
     struct cairn_buf head;
-    const struct cairn_safetensors_entry *entries; /* of the file, by their offsets */
+    const struct cairn_safetensors_entry *entries; /* of the file, by offset */
     size_t count;
-    uint64_t part_bytes; /* of the file: as they are stored they fit into a buffer */
+    uint64_t part_bytes; /* of the file: so many fit into a buffer as stored */
 };
-/* What a part of the file has of one tensor. */
+/* The elements of one tensor in a part of the file. */
 struct part_item {
     const struct cairn_safetensors_entry *entry;
-    unsigned stored; /* element type */
+    unsigned stored; /* stored element type */
     uint64_t first, elements;
     uint64_t at;                      /* in the part */
-    uint64_t stored_at, stored_bytes; /* where all are one behind the other as they are stored */
+    uint64_t stored_at, stored_bytes; /* in the buffer of all items' stored bytes */
 };
 struct model_part {
     struct model_source *own;
@@ -392,7 +384,7 @@ struct model_load {
     struct cairn_error *err;
 };
 
-/* The first entry that ends behind `from`. */
+/* The first entry that ends after `from`. */
 static size_t find_entry(const struct model_source *own, uint64_t from) {
     size_t low = 0, high = own->count;
     while (low < high) {
@@ -477,7 +469,7 @@ static enum cairn_code read_part(struct model_load *load, struct model_part *par
     return code;
 }
 
-/* Where a part has too many pieces, one half after the other. */
+/* Halves a part that has too many pieces. */
 static enum cairn_code read_data(struct model_load *load, uint64_t from, uint64_t bytes,
                                  uint8_t *into) {
     uint64_t most = load->own->part_bytes;
@@ -496,7 +488,7 @@ static enum cairn_code read_data(struct model_load *load, uint64_t from, uint64_
     return CAIRN_OK;
 }
 
-/* Elements that become narrower need more room as they are stored. */
+/* Elements that are converted to a narrower type take more room as stored. */
 static uint64_t part_bytes(const struct model_source *own) {
     uint64_t ratio = 1;
     for (size_t i = 0; i < own->count; i++) {
@@ -530,7 +522,7 @@ static void free_model(struct cairn_srv_source *source) {
     cairn_srv_pieces_source_free(&own->of);
 }
 
-/* What it takes of the view is given back with the source, also on failure. */
+/* Takes the view's manifest, layout and model; released with the source, also on failure. */
 static enum cairn_code open_model(struct view *view, size_t file, struct cairn_srv_source **ret,
                                   struct cairn_error *err) {
     struct cairn_srv *server = view->request->server;
@@ -561,7 +553,7 @@ static enum cairn_code open_model(struct view *view, size_t file, struct cairn_s
     return code;
 }
 
-/* ---- what is asked for ---- */
+/* ---- opening a view ---- */
 
 static enum cairn_code read_options(struct view *view, struct cairn_error *err) {
     const struct cairn_query *query = &view->request->query;
@@ -609,22 +601,21 @@ static void close_view(struct view *view) {
     cairn_srv_version_release(&view->version);
 }
 
-/* A file that was saved beside the tensors, and holds none that is known by name. */
+/* A shard saved beside the tensors, which contains no named tensor. */
 static bool is_stored(const struct view *view, const struct cairn_manifest_shard *shard) {
     const struct cairn_layout *layout = view->layout ? &view->layout->layout : NULL;
-    if (strcmp(shard->name, CAIRN_TREE_SHARD) == 0) return false; /* no file of the folder */
+    if (strcmp(shard->name, CAIRN_TREE_SHARD) == 0) return false; /* not a file of the folder */
     return strcmp(cairn_listing_content(layout, shard->rank, shard->name), "opaque") == 0;
 }
 
-/* Is it the name of a file that is made? Then a stored one of this name is not shown. */
+/* Is it the name of a generated file, which hides a stored file of that name? */
 static bool is_made(const struct view *view, const char *name) {
     size_t file;
     if (!view->model.file_count) return false;
     return !strcmp(name, INDEX_NAME) || find_model_file(&view->model, name, &file);
 }
 
-/* cairn_save_raw puts a file below its rank, which is no part of a model's folder. NULL: it lies
- * below none. */
+/* The name without cairn_save_raw's rank folder, which model folders lack. NULL: no rank folder. */
 static const char *below_rank(const struct cairn_manifest_shard *shard) {
     char folder[RANK_FOLDER_BYTES];
     int size = snprintf(folder, sizeof(folder), "rank-%05" PRIu32 "/", shard->rank);
@@ -647,7 +638,7 @@ static enum cairn_code find_tops(struct view *view, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* As the model's folder has it: at the top where one rank alone has a file of that name. */
+/* The name in the folder: without the rank folder if only one rank has a file of that name. */
 static const char *name_of(const struct view *view, const struct cairn_manifest_shard *shard) {
     const char *top = below_rank(shard);
     const char **at =
@@ -660,7 +651,7 @@ static const char *name_of(const struct view *view, const struct cairn_manifest_
     return several || taken || is_made(view, top) ? shard->name : top;
 }
 
-/* The file that name_of() calls so; NULL: there is none, or several ranks have one. */
+/* The stored file that name_of() gives this name; NULL: none, or several ranks have one. */
 static const struct cairn_manifest_shard *find_top(const struct view *view, const char *name) {
     const struct cairn_manifest *manifest = &view->manifest->manifest;
     const struct cairn_manifest_shard *found = NULL;
@@ -745,7 +736,7 @@ enum cairn_code cairn_srv_on_hf_list(struct cairn_srv_request *request,
 
 /* ---- one file ---- */
 
-/* A version does not change, so its id and what is asked for name the bytes. */
+/* Versions are immutable, so the id, the options and the texts identify the bytes. */
 static void make_tag(const struct view *view, const char *name, char ret[TAG_BYTES]) {
     const struct model_options *options = &view->options;
     uint32_t crc = cairn_crc32c(0, name, strlen(name));
@@ -787,7 +778,7 @@ static enum cairn_code send_stored(struct view *view, const struct cairn_manifes
     return cairn_srv_send(view->request, view->reply, source, "file", tag, err);
 }
 
-/* Also where its tensors cannot be files: the others are there all the same. */
+/* Sends a stored file, also of a version whose tensors cannot be files. */
 static enum cairn_code send_beside(struct view *view, struct cairn_error *err) {
     const char *name = view->request->params.shard;
     const struct cairn_manifest *manifest = &view->manifest->manifest;

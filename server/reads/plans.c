@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST {C}/restore-plans: which ranges of which objects hold what a reader wants, and one URL per
- * object. The same body gives the same ranges again, with new URLs; with a job its lease is kept
- * for as long as it is asked for again (Q29).
+/* POST {C}/restore-plans: the ranges of objects that a restore needs, and one URL per object. The
+ * same body gives the same ranges with new URLs; a job's call also takes or renews its lease.
  *
- * {C}/leases: who reads a version keeps it from being deleted meanwhile (Q29): a plan's ranges and
- * URLs are worth nothing when what they name may be deleted. The version is found, judged and
- * leased in one transaction, for at most CAIRN_LEASE_S_MAX. */
+ * {C}/leases: a lease keeps a version from deletion while it is read, so that a plan's ranges and
+ * URLs stay good (Q29). One transaction finds, judges and leases it, up to CAIRN_LEASE_S_MAX. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,18 +20,18 @@
 #include "server/reads/shard_calls.h"
 #include "server/reads/tier_reads.h"
 
-#define NAMES_MAX 4096 /* shards or tensors of one body */
+#define NAMES_MAX 4096 /* shards or tensors per body */
 #define OBJECTS_MAX 4096
 #define RANGES_MAX 65536
-#define PIECES_MAX (UINT32_C(1) << 20) /* before they are joined */
+#define PIECES_MAX (UINT32_C(1) << 20) /* before joining */
 #define BODY_NODES_MAX 100000
-#define LEASE_S 300 /* where nobody says how long */
+#define LEASE_S 300 /* default */
 
-/* ---- leases: taking one ---- */
+/* ---- leases ---- */
 
 struct leased {
     const char *ref, *job;
-    uint64_t ttl_s; /* 0: the usual */
+    uint64_t ttl_s; /* 0: LEASE_S */
     bool made;
     struct cairn_version_id version;
     uint64_t step;
@@ -67,8 +65,7 @@ static enum cairn_code find_leasable(struct cairn_srv_tx *tx, struct lease_call 
     return CAIRN_OK;
 }
 
-/* Catalog time as of now: a tick that is a sweep's interval old would end the lease so much sooner.
- */
+/* Advances catalog time first, since an old tick would shorten the lease by its age. */
 static enum cairn_code lease_end(struct cairn_srv_tx *tx, struct lease_call *call,
                                  uint64_t *ret_tick, struct cairn_error *err) {
     struct cairn_srv *server = call->request->server;
@@ -91,7 +88,7 @@ static enum cairn_code take_lease(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_read_lease_take(tx, &lease, &leased->made, err);
 }
 
-/* ref, job and ttl_s are set. */
+/* The caller sets ref, job and ttl_s. */
 static enum cairn_code lease_version(struct cairn_srv_request *request, struct leased *leased,
                                      struct cairn_error *err) {
     struct lease_call call = {.request = request, .leased = *leased};
@@ -107,7 +104,7 @@ static enum cairn_code lease_version(struct cairn_srv_request *request, struct l
 
 /* ---- plans ---- */
 
-struct span { /* whole blocks of a shard; begin = end: a shard without bytes */
+struct span { /* whole blocks of a shard; begin = end: an empty shard */
     uint32_t shard;
     uint64_t begin, end;
 };
@@ -115,13 +112,13 @@ struct plan {
     struct cairn_srv_request *request;
     json_t *body, *shards, *tensors; /* the lists borrow from body */
     struct cairn_srv_version version;
-    struct cairn_srv_held *manifest, *layout; /* layout: when tensors are asked for */
+    struct cairn_srv_held *manifest, *layout; /* layout: only for tensors */
     struct span *spans;
     size_t span_count, span_capacity;
     bool leased;
     struct leased lease;
-    struct cairn_store *signs; /* whose URLs they are; NULL: there are none */
-    uint32_t life_s;           /* of the URL that ends first; 0 = a store without URLs */
+    struct cairn_store *signs; /* the store of the URLs; NULL: none */
+    uint32_t life_s;           /* of the URL that ends first; 0: no URLs */
     json_t *objects;
 };
 struct want_numbers {
@@ -130,7 +127,7 @@ struct want_numbers {
 
 /* ---- the body ---- */
 
-/* An empty list is as none: generated clients send one where their caller has named nothing. */
+/* An empty list counts as none: generated clients send one when their caller names nothing. */
 static enum cairn_code check_list(json_t **list, const char *name, struct cairn_error *err) {
     size_t count = json_array_size(*list);
     if (!count) *list = NULL;
@@ -139,7 +136,7 @@ static enum cairn_code check_list(json_t **list, const char *name, struct cairn_
                       NAMES_MAX);
 }
 
-/* No body, like {}, means all shards. */
+/* No body, like {}, plans all shards. */
 static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
     struct cairn_msg_restore_plan wanted = {0};
     if (!plan->request->body.size) return CAIRN_OK;
@@ -159,7 +156,7 @@ static enum cairn_code open_version(struct plan *plan, struct cairn_error *err) 
     struct cairn_srv_request *request = plan->request;
     if (plan->leased) {
         CAIRN_TRY(lease_version(request, &plan->lease, err));
-        plan->lease.ref = plan->lease.version.text; /* `latest` may be another one by now */
+        plan->lease.ref = plan->lease.version.text; /* `latest` may have moved since */
         (void)cairn_text_copy(request->params.ref, sizeof(request->params.ref), plan->lease.ref);
     }
     CAIRN_TRY(cairn_srv_readable(request, &plan->version, err));
@@ -170,7 +167,7 @@ static enum cairn_code open_version(struct plan *plan, struct cairn_error *err) 
                                   err);
 }
 
-/* ---- what is wanted ---- */
+/* ---- the wanted ranges ---- */
 
 static enum cairn_code add_span(struct plan *plan, uint32_t shard, uint64_t begin, uint64_t end,
                                 struct cairn_error *err) {
@@ -211,7 +208,7 @@ static enum cairn_code add_shards(struct plan *plan, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* The planner reads as many numbers as the tensor has dimensions; so there must be as many. */
+/* The planner reads one number per dimension of the tensor. */
 static enum cairn_code read_numbers(const json_t *list, const char *pointer, unsigned wanted,
                                     uint64_t *ret, struct cairn_error *err) {
     if (json_array_size(list) != wanted)
@@ -246,7 +243,7 @@ static enum cairn_code read_box(const struct cairn_layout *layout, const json_t 
     return CAIRN_OK;
 }
 
-/* "name", or {name, start, count, rank}. */
+/* item: "name", or {name, start, count, rank}. */
 static enum cairn_code read_want(const struct cairn_layout *layout, const json_t *item,
                                  size_t index, struct want_numbers *numbers,
                                  struct cairn_plan_want *ret, struct cairn_error *err) {
@@ -264,7 +261,7 @@ static enum cairn_code read_want(const struct cairn_layout *layout, const json_t
     return read_box(layout, want.start, want.count, pointer, numbers, ret, err);
 }
 
-/* Whole blocks, so that what comes can be compared with the blocks' checksums. */
+/* Widens to whole blocks, so that the reader can verify their checksums. */
 static enum cairn_code add_pieces(struct plan *plan, const struct cairn_plan_pieces *pieces,
                                   struct cairn_error *err) {
     for (size_t i = 0; i < pieces->count; i++) {
@@ -294,7 +291,7 @@ static enum cairn_code add_tensors(struct plan *plan, struct cairn_error *err) {
     return code;
 }
 
-/* ---- joined ---- */
+/* ---- sorting and joining ---- */
 
 static int compare_spans(const void *a, const void *b) {
     const struct span *span_a = a, *span_b = b;
@@ -323,7 +320,7 @@ static enum cairn_code join_spans(struct plan *plan, struct cairn_error *err) {
 
 /* ---- the answer ---- */
 
-/* Where the bytes are: a URL of the store, or the path of the shard's data on this server. */
+/* The store's URL, or the path of the shard's data on this server. */
 static enum cairn_code write_place(struct plan *plan, const char *shard, struct cairn_buf *ret,
                                    struct cairn_error *err) {
     if (plan->signs) {
@@ -337,12 +334,12 @@ static enum cairn_code write_place(struct plan *plan, const char *shard, struct 
     CAIRN_TRY(cairn_buf_printf(ret, err, "%s/v1/runs/%s/%s/checkpoints/%s/shards/",
                                cairn_srv_public_path(plan->request->server->settings),
                                name->project, name->run, plan->version.id.text));
-    /* Slashes as they are: proxies refuse %2F, decode it, or encode its % once more. */
+    /* Slashes stay unescaped: proxies refuse %2F, decode it, or encode its % again. */
     CAIRN_TRY(cairn_percent_encode(cairn_view_of(shard), true, ret, err));
     return cairn_buf_append_text(ret, "/data", err);
 }
 
-/* The spans from first on that are of one shard; *ret_next is the first of another. */
+/* Writes the spans of one shard from `first` on; *ret_next is the first span of the next shard. */
 static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret_next,
                                     struct cairn_error *err) {
     uint32_t number = plan->spans[first].shard;
@@ -356,7 +353,7 @@ static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret
         const struct span *span = &plan->spans[*ret_next];
         if (span->shard != number) break;
         if (span->begin == span->end) continue;
-        /* A pair of numbers, which has no fields that a row of messages.def could name. */
+        /* A pair without field names: no row of messages.def. */
         if (json_array_append_new(ranges, json_pack("[I, I]", (json_int_t)span->begin,
                                                     (json_int_t)(span->end - span->begin))))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -418,7 +415,7 @@ enum cairn_code cairn_srv_on_restore_plan(struct cairn_srv_request *request,
     return code;
 }
 
-/* ---- the calls of leases ---- */
+/* ---- the calls of {C}/leases ---- */
 
 enum cairn_code cairn_srv_on_lease_take(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {

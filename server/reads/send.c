@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An answer of bytes: its conditions, its range, its slot and the memory of reads; see send.h. */
+/* Conditions and range of an answer, read slots and chunks; see send.h. */
 #include "server/reads/send.h"
 
 #include <inttypes.h>
@@ -13,11 +13,11 @@
 
 #define SLOT_WAIT_MS 20000
 #define LOOK_AGAIN_MS 500
-#define WHOLE_BYTES_MAX (16 * CAIRN_KIB) /* a reply of its own costs less than a stream's steps */
+#define WHOLE_BYTES_MAX (16 * CAIRN_KIB) /* a plain reply costs less than a stream's steps */
 
-/* ---- the one byte range that a request may name (B06) ---- */
+/* ---- the byte range of a request (B06) ---- */
 
-/* Digits at *at; values beyond 2^64 stay at 2^64-1. False when there are none. */
+/* Reads digits at *at; values above 2^64-1 become 2^64-1. False: none. */
 static bool digits(const char **at, uint64_t *ret) {
     uint64_t value = 0;
     const char *from = *at;
@@ -70,7 +70,7 @@ struct send {
     uint64_t begin, end;
 };
 
-/* RFC 9110, 13.2.2: If-Match, If-None-Match, then Range with If-Range. */
+/* In the order of RFC 9110, 13.2.2. */
 static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
                                         struct cairn_error *err) {
     const struct cairn_srv_request *request = send->request;
@@ -86,7 +86,7 @@ static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
         *ret_done = true;
         return CAIRN_OK;
     }
-    /* A range of a unit that is not known is ignored, and so are several (RFC 9110, 14.2). */
+    /* Ranges of an unknown unit, and several ranges, are ignored (RFC 9110, 14.2). */
     if (strncasecmp(request->range, "bytes=", 6) != 0 || strchr(request->range, ',') ||
         (request->if_range[0] && strcmp(request->if_range, send->tag)))
         return CAIRN_OK;
@@ -102,8 +102,8 @@ static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
     return CAIRN_OK;
 }
 
-/* More readers than slots take turns (stream.h#3). A reader that takes nothing is noticed by
- * time alone, so a parked request looks again every 500 ms. *err is why it may not wait longer. */
+/* Parks a request without a slot (stream.h#3) for up to 20 s, then *err stays as the caller set it.
+ * Only time makes a reader count as stalled, so it looks again every 500 ms. */
 static enum cairn_code wait_for_slot(struct send *send, struct cairn_error *err) {
     const struct cairn_srv_request *request = send->request;
     uint64_t now_ms = cairn_srv_mono_ms(request->server);
@@ -116,7 +116,7 @@ static enum cairn_code wait_for_slot(struct send *send, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* Trees have files by the thousand. */
+/* Sends small files without a stream, since a model's folder may have thousands. */
 static void send_whole(struct cairn_srv_reply *reply) {
     if (reply->flow.size_bytes > WHOLE_BYTES_MAX) return;
     reply->body.limit = WHOLE_BYTES_MAX;
@@ -144,7 +144,7 @@ static enum cairn_code send_bytes(struct send *send, struct cairn_error *err) {
                                                .begin = send->begin,
                                                .end = send->end};
     enum cairn_code code = cairn_srv_stream_open(&options, &send->reply->flow, err);
-    /* The problem must not carry what was meant for the bytes. */
+    /* A problem answer must not carry the headers of the bytes. */
     if (code) send->reply->header_count = 0;
     if (!code) send_whole(send->reply);
     return code == CAIRN_BUSY ? wait_for_slot(send, err) : code;
@@ -162,7 +162,7 @@ enum cairn_code cairn_srv_send(struct cairn_srv_request *request, struct cairn_s
 
 /* ---- slots ---- */
 
-/* Two lists under one lock: the holders, oldest last, and who wants a slot back, oldest first. */
+/* Under one lock: holders, newest first, and owners that want a slot back, oldest first. */
 struct cairn_srv_read_slots {
     struct cairn_lock lock;
     size_t capacity;
@@ -192,7 +192,7 @@ void cairn_srv_read_slots_free(struct cairn_srv_read_slots *slots) {
     free(slots);
 }
 
-/* ---- with the lock held ---- */
+/* ---- functions that need the lock ---- */
 
 static void take_out(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot *slot) {
     if (!slot->at) return; /* it has lent its slot and wants none yet */
@@ -228,7 +228,7 @@ static bool borrow(struct cairn_srv_read_slots *slots) {
     return false;
 }
 
-/* server/reads/send.h#4: owners that have lent a slot come first. */
+/* server/reads/send.h#4: owners that want a slot back come first. */
 static void serve_waiting(struct cairn_srv_read_slots *slots) {
     for (struct cairn_srv_read_slot *first; (first = slots->locked.waiting);) {
         if (slots->locked.held == slots->capacity && !borrow(slots)) return;
@@ -238,7 +238,7 @@ static void serve_waiting(struct cairn_srv_read_slots *slots) {
     }
 }
 
-/* ---- from outside ---- */
+/* ---- public functions of slots ---- */
 
 bool cairn_srv_read_slots_take(struct cairn_srv_read_slots *slots,
                                struct cairn_srv_read_slot *slot) {
@@ -253,7 +253,7 @@ bool cairn_srv_read_slots_take(struct cairn_srv_read_slots *slots,
 bool cairn_srv_read_slots_want(struct cairn_srv_read_slots *slots,
                                struct cairn_srv_read_slot *slot) {
     CAIRN_HOLD(&slots->lock);
-    if (slot->held) return true; /* it was asked for, and not lent */
+    if (slot->held) return true; /* the slot was never lent */
     CAIRN_ASSERT(!slot->at);
     slot->at = slots->locked.waiting_end;
     *slots->locked.waiting_end = slot;
@@ -276,7 +276,7 @@ void cairn_srv_read_slots_leave(struct cairn_srv_read_slots *slots,
 
 /* ---- chunks ---- */
 
-/* A stack of idle chunks: the one that was given back last is still in the cache. */
+/* A stack of idle chunks: the last one given back is still in the CPU's cache. */
 #define IDLE_MAX 16
 
 struct cairn_srv_chunks {
@@ -284,7 +284,7 @@ struct cairn_srv_chunks {
     size_t bytes, capacity;
     struct {
         size_t used, idle_count;
-        size_t spare; /* how many were idle all the time since the last look */
+        size_t spare; /* the least idle_count since the last look */
         void *idle[IDLE_MAX];
     } locked;
 };
@@ -300,7 +300,7 @@ enum cairn_code cairn_srv_chunks_new(size_t bytes, size_t capacity, struct cairn
     return CAIRN_OK;
 }
 
-/* An idle one, or NULL; the lock is held. */
+/* An idle chunk, or NULL; needs the lock. */
 static void *pop(struct cairn_srv_chunks *chunks) {
     size_t count = chunks->locked.idle_count;
     if (!count) return NULL;

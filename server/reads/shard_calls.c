@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shards and documents of a version: GET {C}/shards and {C}/shards/{name}, rows while the version
- * is open, the manifest afterwards; {C}/shards/{name}/data, the bytes; {C}/manifest, /checksums and
- * /layout as they are stored; presigned URLs of shards. */
+/* GET {C}/shards and {C}/shards/{name}, from rows while the version is open, else the manifest;
+ * {C}/shards/{name}/data; {C}/manifest, /checksums, /layout as stored; presigned URLs. */
 #include "server/reads/shard_calls.h"
 
 #include <inttypes.h>
@@ -22,7 +21,7 @@ struct find {
     struct cairn_srv_version version;
     uint64_t limit, rank;
     bool by_rank, single;
-    const char *content; /* only these; NULL: all */
+    const char *content; /* content filter; NULL: all */
     char after[CAIRN_SHARD_NAME_BYTES_MAX + 1];
     json_t *items, *next;
     char last[CAIRN_SHARD_NAME_BYTES_MAX + 1];
@@ -40,7 +39,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return find_version(tx, argument, err);
 }
 
-/* Q36: while the catalog is behind, only what the store itself calls committed is read. */
+/* Q36: while the catalog is behind, only versions with a record in the store are readable. */
 static enum cairn_code record_there(struct cairn_srv_request *request,
                                     const struct cairn_srv_version *version,
                                     struct cairn_error *err) {
@@ -80,7 +79,7 @@ enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cai
 
 /* ---- the list ---- */
 
-/* One shard for the list; the one behind the limit only makes the cursor. */
+/* Adds one shard; the one after the limit only makes the cursor. */
 static enum cairn_code add(struct find *find, const struct cairn_srv_shard_row *row,
                            const char *state, const char *content, struct cairn_error *err) {
     if (json_array_size(find->items) == find->limit) {
@@ -98,7 +97,7 @@ static enum cairn_code add(struct find *find, const struct cairn_srv_shard_row *
 static enum cairn_code add_row(void *argument, const struct cairn_srv_shard_row *row,
                                struct cairn_error *err) {
     struct find *find = argument;
-    if (find->content) return CAIRN_OK; /* not known yet */
+    if (find->content) return CAIRN_OK; /* unknown before the commit */
     return add(find, row, row->registered ? "registered" : "sealed", NULL, err);
 }
 
@@ -110,7 +109,7 @@ static enum cairn_code list_rows(struct cairn_srv_tx *tx, struct find *find,
                                         .after = find->after,
                                         .by_rank = find->by_rank,
                                         .rank = find->rank,
-                                        .limit = find->limit + 1}; /* to know of a next page */
+                                        .limit = find->limit + 1}; /* detects a next page */
     return cairn_srv_shards_page(tx, &page, add_row, find, err);
 }
 
@@ -122,7 +121,7 @@ static enum cairn_code look_at_rows(struct cairn_srv_tx *tx, void *argument,
     return list_rows(tx, find, err);
 }
 
-/* Of one shard of the manifest; NULL: its layout cannot be read. */
+/* The content of a manifest's shard; NULL: its layout is unreadable. */
 static const char *content_of(const struct cairn_srv_version *version,
                               const struct cairn_srv_held *layout,
                               const struct cairn_manifest_shard *shard) {
@@ -150,7 +149,7 @@ static enum cairn_code list_shards(struct find *find, const struct cairn_srv_hel
     return code;
 }
 
-/* A layout that is damaged hides no shard; it is an error where their content was asked for. */
+/* A damaged layout hides no shard; it is an error only with a content filter. */
 static enum cairn_code list_manifest(struct find *find, struct cairn_error *err) {
     struct cairn_srv_request *request = find->request;
     struct cairn_srv_held *held = NULL, *layout = NULL;
@@ -230,9 +229,9 @@ enum cairn_code cairn_srv_urls_find(struct cairn_srv *server,
     *ret = cairn_store_profile(server->store)->presigns ? server->store : NULL;
     if (!version->copied) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_where_of(server, version->id.text, NULL, &where, err));
-    if (!where.count) return CAIRN_OK; /* there is no further store */
+    if (!where.count) return CAIRN_OK; /* main is the only store */
     *ret = NULL;
-    for (int damaged = 0; damaged < 2; damaged++) /* who reads by an URL falls back to nothing */
+    for (int damaged = 0; damaged < 2; damaged++) /* a URL has no fallback: sound copies first */
         for (size_t i = 0; i < where.count && !*ret; i++)
             if (where.damaged[i] == (damaged == 1) &&
                 cairn_store_profile(where.tiers[i]->store)->presigns)
@@ -247,7 +246,7 @@ static enum cairn_code read_tick(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-/* The grace counts from a tick that may be a sweep's interval old; so much is not relied on. */
+/* The grace counts from a tick that may be one sweep interval old; that much is subtracted. */
 static enum cairn_code grace_left(struct cairn_srv *server, const struct cairn_srv_version *version,
                                   uint64_t *ret_ms, struct cairn_error *err) {
     uint64_t grace_ms = server->settings->trash_grace_ms, gone_ms = 0, tick = 0;
@@ -331,8 +330,7 @@ struct shard_read {
     char tag[48];
 };
 
-/* A03, C03: a URL for this one object that ends before the object could. What it gives is the
- * stored bytes, not checked. */
+/* A03, C03: a URL of this one object, which ends before its deletion; its bytes are unverified. */
 static enum cairn_code redirect(struct shard_read *read, struct cairn_error *err) {
     struct cairn_srv *server = read->request->server;
     struct cairn_store *store = NULL;
@@ -350,7 +348,7 @@ static enum cairn_code redirect(struct shard_read *read, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* ?via=proxy, which is the default, or redirect. A URL that is signed for GET serves no HEAD. */
+/* ?via=proxy (the default) or redirect; HEAD is proxied, since the URL is signed for GET only. */
 static enum cairn_code wants_redirect(const struct cairn_srv_request *request, bool *ret,
                                       struct cairn_error *err) {
     const char *via = cairn_query_get(&request->query, "via");

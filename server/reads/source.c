@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole blocks of one shard, pieces out of the blocks of many, and bytes of memory; see source.h.
- * */
+/* Sources over one shard and over memory, and pieces out of the blocks of many shards. */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include "store/range.h"
 
 #define READ_MS_MAX 60000
-#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */
+#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
 #define LOAD_READ_BYTES (1024 * CAIRN_MIB)
 
 void cairn_srv_source_free(struct cairn_srv_source *source) {
@@ -174,7 +173,7 @@ enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_
     return CAIRN_OK;
 }
 
-/* ---- pieces of tensors out of verified blocks, read in the order of the shards ---- */
+/* ---- pieces, read from verified blocks in shard order ---- */
 
 struct cairn_srv_pieces_source *cairn_srv_pieces_source_new(size_t bytes, struct cairn_srv *server,
                                                             struct cairn_srv_held *take_manifest,
@@ -225,7 +224,7 @@ static int compare_places(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Of the pieces from first on those bytes that lie in what was read, which is `range`. */
+/* Copies those bytes of pieces [first, count) that lie in `range`, which was just read. */
 static void put_pieces(const struct cairn_srv_pieces_load *load,
                        const struct cairn_plan_piece *pieces, size_t first, size_t count,
                        struct cairn_plan_range range, uint8_t *into) {
@@ -239,7 +238,7 @@ static void put_pieces(const struct cairn_srv_pieces_load *load,
     }
 }
 
-/* Pieces [first, count) of one shard, whose blocks are one range. */
+/* Reads pieces [first, count) of one shard, whose blocks form the range `wide`. */
 static enum cairn_code read_joined(struct cairn_srv_pieces_load *load,
                                    const struct cairn_plan_piece *pieces, size_t first,
                                    size_t count, struct cairn_plan_range wide, uint8_t *into,

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * source: what a stream of bytes is loaded from; verified blocks, and pieces out of them, which all
- *         sources are made of.
+ * source: the bytes that a stream loads, made of verified blocks and of pieces of such blocks.
  *
- * Why:     a shard as it is stored, a tensor and a model file that are put together from the
- *          shards of many ranks leave through the same slots, in the same order, with the same
- *          memory, and say the same of a block that is damaged.
- * Promise: P3  what load answered has had every block that it lies in compared with its checksum.
- *              What came wrong is read once more over another connection before it counts
- *              (store/range.h); wrong again is CAIRN_CORRUPT naming run, step, shard and range.
- *          1   the same range gives the same bytes, in whatever order and pieces it is loaded.
- *          2   a part of a tensor or of a model file that is planned at once has each block that it
- *              needs read once, in whatever order its elements lie there.
- * Limits:  a tensor's load, and a model file's, takes 8 MiB beside the caller's memory, and 5 MiB
- *          for its plan. It reads at most 1 GiB; a slice that needs more for one chunk is
- *          CAIRN_TOO_LARGE.
+ * Why:     a stored shard, and a tensor or model file put together from the shards of many ranks,
+ *          are sent by the same slots and memory, and report a damaged block alike.
+ * Promise: P3  every block behind the bytes that load returns was compared with its checksum. A
+ *              wrong block is read once more over another connection (store/range.h); wrong again
+ *              is CAIRN_CORRUPT naming run, step, shard and range.
+ *          1   the same range gives the same bytes, in any order and division of loads.
+ *          2   a part of a tensor or model file, planned at once, reads each of its blocks once.
+ * Limits:  a load of a tensor or model file takes 8 MiB beside the caller's memory, and 5 MiB for
+ *          its plan. It reads at most 1 GiB; a slice that needs more per chunk is CAIRN_TOO_LARGE.
  * Threads: load on any, several at once; free by one, after them.
- * Next:    server/reads/tensors.c and server/reads/hf.c for the sources out of pieces;
+ * Next:    server/reads/tensors.c and server/reads/hf.c make sources of pieces;
  *          server/reads/stream.h, plan/reads.h, formats/convert.h.
  */
 #pragma once
@@ -25,22 +21,22 @@
 #include "server/reads/tier_reads.h"
 
 struct cairn_srv_source {
-    struct cairn_version_id version; /* "": its bytes are in memory */
+    struct cairn_version_id version; /* "": the bytes are in memory */
     uint64_t size_bytes;
-    uint64_t grain_bytes; /* loads begin at a multiple, and end there or at the end */
-    uint64_t head_bytes;  /* no first load of several should be longer; multiples of a grain */
-    uint64_t chunk_bytes; /* no other load should be longer; at least a grain */
+    uint64_t grain_bytes; /* a load begins at a multiple, and ends at one or at the end */
+    uint64_t head_bytes;  /* longest first load of several; a multiple of the grain */
+    uint64_t chunk_bytes; /* longest other load; at least a grain */
     enum cairn_code (*load)(struct cairn_srv_source *source, struct cairn_store_worker *worker,
                             uint64_t from, uint64_t bytes, void *into, struct cairn_error *err);
-    /* Blocks for a thread that may not wait (store/range.h): open once, for [from, to), then one
-     * load after the other. Both NULL where there is nothing such. */
+    /* Blocks for a thread that must not wait (store/range.h): open_ready once for [from, to), then
+     * one load_ready at a time. Both NULL: not supported. */
     bool (*open_ready)(struct cairn_srv_source *source, uint64_t from, uint64_t to);
     bool (*load_ready)(struct cairn_srv_source *source, uint64_t from, uint64_t bytes, void *into);
     void (*free)(struct cairn_srv_source *source);
 };
 void cairn_srv_source_free(struct cairn_srv_source *source); /* NULL is fine */
 
-/* take_manifest is given back with the source, also on failure; shard is in it. */
+/* take_manifest, which contains shard, is given back with the source, also on failure. */
 enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
                                        struct cairn_srv_held *take_manifest,
                                        const struct cairn_manifest_shard *shard,
@@ -48,7 +44,7 @@ enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
                                        struct cairn_srv_source **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Bytes of memory, which are taken. */
+/* A source over memory, which is taken. */
 enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_source **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -56,29 +52,29 @@ enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_
 
 struct cairn_srv_blocks {
     const struct cairn_srv_held *manifest;
-    const struct cairn_manifest_shard *shard; /* in it */
+    const struct cairn_manifest_shard *shard; /* in manifest */
     const struct cairn_version_place *place;
     struct cairn_srv_reading *reading;
-    size_t object; /* its number in the reading */
+    size_t object; /* its index in the reading */
 };
-/* offset is a border of blocks, offset + bytes one, too, or the shard's end. */
+/* offset and offset + bytes are block boundaries, or the shard's end. */
 enum cairn_code cairn_srv_blocks_read(const struct cairn_srv_blocks *blocks,
                                       struct cairn_store_worker *worker, uint64_t offset,
                                       uint64_t bytes, void *into,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- pieces out of the shards of all ranks ---- */
+/* ---- pieces from the shards of all ranks ---- */
 
-/* The first member of a source that is put together of them. */
+/* First member of the structs of such sources. */
 struct cairn_srv_pieces_source {
     struct cairn_srv_source source; /* first */
     struct cairn_srv *server;
     struct cairn_srv_held *manifest, *layout; /* held by the source */
     struct cairn_version_place place;
-    struct cairn_srv_reading *reading; /* by the numbers of shards */
+    struct cairn_srv_reading *reading; /* objects by shard index */
 };
-/* Both are given back with the source, also on failure; take_layout's version is at `place`. NULL:
- * no memory. bytes: of the struct that it is the first member of. */
+/* bytes: size of the struct around it. The manifest and the layout, which is of the version at
+ * `place`, are given back with the source, also on failure. NULL: no memory. */
 struct cairn_srv_pieces_source *cairn_srv_pieces_source_new(size_t bytes, struct cairn_srv *server,
                                                             struct cairn_srv_held *take_manifest,
                                                             struct cairn_srv_held *take_layout,
@@ -92,11 +88,11 @@ struct cairn_srv_pieces_load {
     uint8_t *blocks, *elements; /* CAIRN_SRV_STREAM_CHUNK_BYTES each; elements may be NULL */
     uint64_t read_bytes;        /* so far */
 };
-/* elements: with that buffer, too. It is ended also after a failure. */
+/* elements: take that buffer, too. cairn_srv_pieces_load_end() is due after a failure as well. */
 enum cairn_code cairn_srv_pieces_load_begin(struct cairn_srv_pieces_load *load, bool elements,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_pieces_load_end(struct cairn_srv_pieces_load *load);
-/* Puts them in the order of the shards; `at` counts from the first byte of into. */
+/* Sorts the pieces by shard and reads them; a piece's `at` counts from `into`. */
 enum cairn_code cairn_srv_pieces_read(struct cairn_srv_pieces_load *load,
                                       struct cairn_plan_pieces *pieces, uint8_t *into,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of a source in order; see stream.h. Chunk i of the widened range lies in slot i % 2: while
- * one is sent the other is loaded. A slot's state is the only thing that both sides change.
+/* Chunk i of the range, widened to grains, lies in slot i % 2: one slot is sent while the other
+ * loads. Only a slot's state is changed by both threads.
  *
- * Nothing leaves before the first chunk is there, so where there are several (of a shard) it is a
- * short one. The second comes behind it and not beside it: only by the first answer of a bucket is
- * it known which object the others must be of, and a refused one is asked for once.
- *
- * Of a stream that is ready (stream.h#4) only that first chunk goes through a slot, which stays one
- * that is taken from. At the first block that is not ready it begins anew there, as one that has
- * lent both of its slots. */
+ * Nothing is sent before the first chunk is loaded, so of several chunks (of a shard) it is short.
+ * The second is loaded after it: a bucket's first answer tells the ETag for the others, and a
+ * refused object is requested only once. A ready stream (stream.h#4) uses a slot for the first
+ * chunk only; at a block not in memory it starts anew, like a stream that has lent both slots. */
 #include "server/reads/stream.h"
 
 #include <stdatomic.h>
@@ -28,12 +25,12 @@
 
 #define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
 #define STEP_BYTES (256 * CAIRN_KIB)
-#define READY_STEP_BYTES CAIRN_BLOCK_BYTES /* the least that can be compared */
-#define SILENT_MS 2000 /* a reader that took nothing for that long lends its slot */
+#define READY_STEP_BYTES CAIRN_BLOCK_BYTES /* the smallest verifiable unit */
+#define SILENT_MS 2000 /* a reader that takes nothing for so long lends its slot */
 #define LEASE_S 120
 #define RENEW_MS (LEASE_S * 1000 / 3)
 
-/* ---- leases (Q29): counted by version in memory, and one row of the catalog for each ---- */
+/* ---- leases (Q29): counted per version in memory, with one catalog row each ---- */
 
 struct leased_version {
     struct cairn_srv_task task; /* first */
@@ -41,7 +38,7 @@ struct leased_version {
     struct cairn_srv *server;
     struct cairn_version_id version;
     size_t count;        /* answers under way */
-    uint64_t renewed_ms; /* mono clock; 0: it has no row */
+    uint64_t renewed_ms; /* mono clock; 0: no row */
     bool queued;         /* the task is queued or runs */
 };
 struct cairn_srv_stream_leases {
@@ -91,8 +88,8 @@ static enum cairn_code put_lease(struct cairn_srv_tx *tx, struct lease_change *c
     return cairn_srv_read_lease_take(tx, &lease, &made, err);
 }
 
-/* Changes run one after the other, and each looks here whether answers are under way: so an answer
- * that begins beside a drop has its row written behind it. */
+/* Lease changes run one at a time and count answers here, so an answer that begins during a drop
+ * has its row written afterwards. */
 static enum cairn_code settle_lease(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct lease_change *change = argument;
@@ -106,8 +103,7 @@ static enum cairn_code settle_lease(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_read_lease_drop(tx, change->id, change->entry->version.text, &found, err);
 }
 
-/* entry stays: it has an answer under way, or is queued. False: its row was dropped, or may be
- * there until it runs out. */
+/* *entry has an answer under way or is queued. False: its row was dropped, or may stay. */
 static bool write_row(struct cairn_srv *server, struct leased_version *entry) {
     struct lease_change change = {.server = server, .entry = entry};
     struct cairn_error why = {0};
@@ -126,7 +122,7 @@ static void settle_in_pool(struct cairn_srv_task *task, struct cairn_store_worke
     for (bool has_row = true; has_row;) {
         has_row = write_row(entry->server, entry);
         CAIRN_HOLD(&leases->lock);
-        if (!entry->count && has_row) continue; /* the last answer has ended meanwhile */
+        if (!entry->count && has_row) continue; /* the last answer ended in between: drop the row */
         entry->queued = false;
         if (entry->count) return;
         struct leased_version **at = &leases->locked.first;
@@ -136,7 +132,7 @@ static void settle_in_pool(struct cairn_srv_task *task, struct cairn_store_worke
     free(entry);
 }
 
-/* The lock is held. */
+/* Needs the lock. */
 static void queue_settling(struct leased_version *entry) {
     entry->task.run = settle_in_pool;
     entry->queued = cairn_srv_pool_push(entry->server->reads, &entry->task);
@@ -156,7 +152,7 @@ static bool is_due(struct leased_version *entry) {
     return true;
 }
 
-/* false: no memory, nothing is to be given back. */
+/* false: no memory; no give_lease() is due. */
 static bool take_lease(struct cairn_srv *server, const struct cairn_version_id *version) {
     struct cairn_srv_stream_leases *leases = server->stream_leases;
     struct leased_version *made = calloc(1, sizeof(*made)), *entry = NULL;
@@ -193,9 +189,9 @@ static void give_lease(struct cairn_srv *server, const struct cairn_version_id *
 
 /* ---- a stream ---- */
 
-/* All through the slots, or only the first chunk; and whether that has gone. */
+/* WAY_FIRST_CHUNK: a ready stream before its first chunk is sent. */
 enum way { WAY_SLOTS, WAY_FIRST_CHUNK, WAY_READY };
-/* A slot that is lent knows its chunk and has no memory. */
+/* A lent slot keeps its chunk number and has no memory. */
 enum slot_state {
     SLOT_IDLE,
     SLOT_LOADING,
@@ -210,30 +206,29 @@ struct slot {
     struct cairn_srv_task task; /* first */
     struct cairn_srv_stream *stream;
     uint64_t chunk;
-    uint8_t *data; /* not on the heap: of one that is lent another read or the system has it */
-    struct cairn_error error; /* why it failed, until it is logged */
+    uint8_t *data; /* not on the heap: pages of its own or a shared chunk; NULL while lent */
+    struct cairn_error error; /* the failure, until it is logged */
     _Atomic int state;
 };
 struct cairn_srv_stream {
     struct cairn_srv_read_slot slot; /* first */
     struct cairn_srv_stream_options options;
     size_t head_bytes;         /* of the first chunk */
-    size_t slot_bytes;         /* of the others, but for the last */
-    _Atomic uint64_t taken_ms; /* mono clock: when its reader last took bytes */
-    struct slot *wanted;       /* of the slots that are lent, the one that the reader is at */
-    uint64_t first;            /* begin, down to a grain of the source */
-    uint64_t last;             /* end, up to a grain or the source's end */
+    size_t slot_bytes;         /* of other chunks but the last */
+    _Atomic uint64_t taken_ms; /* mono clock: last time the reader took bytes */
+    struct slot *wanted;       /* the lent slot at which the reader waits */
+    uint64_t first;            /* begin, rounded down to a grain */
+    uint64_t last;             /* end, rounded up to a grain or the source's end */
     struct slot slots[2];
-    bool leased;  /* its version, until it is freed */
-    bool counted; /* among the server's ready streams */
+    bool leased;  /* its version, until the stream is freed */
+    bool counted; /* in server->ready_streams */
     _Atomic int way;
     void (*wake)(void *owner);
     void *owner;
     _Atomic int holders; /* the connection and each loading slot */
 };
 
-/* A slot lives for one request. Small ranges take their own memory, so that they take no more of it
- * than they have bytes. */
+/* Full slots share the server's chunks; smaller ranges map just their own bytes. */
 static bool map(struct slot *slot) {
     const struct cairn_srv_stream *stream = slot->stream;
     if (slot->data) return true;
@@ -252,7 +247,7 @@ static void unmap(struct slot *slot) {
     slot->data = NULL;
 }
 
-/* Once, before its connection is broken or when nobody is left to break it for. */
+/* Logs a failure once, before its connection is broken or when the stream is freed. */
 static void log_failed(struct slot *slot) {
     if (atomic_load(&slot->state) != SLOT_FAILED || !slot->error.code) return;
     cairn_log(ERROR, "read.broken", "cause=\"%s\"", slot->error.message);
@@ -263,7 +258,7 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     struct cairn_srv *server = stream->options.server;
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
     for (size_t i = 0; i < 2; i++) log_failed(&stream->slots[i]);
-    cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
+    cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() afterwards */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     if (stream->counted) atomic_fetch_sub(&server->ready_streams, 1);
     if (stream->leased) give_lease(server, &stream->options.take_source->version);
@@ -272,7 +267,7 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
 }
 
-/* ---- which bytes are whose ---- */
+/* ---- chunk boundaries ---- */
 
 static uint64_t chunk_of(const struct cairn_srv_stream *stream, uint64_t at) {
     uint64_t from_first = at - stream->first;
@@ -289,7 +284,7 @@ static uint64_t end_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
     return cairn_min_u64(begin_of(stream, chunk + 1), stream->last);
 }
 
-/* ---- loading one chunk ---- */
+/* ---- loading a chunk ---- */
 
 static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
                                   struct cairn_error *err) {
@@ -316,12 +311,11 @@ static void load(struct slot *slot, enum slot_state state) {
     atomic_fetch_add(&stream->holders, 1);
     if (map(slot) && cairn_srv_pool_push(stream->options.server->reads, &slot->task)) return;
     atomic_store(&slot->state, SLOT_FAILED);
-    atomic_fetch_sub(&stream->holders, 1); /* never the last: the caller is one */
+    atomic_fetch_sub(&stream->holders, 1); /* never the last: the caller holds one */
     if (state == SLOT_WAITED_FOR) stream->wake(stream->owner);
 }
 
-/* Start loading this chunk; behind the end the slot becomes idle, and stays so: lend() counts on
- * it. */
+/* Loads this chunk; past the end the slot becomes idle for good, which lend() relies on. */
 static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
     if (begin_of(stream, chunk) >= stream->last) {
         atomic_store(&stream->slots[chunk % 2].state, SLOT_IDLE);
@@ -332,17 +326,16 @@ static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
     load(slot, SLOT_LOADING);
 }
 
-/* ---- the slot that its memory takes ---- */
+/* ---- lending the read slot ---- */
 
 static bool swap(struct slot *slot, int from, int to) {
     return atomic_compare_exchange_strong(&slot->state, &from, to);
 }
 
-/* Its reader has taken nothing for a while, and nothing is being loaded: the memory goes, and is
- * loaded again when the reader goes on. */
+/* Frees the memory of a reader that is silent and loads nothing; it is loaded again on resume. */
 static bool lend(struct cairn_srv_read_slot *held) {
     struct cairn_srv_stream *stream = (struct cairn_srv_stream *)held;
-    if (atomic_load(&stream->way) == WAY_READY) return true; /* it needs none */
+    if (atomic_load(&stream->way) == WAY_READY) return true; /* it uses no memory */
     if (cairn_passed_ms(cairn_mono_ms(), atomic_load(&stream->taken_ms)) < SILENT_MS) return false;
     for (size_t i = 0; i < 2; i++) {
         struct slot *slot = &stream->slots[i];
@@ -354,7 +347,6 @@ static bool lend(struct cairn_srv_read_slot *held) {
     return true;
 }
 
-/* Its reader waits at `wanted`. */
 static void got_slot(struct cairn_srv_read_slot *slot) {
     struct cairn_srv_stream *stream = (struct cairn_srv_stream *)slot;
     atomic_store(&stream->taken_ms, cairn_mono_ms());
@@ -364,7 +356,7 @@ static void got_slot(struct cairn_srv_read_slot *slot) {
             load(&stream->slots[i], SLOT_LOADING);
 }
 
-/* Into chunks, from its first byte on. */
+/* Sets the chunk sizes of the range from `first` on. */
 static void divide(struct cairn_srv_stream *stream) {
     const struct cairn_srv_source *source = stream->options.take_source;
     uint64_t chunk = cairn_min_u64(CHUNK_BYTES, source->chunk_bytes);
@@ -375,9 +367,9 @@ static void divide(struct cairn_srv_stream *stream) {
         stream->head_bytes = (size_t)cairn_min_u64(stream->slot_bytes, source->head_bytes);
 }
 
-/* ---- what is ready ---- */
+/* ---- ready streams: blocks in memory ---- */
 
-/* A step of such a stream is longer, so they are few; over TLS the event loop has enough to do. */
+/* Few at once, since their steps are longer; none over TLS, which already loads the event loop. */
 static bool count_ready(struct cairn_srv *server) {
     const struct cairn_srv_settings *settings = server->settings;
     if (settings->tls_cert[0]) return false;
@@ -386,7 +378,7 @@ static bool count_ready(struct cairn_srv *server) {
     return false;
 }
 
-/* Before anything is loaded. */
+/* Called before anything is loaded. */
 static void look_for_ready(struct cairn_srv_stream *stream) {
     struct cairn_srv_source *source = stream->options.take_source;
     uint64_t next = end_of(stream, 0);
@@ -399,13 +391,13 @@ static void look_for_ready(struct cairn_srv_stream *stream) {
         atomic_fetch_sub(&stream->options.server->ready_streams, 1);
 }
 
-/* The first chunk is gone, and nothing is in its slot to be lent. */
+/* The first chunk was sent, so its slot holds nothing to lend. */
 static void become_ready(struct cairn_srv_stream *stream, struct slot *slot) {
     unmap(slot);
     atomic_store(&stream->way, WAY_READY);
 }
 
-/* 0: not ready. A range that ends within a block has no room for the rest of it here. */
+/* 0: not in memory. Also 0 for a range that ends within a block, whose rest has no room in `to`. */
 static ssize_t take_ready(struct cairn_srv_stream *stream, uint64_t at, void *to, size_t capacity) {
     struct cairn_srv_source *source = stream->options.take_source;
     uint64_t bytes = cairn_min_u64(source->grain_bytes, stream->last - at);
@@ -418,7 +410,7 @@ static ssize_t take_ready(struct cairn_srv_stream *stream, uint64_t at, void *to
     return (ssize_t)bytes;
 }
 
-/* At a block that is not ready. */
+/* Continues with slots from a block that is not in memory. */
 static void begin_anew(struct cairn_srv_stream *stream, uint64_t at) {
     stream->first = at;
     divide(stream);
@@ -462,7 +454,7 @@ static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint
     return (ssize_t)size;
 }
 
-/* Paused before the slot is looked at again: the loader may wake at any moment from then on. */
+/* Pauses before the slot's state is checked again: the loader may wake the reader any time. */
 static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
                      const struct cairn_srv_flow_hooks *hooks) {
     stream->wake = hooks->wake;
@@ -471,7 +463,7 @@ static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
     hooks->pause(hooks->owner);
 }
 
-/* Its slots are as if they were lent; whether it holds them still it does not know. */
+/* Both slots count as lent, whether or not the read slot was lent meanwhile. */
 static void wait_anew(struct cairn_srv_stream *stream, const struct cairn_srv_flow_hooks *hooks) {
     pause_at(stream, &stream->slots[0], hooks);
     if (cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
@@ -531,7 +523,7 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
         return code;
     }
     atomic_store(&stream->taken_ms, cairn_mono_ms());
-    if (!stream->counted) prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
+    if (!stream->counted) prefetch(stream, 1); /* slot 0 is not READY: lend() takes nothing */
     atomic_store(&stream->slots[0].state, SLOT_READY);
     *ret = (struct cairn_srv_flow){.owner = stream,
                                    .take = take,

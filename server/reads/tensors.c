@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of a version: GET {C}/tensors, the layout's names, paged; GET {C}/tensors/{tensor} and
- * its /data, one tensor by its name, which {C}/tensor and {C}/tensor/data have in the query.
- *
- * A tensor or a slice of it is put together out of the shards of all ranks (source.h). Each load
- * plans the elements that it needs alone, so that no plan of a large tensor is kept; it reads in
- * the order of the shards and puts what comes to its place. */
+/* GET {C}/tensors, the layout's names in pages; GET {C}/tensors/{tensor} and its /data, and
+ * {C}/tensor and {C}/tensor/data, which take the name in the query. A tensor or slice is put
+ * together from the shards of all ranks (source.h); each load plans only its own elements. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,17 +22,17 @@
 #include "server/reads/tier_reads.h"
 
 #define TAG_BYTES 96
-#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */
+#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
 #define PIECES_MAX (UINT32_C(1) << 17)
-#define PART_READ_BYTES (256 * CAIRN_MIB) /* that a chunk should read */
-#define TOGETHER 8                        /* elements: they fill bytes, of whatever type they are */
+#define PART_READ_BYTES (256 * CAIRN_MIB) /* target for one chunk */
+#define TOGETHER 8                        /* elements: they fill bytes, whatever their type */
 
 /* ---- names ---- */
 
 struct names_page {
     const struct cairn_srv *server;
     uint64_t limit, from;
-    const char *part; /* of the name; NULL = all */
+    const char *part; /* substring of the name; NULL: all */
 };
 
 static enum cairn_code read_page(const struct cairn_srv_request *request, struct names_page *ret,
@@ -99,7 +96,7 @@ static enum cairn_code read_name(const struct cairn_srv_request *request, const 
                       CAIRN_TENSOR_NAME_BYTES_MAX, strlen(*ret));
 }
 
-/* The name that is missing may be another one by how it was written in the path. */
+/* Hints at a tensor that the request may mean, if its name was escaped wrongly in the path. */
 static void hint_at_writing(const struct cairn_srv_request *request,
                             const struct cairn_layout *layout, const char *name,
                             struct cairn_srv_reply *reply) {
@@ -146,16 +143,16 @@ enum cairn_code cairn_srv_on_tensor_named(struct cairn_srv_request *request,
     return cairn_srv_on_tensor_get(request, reply, err);
 }
 
-/* ---- a source of its elements ---- */
+/* ---- a tensor's source ---- */
 
-/* One tensor or a slice of it. What it borrows is held by what it holds. */
+/* One tensor or a slice of it; borrows from the read's or source's layout. */
 struct tensor_view {
-    struct cairn_view name; /* in the layout; no alias */
+    struct cairn_view name; /* in the layout; not an alias */
     uint32_t local_rank;
     struct cairn_tensor tensor;
     bool flat; /* elements [start[0], start[0] + count[0]) of the flattened tensor; else a box */
     uint64_t start[CAIRN_DIMENSIONS_MAX], count[CAIRN_DIMENSIONS_MAX];
-    unsigned dtype; /* to give */
+    unsigned dtype; /* of the answer */
 };
 struct tensor_read {
     struct cairn_srv_request *request;
@@ -171,11 +168,11 @@ struct tensor_source {
 };
 struct tensor_load {
     struct tensor_source *own;
-    struct cairn_srv_pieces_load pieces; /* its elements: as stored; NULL: they are not converted */
+    struct cairn_srv_pieces_load pieces; /* elements buffer: as stored; NULL: no conversion */
     struct cairn_error *err;
 };
 
-/* Elements [from, from + count) of the view as wants; returns how many. */
+/* Makes wants of elements [from, from + count) of the view; returns their count. */
 static unsigned make_wants(const struct tensor_source *own, uint64_t from, uint64_t count,
                            struct cairn_plan_box boxes[CAIRN_PLAN_SPLIT_MAX],
                            struct cairn_plan_want wants[CAIRN_PLAN_SPLIT_MAX]) {
@@ -202,7 +199,7 @@ static unsigned make_wants(const struct tensor_source *own, uint64_t from, uint6
     return many;
 }
 
-/* at counts from the first of the elements. */
+/* A piece's `at` counts from the first element of the part. */
 static enum cairn_code plan_part(const struct tensor_load *load, uint64_t from, uint64_t count,
                                  struct cairn_plan_pieces *ret) {
     struct cairn_plan_box boxes[CAIRN_PLAN_SPLIT_MAX];
@@ -217,7 +214,7 @@ static enum cairn_code plan_part(const struct tensor_load *load, uint64_t from, 
     return CAIRN_OK;
 }
 
-/* Elements as they are stored. Where they are too many pieces, one half after the other. */
+/* Loads elements as stored; a part with too many pieces is halved. */
 static enum cairn_code load_elements(struct tensor_load *load, uint64_t from, uint64_t count,
                                      uint8_t *into) {
     uint64_t bits = cairn_dtype_bits(load->own->view.tensor.dtype), done = 0, part = count;
@@ -272,8 +269,7 @@ static void free_tensor(struct cairn_srv_source *source) {
     cairn_srv_pieces_source_free((struct cairn_srv_pieces_source *)source);
 }
 
-/* Narrow columns of wide rows need a block for each few of their bytes: their chunks are shorter,
- * so that none has to wait for all of the tensor. */
+/* Narrow columns of wide rows need a block for every few bytes: short chunks start sooner. */
 static uint64_t chunk_for(const struct tensor_view *view) {
     unsigned dimensions = view->tensor.dimension_count;
     uint64_t strides[CAIRN_DIMENSIONS_MAX], run = 1, apart = 1;
@@ -299,7 +295,7 @@ static uint64_t count_elements(const struct tensor_view *view) {
     return elements;
 }
 
-/* take_manifest and take_layout are given back with the source, also on failure. */
+/* read's manifest and layout are taken, and given back with the source. */
 static enum cairn_code open_tensor(struct cairn_srv *server, struct tensor_read *read,
                                    struct cairn_srv_source **ret, struct cairn_error *err) {
     const struct tensor_view *view = &read->view;
@@ -314,8 +310,8 @@ static enum cairn_code open_tensor(struct cairn_srv *server, struct tensor_read 
     own->of.source = (struct cairn_srv_source){
         .version = place.id,
         .size_bytes = elements * bits / 8,
-        .grain_bytes = bits,      /* of as many elements as a byte has bits */
-        .head_bytes = UINT64_MAX, /* a second load may read the same blocks again */
+        .grain_bytes = bits,      /* as many elements as a byte has bits */
+        .head_bytes = UINT64_MAX, /* a second load might read the same blocks again */
         .chunk_bytes = cairn_max_u64(chunk_for(view), bits),
         .load = load_tensor,
         .free = free_tensor};
@@ -328,9 +324,9 @@ static enum cairn_code open_tensor(struct cairn_srv *server, struct tensor_read 
     return code;
 }
 
-/* ---- which elements ---- */
+/* ---- choosing elements ---- */
 
-/* Another name of a tensor is that tensor. */
+/* An alias resolves to its tensor. */
 static enum cairn_code choose_tensor(struct tensor_read *read, const char *name,
                                      struct cairn_error *err) {
     const struct cairn_query *query = &read->request->query;
@@ -383,7 +379,7 @@ static enum cairn_code choose_slice(struct tensor_read *read, struct cairn_error
     return cairn_plan_slice_parse(flat, 1, &elements, view->start, view->count, err);
 }
 
-/* A version does not change, so its id and what is asked for name the bytes. */
+/* Versions are immutable, so the id and the selection identify the bytes. */
 static void make_tag(struct tensor_read *read) {
     const struct tensor_view *view = &read->view;
     uint32_t crc = cairn_crc32c(0, view->name.data, view->name.size);
@@ -395,7 +391,7 @@ static void make_tag(struct tensor_read *read) {
              cairn_dtype_text(view->dtype), crc);
 }
 
-/* "3", not "3:4": as in numpy that dimension is gone. */
+/* "3", not "3:4": drops the dimension, as in numpy. */
 static bool is_one_place(const char *slice, unsigned dimension) {
     for (unsigned d = 0; d < dimension && *slice; d++) {
         slice += strcspn(slice, ",");
@@ -405,7 +401,7 @@ static bool is_one_place(const char *slice, unsigned dimension) {
     return size && !memchr(slice, ':', size);
 }
 
-/* Bytes alone do not say what they are. A scalar has no shape: no empty header can be sent. */
+/* The headers describe the bytes. A scalar has no X-Cairn-Shape: an empty header cannot be sent. */
 static void say_shape(struct tensor_read *read) {
     const struct tensor_view *view = &read->view;
     const char *slice = cairn_query_get(&read->request->query, view->flat ? "flat" : "slice");

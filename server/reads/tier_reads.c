@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One store after the other, until one gives what is proven; what is used often stays in memory. */
+/* Tries one store after the other until one gives verified bytes; caches what is used often. */
 #include "server/reads/tier_reads.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "server/copies/damage.h"
 #include "server/metrics.h"
 
-/* ---- where ---- */
+/* ---- where a version lies ---- */
 
 struct looking {
     const char *version;
@@ -55,8 +55,7 @@ bool cairn_srv_tier_is_away(const struct cairn_srv_tier *tier) {
     return atomic_load(&tier->away_until_ms) > cairn_mono_ms();
 }
 
-/* The nearest that answers, behind the sound ones those that are damaged, then likewise those that
- * did not answer just now. */
+/* Nearest first; sound copies before damaged ones, and both before stores that did not answer. */
 static void order(const struct cairn_srv_where *where, size_t ret[CAIRN_SRV_TIERS_MAX]) {
     int turns[CAIRN_SRV_TIERS_MAX];
     size_t count = 0;
@@ -67,8 +66,8 @@ static void order(const struct cairn_srv_where *where, size_t ret[CAIRN_SRV_TIER
             if (turns[i] == turn) ret[count++] = i;
 }
 
-/* Where the store's own .cairn/store.json cannot be read either, the store is not mounted, or away:
- * its copy may be right. worker: of that store. */
+/* Marks the copy damaged, unless store.json is unreadable, too: then the store is unreachable or
+ * not mounted, and its copy may be intact. worker: of that store. */
 static void note_damage(struct cairn_srv *server, const struct cairn_srv_where *where, size_t at,
                         struct cairn_store_worker *worker) {
     struct cairn_key key;
@@ -95,7 +94,7 @@ static void tell_fallback(const struct cairn_srv *server, const struct cairn_srv
     cairn_log(WARN, "read.fallback", "store=%s key=%s cause=\"%s\"", from->name, key, why->message);
 }
 
-/* The main store by the caller's own worker. */
+/* The main store uses the caller's own worker. */
 static enum cairn_code borrow(struct cairn_srv *server, struct cairn_srv_tier *tier,
                               struct cairn_store_worker *own, struct cairn_store_worker **ret,
                               struct cairn_error *err) {
@@ -105,7 +104,7 @@ static enum cairn_code borrow(struct cairn_srv *server, struct cairn_srv_tier *t
     return cairn_srv_tier_borrow(server, tier, ret, err);
 }
 
-/* Of the i-th that is asked: the last one is waited for as if it were the only one. */
+/* For the i-th try: only the last store is waited for as long as an only store. */
 static uint32_t patience(const struct cairn_srv_where *where, size_t i) {
     return i + 1 < where->count ? CAIRN_STORE_ELSEWHERE_MS : 0;
 }
@@ -131,7 +130,7 @@ static enum cairn_code read_from(struct cairn_store_worker *worker, size_t tier,
                                                 .into = range->into},
                                     .tags = range->tags,
                                     .object = tier * range->object_count +
-                                              range->object, /* ETags are a store's own */
+                                              range->object, /* ETags differ between stores */
                                     .object_bytes = range->object_bytes,
                                     .checksums = range->checksums,
                                     .wait_ms = range->wait_ms};
@@ -159,7 +158,7 @@ static enum cairn_code read_from_any(struct cairn_srv *server, struct cairn_stor
         if (!code || code == CAIRN_NO_MEMORY) break;
         note_away(tier, code);
         if (i + 1 < where->count) tell_fallback(server, tier, range->key, &why);
-        /* Damage is the answer, where one is damaged and another away. */
+        /* If one copy is damaged and another store unreachable, the damage is reported. */
         if (told && (told == CAIRN_CORRUPT || code != CAIRN_CORRUPT)) continue;
         told = code;
         first = why;
@@ -169,7 +168,7 @@ static enum cairn_code read_from_any(struct cairn_srv *server, struct cairn_stor
     return told ? told : code;
 }
 
-/* tier_reads.h#2: of two copies that are damaged each in another block all can be had. */
+/* tier_reads.h#2: two copies with damage in different blocks give all blocks together. */
 static enum cairn_code read_blocks(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    const struct cairn_srv_where *where,
                                    const struct cairn_srv_tier_range *range,
@@ -199,7 +198,7 @@ enum cairn_code cairn_srv_tier_read(struct cairn_srv *server, struct cairn_store
     return code;
 }
 
-/* ---- one version that is read ---- */
+/* ---- reading one version ---- */
 
 struct cairn_srv_reading {
     struct cairn_srv *server;
@@ -248,7 +247,7 @@ enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
 
 /* ---- documents ---- */
 
-/* What came wrong is asked for at the next store, if there is one. */
+/* A repeat (`again`) begins at the next store, if there is one. */
 static enum cairn_code get_document(void *owner, enum cairn_document document, const char *key,
                                     bool again, struct cairn_buf *ret, struct cairn_error *err) {
     const struct cairn_srv_tier_documents *own = owner;
@@ -290,10 +289,7 @@ cairn_srv_tier_documents(struct cairn_srv_tier_documents *documents,
         .get = get_document, .tell_again = tell_again, .owner = documents};
 }
 
-/* ---- the cache ----
- *
- * Two threads that load the same at once both load it, and the first to come back is kept: nothing
- * is loaded under the lock. */
+/* ---- the cache: nothing is loaded under its lock; of two equal loads the first is kept ---- */
 
 #define ENTRIES_MAX 64
 #define IDLE_BYTES_MAX (512 * CAIRN_MIB)
@@ -338,7 +334,7 @@ static uint64_t bytes_of(const struct cairn_srv_held *held) {
            held->manifest.shard_count * (sizeof(*held->manifest.shards) + 64);
 }
 
-/* The idle entry that was used longest ago, when there are too many; the lock is held. */
+/* Removes the least recently used idle entry if there are too many; needs the lock. */
 static struct cairn_srv_held *take_surplus(struct cairn_srv_cache *cache) {
     uint64_t idle_bytes = 0;
     size_t count = 0;
@@ -365,7 +361,7 @@ static struct cairn_srv_held *find_held(struct cairn_srv_cache *cache, const cha
     return held;
 }
 
-/* Keeps what was loaded, or takes what another thread has kept meanwhile. */
+/* Caches *fresh, or frees it for an entry that another thread has cached in between. */
 static struct cairn_srv_held *keep_held(struct cairn_srv_cache *cache,
                                         struct cairn_srv_held *fresh) {
     struct cairn_srv_held *known = find_held(cache, fresh->key);
@@ -427,7 +423,7 @@ static enum cairn_code load_manifest(const struct cairn_document_source *source,
     return CAIRN_OK;
 }
 
-/* The catalog knows which layout it is, so no manifest is read for it. */
+/* The catalog row names the layout, so no manifest is read. */
 static enum cairn_code load_layout(const struct cairn_document_source *source,
                                    const struct cairn_srv_version *version,
                                    struct cairn_srv_held *held, struct cairn_error *err) {
@@ -501,11 +497,11 @@ enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_st
     return get_held(server, worker, version, key.text, true, ret, err);
 }
 
-/* ---- a check of one shard: a HEAD, then range after range ---- */
+/* ---- verifying one shard: a HEAD, then its ranges ---- */
 
 #define READ_MS_MAX 60000
 
-/* Nothing is to be read of an object of 0 bytes, and a HEAD tells a wrong size at once. */
+/* A HEAD finds a wrong size at once, and is all there is to check of 0 bytes. */
 static enum cairn_code look_at_size(const struct cairn_srv_shard_check *check, const char *key,
                                     uint64_t size_bytes, struct cairn_error *err) {
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
@@ -548,7 +544,7 @@ enum cairn_code cairn_srv_shard_check(const struct cairn_srv_shard_check *check,
     struct cairn_key key;
     cairn_key_shard(&check->version->place, cairn_view_of(one->name), &key);
     CAIRN_TRY(look_at_size(check, key.text, one->size_bytes, err));
-    CAIRN_TRY(cairn_store_tags_new(1, &tags, err)); /* of this one reading */
+    CAIRN_TRY(cairn_store_tags_new(1, &tags, err)); /* for this check only */
     enum cairn_code code = check_blocks(check, &key, one, tags, err);
     cairn_store_tags_free(tags);
     return code;

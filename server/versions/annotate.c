@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PATCH {R} and PATCH {C}: labels, metrics, note and pin, merged as RFC 7396 says: a member that is
- * null is taken away, what is not named stays. {R}/aliases: names that people give, which protect
- * what they point at; `latest` and `best` are computed, so nobody sets them. */
+/* PATCH {R} and PATCH {C}: labels, metrics, note and pin, merged by RFC 7396. {R}/aliases: names
+ * that people set, which protect their version; `latest` and `best` are computed. */
 #include <stdio.h>
 
 #include "api/wire/messages.h"
@@ -29,7 +28,7 @@ static void release_patch(struct patch *patch) {
     json_decref(patch->shown);
 }
 
-/* `stored` with what `changes` says of its members; changes NULL: as it is; null: none is left. */
+/* Merges `changes` into `stored`; changes NULL: no change; null: removes all members. */
 static enum cairn_code merge_patch(const char *stored, const json_t *changes, json_t **ret,
                                    struct cairn_error *err) {
     json_t *merged = json_is_null(changes) ? json_object() : json_loads(stored, 0, NULL);
@@ -52,7 +51,7 @@ static enum cairn_code merge_labels(const char *stored, const json_t *changes,
     CAIRN_TRY(cairn_label_changes_check(changes, "/labels", err));
     CAIRN_TRY(merge_patch(stored, changes, &merged, err));
     cairn_buf_clear(ret);
-    /* One that an earlier release took is not in the way of others. */
+    /* Not strict: a label that an earlier release accepted must not block other changes. */
     return cairn_meta_check(merged, "/labels", false, ret, err);
 }
 
@@ -72,7 +71,7 @@ static enum cairn_code merge_metrics(const char *stored, const json_t *changes,
     return cairn_meta_check(merged, "/metrics", false, ret, err);
 }
 
-/* Absent: as it was; null: none. */
+/* Absent: unchanged; null: none. */
 static const char *note_of(const json_t *body, const char *was) {
     const json_t *note = json_object_get(body, "note");
     if (!note) return was;
@@ -153,7 +152,7 @@ static enum cairn_code show_run(struct cairn_srv_tx *tx, struct patch *patch,
     return cairn_srv_run_json(tx, patch->request, run, &patch->shown, err);
 }
 
-/* "project/run@ref"; NULL: none. What it means is kept, whatever the name means later. */
+/* from: "project/run@ref"; NULL: none. Stores the version that the ref names now. */
 static enum cairn_code keep_origin(struct cairn_srv_tx *tx, const struct patch *patch,
                                    int64_t run_id, const char *from, struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2] = "";
@@ -178,8 +177,8 @@ static enum cairn_code keep_origin(struct cairn_srv_tx *tx, const struct patch *
                       cairn_state_text(cairn_srv_version_shown(&version)));
 }
 
-/* GET says behind the tag, and a dot, what else there is of a run (server/versions/versions.h#2): a
- * commit meanwhile is nobody's conflict. */
+/* GET appends a dot and a hash of the body to the run's tag; a commit since then changes the hash
+ * and is no conflict, so only the part before the dot must match (server/versions/versions.h#2). */
 static enum cairn_code run_must_match(const struct cairn_srv_request *request, const char *tag,
                                       struct cairn_error *err) {
     size_t size = strlen(tag) - 1; /* without the last quote */
@@ -219,7 +218,7 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
 
 /* ---- the calls ---- */
 
-/* One change in one transaction; what it shows is the answer, with its tag. */
+/* Makes one change in one transaction; patch->shown is the answer. */
 static enum cairn_code change_shown(struct patch *patch,
                                     enum cairn_code (*change)(struct cairn_srv_tx *tx,
                                                               void *argument,
@@ -261,8 +260,8 @@ enum cairn_code cairn_srv_on_run_patch(struct cairn_srv_request *request,
 
 struct alias_call {
     struct cairn_srv_request *request;
-    const char *to;        /* of PUT: what it is to point at, as a ref */
-    bool drop, made, same; /* same: it is as it is to be already */
+    const char *to;        /* PUT: the ref to point at */
+    bool drop, made, same; /* same: nothing to change */
     struct cairn_version_id id;
     json_t *shown;
 };
@@ -277,7 +276,7 @@ static enum cairn_code check_name(const char *alias, struct cairn_error *err) {
                       CAIRN_SRV_ALIAS_BYTES_MAX);
 }
 
-/* If-Match names the version that it points at by now; a new one needs none. */
+/* If-Match names the version that the alias points at now; a new alias needs none. */
 static enum cairn_code judge_match(const struct alias_call *call,
                                    const struct cairn_version_id *now, struct cairn_error *err) {
     const struct cairn_srv_request *request = call->request;
@@ -292,8 +291,8 @@ static enum cairn_code judge_match(const struct alias_call *call,
     return cairn_fail(err, CAIRN_PRECONDITION, "there is no alias %s", request->params.ref);
 }
 
-/* A repeat whose first answer was lost finds it there, whatever it says of the state before (RFC
- * 9110, 13.1.1); who makes a new one or none hears that there is one. */
+/* A repeat after a lost answer succeeds, whatever its If-Match says of the state before (RFC 9110,
+ * 13.1.1). With If-None-Match an existing alias fails the call. */
 static enum cairn_code point_alias(struct cairn_srv_tx *tx, struct alias_call *call,
                                    const struct cairn_srv_run *run,
                                    const struct cairn_version_id *now, struct cairn_error *err) {

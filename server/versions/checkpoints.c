@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C} with its long polls: for what a version becomes (`for`, Q24), and for the next `latest`
- * (`newer_than`). And for every route: tags of answers, and who waits for another one
- * (server/versions/versions.h#3). A call that waits is held for as long as the answer may still
- * change, and no longer; whatever turns NOT_YET into another outcome wakes who is parked by the
- * key. */
+/* GET {C} and its long polls: for a version's next state (`for`, Q24), for the next `latest`
+ * (`newer_than`); ETags and long polls for a changed answer of every route
+ * (server/versions/versions.h#3). A call is parked only while its answer may change; each change of
+ * NOT_YET wakes the calls under its key. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,12 +19,12 @@
 #include "server/ledger/shards.h"
 #include "server/versions/versions.h"
 
-/* ---- what `?for=` asks for: a judgement for each row of api/awaited.def ---- */
+/* ---- ?for=: a judgement for each row of api/awaited.def ---- */
 
 struct awaited {
     bool asked;
     struct cairn_awaited what;
-    bool decided; /* rank 0 has sealed; looked up where that is awaited */
+    bool decided; /* rank 0 has sealed; looked up for CAIRN_AWAITED_DECIDED only */
 };
 
 static enum cairn_code read_awaited(const struct cairn_srv_request *request, struct awaited *ret,
@@ -45,7 +44,7 @@ static enum cairn_code read_awaited(const struct cairn_srv_request *request, str
 static uint64_t awaited_key(const struct cairn_awaited *what,
                             const struct cairn_version_id *version) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
-    /* Every node of a save waits for that: it is woken by the end alone. */
+    /* Every node of a save waits for COMMITTED: only the version's end wakes them. */
     if (what->state == CAIRN_AWAITED_COMMITTED) return cairn_srv_key_of(version->text);
     cairn_srv_events_key_of_version(version, key);
     return cairn_srv_key_of(key);
@@ -69,7 +68,7 @@ static bool is_whole_in(const struct cairn_msg_version_row *row, const char *sto
     return false;
 }
 
-/* Of one that is open, or that is committed and there. */
+/* For an open version, or a committed one that is not deleted. */
 static bool has_come_to(const struct awaited *awaited, const struct cairn_srv_version *version,
                         const struct cairn_msg_version_row *row) {
     const struct cairn_awaited *what = &awaited->what;
@@ -134,11 +133,11 @@ struct shown {
     struct cairn_srv_request *request;
     struct awaited awaited;
     struct cairn_srv_version version;
-    bool has_run; /* where the version was not found */
+    bool has_run; /* set when the version was not found */
     json_t *json;
 };
 
-/* Who asks for one that was deleted is told what the store keeps of it. */
+/* Fails for a deleted version, and says what the store still holds of it. */
 static enum cairn_code still_there(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                    struct cairn_error *err) {
     struct cairn_error why = {0};
@@ -169,14 +168,13 @@ static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
         shown->has_run = !cairn_srv_run_get(tx, ref.name, &run, NULL);
     }
     CAIRN_TRY(code);
-    /* A step or a name may mean another version when this one goes. Who waits for a commit takes
-     * that one, too. */
+    /* Pins the id: a step or name may later mean another version; COMMITTED waits for that, too. */
     if (awaited->asked && awaited->what.state != CAIRN_AWAITED_COMMITTED)
         request->awaited = shown->version.id;
     if (!awaited->asked || !cairn_awaited_is_removal(awaited->what.state))
         CAIRN_TRY(still_there(tx, &shown->version, err));
     CAIRN_TRY(look_whether_decided(tx, awaited, &shown->version, err));
-    /* Who asked for `latest` was given it: it is not looked for again. */
+    /* A version found by `latest` is the latest: no second look-up. */
     struct cairn_srv_newest newest = {.id = shown->version.id};
     newest.looked = newest.found = !strcmp(ref.text, "latest");
     return cairn_srv_version_json_among(tx, &shown->version, &newest, &shown->json, err);
@@ -184,7 +182,7 @@ static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
 
 /* ---- ?wait=30s&for=committed ---- */
 
-/* *ret_until_ms: 0 where it is not to be waited for any more. */
+/* *ret_until_ms: 0 ends the wait. */
 static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *ret_outcome,
                                  uint64_t *ret_until_ms, struct cairn_error *err) {
     const struct cairn_srv_request *request = shown->request;
@@ -193,14 +191,13 @@ static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *
     if (shown->awaited.asked)
         CAIRN_TRY(judge_awaited(&shown->awaited, &shown->version, shown->json, ret_outcome, err));
     else if (request->if_none_match[0])
-        return CAIRN_OK; /* for its change */
+        return CAIRN_OK; /* waits for a changed tag instead */
     CAIRN_TRY(cairn_srv_query_wait(request, ret_until_ms, err));
     if (*ret_outcome != CAIRN_OUTCOME_NOT_YET) *ret_until_ms = 0;
     return CAIRN_OK;
 }
 
-/* One that nobody has begun is waited for where it can be begun yet: by its step or a name, in a
- * run that is there. Of no run the caller hears at once. */
+/* Waits for a version that can still begin: named by step or alias, in a run that exists. */
 static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv_reply *reply,
                                      struct cairn_error *err) {
     const struct cairn_srv_request *request = shown->request;
@@ -220,7 +217,7 @@ static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv
     return CAIRN_OK;
 }
 
-/* The tag is that of the version: what was waited for is no part of it. */
+/* The tag covers the version only, without `awaited`. */
 static enum cairn_code answer_shown(struct shown *shown, enum cairn_outcome outcome,
                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
     char tag[CAIRN_SRV_TAG_BYTES];
@@ -237,7 +234,7 @@ static enum cairn_code answer_shown(struct shown *shown, enum cairn_outcome outc
 /* ---- ?newer_than= ---- */
 
 struct newer {
-    const char *text; /* as it was asked; NULL: it was not */
+    const char *text; /* NULL: absent */
     uint64_t step;
     bool by_id;
 };
@@ -255,14 +252,13 @@ static enum cairn_code read_newer(const struct cairn_srv_request *request, struc
     return cairn_fail(err, CAIRN_INVALID, "newer_than: want a step or a version id");
 }
 
-/* After a resume that went back, `latest` has a lower step; who waits by id is told of it, too. */
+/* By id also sees an older step: a resume that went back makes `latest` an earlier version. */
 static bool is_newer(const struct newer *newer, const struct cairn_srv_version *version) {
     if (newer->by_id) return strcmp(version->id.text, newer->text) != 0;
     return version->step > newer->step;
 }
 
-/* found: what the look for `latest` said. CAIRN_NOT_YET when the time is over: nothing is lost, the
- * same call may be made again. */
+/* found: result of looking up `latest`. After CAIRN_NOT_YET a repeat of the call misses nothing. */
 static enum cairn_code judge_newer(const struct shown *shown, const struct newer *newer,
                                    enum cairn_code found, struct cairn_srv_reply *reply,
                                    struct cairn_error *err) {
@@ -295,7 +291,7 @@ static enum cairn_code serve_get(struct shown *shown, struct cairn_srv_reply *re
     else if (code == CAIRN_NOT_FOUND)
         code = judge_missing(shown, reply, err);
     if (code || reply->park) return code;
-    /* Q24: a question about a version has its missing record written. */
+    /* Q24: a GET of a version without its record has the record written. */
     if (shown->version.state == CAIRN_STATE_COMMITTED && !shown->version.recorded)
         cairn_srv_jobs_commit(request->server, shown->version.id.text);
     enum cairn_outcome outcome = CAIRN_OUTCOME_NOT_YET;
@@ -309,7 +305,7 @@ static enum cairn_code serve_get(struct shown *shown, struct cairn_srv_reply *re
     }
     CAIRN_TRY(answer_shown(shown, outcome, reply, err));
     reply->in_vain = outcome == CAIRN_OUTCOME_NOT_YET;
-    /* An open version's missing record is asked for each time (Q24). */
+    /* Not held while the record is missing: each GET must ask for it again (Q24). */
     bool over = shown->version.state != CAIRN_STATE_COMMITTED || shown->version.recorded;
     if (over && !request->query.count) reply->holds_for = changes;
     return CAIRN_OK;
@@ -325,11 +321,11 @@ enum cairn_code cairn_srv_on_checkpoint_get(struct cairn_srv_request *request,
     return code;
 }
 
-/* ---- changes: tags of answers, and who waits for another one ---- */
+/* ---- ETags, and long polls for a changed answer ---- */
 
 #define LOOK_AGAIN_MS 1000
 
-/* What moves with the clock alone: no answer is another one for it. */
+/* Members that only move with the clock: they do not change a tag. */
 static const char *const ages[] = {"age_ms",   "expires_s", "idle_s",         "last_commit_age_s",
                                    "heard_at", "silent_ms", "nodes_silent_ms"};
 
@@ -346,7 +342,7 @@ enum cairn_code cairn_srv_changes_check(const struct cairn_srv_request *request,
     uint64_t until_ms = 0;
     if (!has_tag(request)) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
-    bool other = request->route->id == CAIRN_ROUTE_CHECKPOINT_GET; /* it waits for its end, too */
+    bool other = request->route->id == CAIRN_ROUTE_CHECKPOINT_GET; /* it can wait for an end */
     if (other || request->if_none_match[0] || !cairn_query_get(&request->query, "wait"))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
@@ -354,7 +350,7 @@ enum cairn_code cairn_srv_changes_check(const struct cairn_srv_request *request,
                       "If-None-Match");
 }
 
-/* Of a text in JSON, from its first quote on: where it ends. */
+/* The end of the JSON text whose opening quote is at `at`. */
 static const char *end_of_text(const char *at) {
     for (at++; *at && *at != '"'; at++)
         if (*at == '\\' && at[1]) at++;
@@ -369,7 +365,7 @@ static bool is_age(const char *key, const char *end) {
     return false;
 }
 
-/* The body as the server writes it, without the values of its ages. */
+/* Copies the body, as this server formats JSON, without the values of `ages`. */
 static enum cairn_code drop_ages(const char *body, struct cairn_buf *ret, struct cairn_error *err) {
     const char *from = body;
     for (const char *at = body; *at;) {
@@ -405,8 +401,8 @@ static struct cairn_srv_header *tag_header(struct cairn_srv_reply *reply) {
     return NULL;
 }
 
-/* *ret with its quotes, and without what says that it is weak. A handler's tag may be that of what
- * people change alone (a run's labels and note): then what else has changed is said behind it. */
+/* *ret: with its quotes, without W/. A handler's tag may cover only what people change (a run's
+ * labels and note): for LOOK a hash of the body is appended to it. */
 static enum cairn_code tag_of(const struct cairn_srv_request *request,
                               struct cairn_srv_reply *reply, const char **ret,
                               struct cairn_error *err) {
@@ -426,7 +422,7 @@ static enum cairn_code tag_of(const struct cairn_srv_request *request,
     return CAIRN_OK;
 }
 
-/* Of what belongs to no run any event may be the one. */
+/* A resource without a run is woken by any event. */
 static uint64_t key_of_events(const struct cairn_run_name *name) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     cairn_srv_events_key_of_run(name, key);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inside: which versions of a run a list is about, and where the next of them can be.
+ * inside: the filters of a version list, and the next index place where a row can pass them.
  *
- * Why:     a list of a million versions is read by the order of its index; what its filters say of
- *          that order (an attempt, a range of steps) is jumped to, and only the rest is asked of
- *          each row.
- * Promise: 1   _wants is the meaning: filters add up, and each is asked of every row that is shown.
- *          2   _jump passes no row that is wanted by.
- * Limits:  a jump for each attempt that has steps on both sides of the range.
+ * Why:     a list of a million versions is read in index order: filters on that order (an attempt,
+ *          a range of steps) are jumped to, and only the others are evaluated for each row.
+ * Promise: 1   _wants defines the filters: a listed row passes all of them.
+ *          2   _jump skips no row that passes.
+ * Limits:  one jump per attempt that has steps on both sides of the range.
  * Threads: one owner.
  * Next:    server/versions/version_list.c.
  */
@@ -21,10 +20,10 @@ struct cairn_srv_version_filter {
     struct cairn_selector labels;
     uint64_t step_ge, step_lt, attempt;
     bool of_attempt, by_trash, trashed;
-    bool by_step; /* the list is in the order of steps, whatever their attempts */
+    bool by_step; /* ordered by step across attempts */
     int64_t since_ms;
-    int64_t state; /* as it is shown (Q24); -1: all but gone */
-    /* What was said of the labels before: those of neighbours are mostly the same. */
+    int64_t state; /* as shown (Q24); -1: all but gone */
+    /* The last labels and their match: neighbouring rows mostly have the same labels. */
     struct cairn_buf seen_labels;
     bool seen, seen_matches;
 };
@@ -33,13 +32,13 @@ void cairn_srv_version_filter_release(struct cairn_srv_version_filter *filter);
 enum cairn_srv_wanted {
     CAIRN_SRV_WANTED,
     CAIRN_SRV_UNWANTED,
-    CAIRN_SRV_ELSEWHERE, /* nor is the next one, perhaps: _jump says where to look */
+    CAIRN_SRV_ELSEWHERE, /* the next row may not pass either: call _jump */
 };
-/* *ret_cost: in rows, what it took to tell. */
+/* *ret_cost: the cost of the decision, in rows read. */
 enum cairn_code cairn_srv_version_filter_wants(struct cairn_srv_version_filter *filter,
                                                const struct cairn_srv_version_brief *row,
                                                enum cairn_srv_wanted *ret, uint64_t *ret_cost,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* The place behind which the next row is that can be wanted; false: there is none. */
+/* Moves *place to just before the next row that can pass; false: none can. */
 bool cairn_srv_version_filter_jump(const struct cairn_srv_version_filter *filter, bool rising,
                                    struct cairn_srv_version_place *place);

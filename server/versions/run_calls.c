@@ -12,7 +12,7 @@
 #include "server/versions/versions.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
-#define ROWS_MAX 2000 /* that one request looks at */
+#define ROWS_MAX 2000 /* per request */
 #define ROWS_AT_ONCE 200
 
 struct run_call {
@@ -23,7 +23,7 @@ struct run_call {
     /* the list */
     uint64_t limit;
     char project[CAIRN_NAME_BYTES_MAX + 1];
-    struct cairn_run_name after; /* of the cursor; "" for none */
+    struct cairn_run_name after; /* from the cursor; "": none */
     struct cairn_selector selector;
     json_t *next;
 };
@@ -43,7 +43,7 @@ static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct c
         CAIRN_AUTO(srv_run) run = {0};
         int64_t wall_ms = cairn_srv_wall_ms(call->request->server);
         CAIRN_TRY(cairn_srv_run_make(tx, name, call->labels.data, wall_ms, &run, &call->made, err));
-        /* `*` alone can be meant: a run's tag is nothing that a PUT could have been made of. */
+        /* If-None-Match is supported as `*` only: a run's tag cannot be known before its PUT. */
         if (!call->made && !strcmp(call->request->if_none_match, "*"))
             return cairn_fail(err, CAIRN_PRECONDITION, "run %s/%s is there already", name->project,
                               name->run);
@@ -124,7 +124,7 @@ enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
 
 /* ---- the list ---- */
 
-/* One run; *ret_full when it is wanted and the page has no place left. */
+/* *ret_full: the run passes, but the page is full. */
 static enum cairn_code add_run(struct cairn_srv_tx *tx, struct run_call *call,
                                const struct cairn_run_name *name, bool *ret_full,
                                struct cairn_error *err) {
@@ -145,7 +145,7 @@ static enum cairn_code add_run(struct cairn_srv_tx *tx, struct run_call *call,
     return CAIRN_OK;
 }
 
-/* Runs are looked at in pages of their own, so that a filter that chooses few fills this one. */
+/* Reads runs in pages of their own, so that a selective filter still fills this page. */
 static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct run_call *call = argument;
     size_t seen = 0;
@@ -158,7 +158,7 @@ static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct
             if (!full) call->after = page.names[i];
         }
         seen += page.count;
-        if (page.count < wanted && !full) return CAIRN_OK; /* that was all */
+        if (page.count < wanted && !full) return CAIRN_OK; /* the last page */
         full = full || seen >= ROWS_MAX;
     }
     char text[RUN_TEXT_BYTES];
@@ -202,7 +202,7 @@ enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
     return cairn_srv_reply_page(reply, call.json, call.next, err);
 }
 
-/* ---- GET {C}/lineage: what a version was trained from, attempt by attempt and across runs ---- */
+/* ---- GET {C}/lineage: a version's ancestors, attempt by attempt and across runs ---- */
 
 struct lineage_call {
     struct cairn_srv_request *request;
@@ -221,7 +221,7 @@ static enum cairn_code look_at_lineage(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_lineage(tx, &version, &call->items, &call->more, err);
 }
 
-/* The chain ends for him where a project begins that he may not read. */
+/* P16: the chain ends before a project that the caller may not read. */
 static void cut_at_hidden(struct lineage_call *call) {
     for (size_t i = 0; i < json_array_size(call->items); i++) {
         const char *project =

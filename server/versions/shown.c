@@ -18,7 +18,7 @@
 
 /* ---- versions ---- */
 
-/* Text for a row of messages.def that is null where there is none. */
+/* The text of a nullable member of messages.def. */
 struct shown {
     char text[65];
 };
@@ -37,7 +37,7 @@ static const char *text_of(const char *text) {
     return text[0] ? text : NULL;
 }
 
-/* Only what is shown (Q25) can be the latest. */
+/* Only a shown version (Q25) can be the latest. */
 static enum cairn_code is_latest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  struct cairn_srv_newest *newest, bool *ret,
                                  struct cairn_error *err) {
@@ -64,7 +64,7 @@ static enum cairn_code count_progress(struct cairn_srv_tx *tx,
                                  : cairn_srv_version_progress(tx, version->id.text, ret, err);
 }
 
-/* Of most versions main's alone, without a look at rows. */
+/* Most versions have one copy, in main, and need no look at rows. */
 static enum cairn_code copies_of(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  json_t **ret, struct cairn_error *err) {
     struct cairn_srv_copies copies = {
@@ -86,7 +86,7 @@ json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept) {
                       .tries = kept->tries);
 }
 
-/* NULL: nothing is, or it was not deleted. */
+/* *ret NULL: not deleted, or nothing is left in the store. */
 static enum cairn_code not_freed_of(struct cairn_srv_tx *tx,
                                     const struct cairn_srv_version *version, json_t **ret,
                                     struct cairn_error *err) {
@@ -122,7 +122,7 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
     else
         aliases = json_array();
     CAIRN_TRY(copies_of(tx, version, &copies, err));
-    /* JSON that the server wrote itself into the row. */
+    /* This JSON was written into the row by the server itself. */
     CAIRN_AUTO_JSON json_t *labels = json_loads(version->labels, 0, NULL);
     CAIRN_AUTO_JSON json_t *meta = json_loads(version->meta, 0, NULL);
     CAIRN_AUTO_JSON json_t *metrics = json_loads(version->metrics, 0, NULL);
@@ -220,7 +220,7 @@ static void look_at_node(void *argument, const struct cairn_srv_node_mark *node)
     nearest->ms = cairn_min_u64(nearest->ms, ms);
 }
 
-/* The nearest heartbeat of the newest attempt's nodes; none where none was ever heard. */
+/* The most recent heartbeat of the newest attempt's nodes; CAIRN_MESSAGE_NONE: none. */
 static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                      const struct cairn_srv_run *run, uint64_t *ret_ms,
                                      struct cairn_error *err) {
@@ -241,7 +241,7 @@ static enum cairn_code look_at_latest(struct cairn_srv_tx *tx, const struct cair
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
-/* P16: as a lineage ends there, nothing is said of one in a project that he may not read. */
+/* P16: an origin in a project that the caller may not read is left out; lineage ends there, too. */
 static enum cairn_code look_at_origin(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_request *request,
                                       const struct cairn_srv_run *run, json_t **ret,
@@ -256,11 +256,10 @@ static enum cairn_code look_at_origin(struct cairn_srv_tx *tx,
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
-/* Of a run to which nothing has happened: no commit, no attempt. A save that is open is one that
- * somebody is at, however old the last commit is. */
+/* Time since a run's last commit or attempt; an open save means that the run is in use. */
 struct idle {
-    char committed_at[32]; /* "": nothing is committed */
-    uint64_t seconds;      /* CAIRN_MESSAGE_NONE: it is being saved to */
+    char committed_at[32]; /* "": no commit */
+    uint64_t seconds;      /* CAIRN_MESSAGE_NONE: a save is open */
 };
 
 static enum cairn_code look_at_commits(struct cairn_srv_tx *tx, const struct cairn_srv *server,
@@ -314,7 +313,7 @@ enum cairn_code cairn_srv_run_there(const struct cairn_srv_run *run, struct cair
 
 enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
                                   struct cairn_error *err) {
-    /* What the tag is of, and nobody sees: no row of messages.def. */
+    /* Only hashed, never sent: no row of messages.def. */
     CAIRN_AUTO_JSON json_t *said =
         json_pack("{s:O, s:O, s:O, s:O}", "from", json_object_get(shown, "from"), "labels",
                   json_object_get(shown, "labels"), "note", json_object_get(shown, "note"),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {R}/checkpoints: a page of a run's versions, by attempt or by step, by any filter. A list of
- * a million versions is read by the order of its index: what state means is the statement's; what
- * other filters say of the order is jumped to, and the rest is asked of each row, of so many that a
- * page costs about what one without a filter does. The cursor says where the next page looks on. */
+/* GET {R}/checkpoints: a page of a run's versions, by attempt or by step, with filters. A list of a
+ * million versions is read in index order: SQL filters by state, jumps cover filters on the order,
+ * and the others are evaluated for each row, of at most COST_MAX, so a filtered page costs about as
+ * much as an unfiltered one. The cursor says where the next page goes on. */
 #include "server/versions/inside.h"
 
 #include <inttypes.h>
@@ -12,14 +12,14 @@
 #include "server/versions/versions.h"
 #include "store/time.h"
 
-#define MOST INT64_MAX /* of a number in the catalog */
+#define MOST INT64_MAX /* the largest number in the catalog */
 #define COST_OF_LABELS 4
 
 void cairn_srv_version_filter_release(struct cairn_srv_version_filter *filter) {
     cairn_buf_release(&filter->seen_labels);
 }
 
-/* ---- filters: what is asked ---- */
+/* ---- filters: parsing ---- */
 
 static enum cairn_code parse_number(const struct cairn_query *query, const char *name,
                                     bool *ret_there, uint64_t *ret, struct cairn_error *err) {
@@ -66,13 +66,13 @@ static bool has_steps(const struct cairn_srv_version_filter *filter) {
     return filter->step_ge || filter->step_lt <= MOST;
 }
 
-/* Does it ask for more than a state? */
+/* Has filters besides the state, or another order? */
 static bool is_narrowed(const struct cairn_srv_version_filter *filter) {
     return filter->labels.count || has_steps(filter) || filter->of_attempt || filter->by_trash ||
            filter->since_ms != INT64_MIN || filter->by_step;
 }
 
-/* ---- filters: is a row wanted? ---- */
+/* ---- filters: does a row pass? ---- */
 
 static enum cairn_code match_labels(struct cairn_srv_version_filter *filter, const char *text,
                                     bool *ret, uint64_t *ret_cost, struct cairn_error *err) {
@@ -109,14 +109,13 @@ enum cairn_code cairn_srv_version_filter_wants(struct cairn_srv_version_filter *
     return CAIRN_OK;
 }
 
-/* ---- filters: where the next row is that can be wanted ---- */
+/* ---- filters: jumps ---- */
 
 static bool is_place(const struct cairn_srv_version_place *place, uint64_t attempt, uint64_t step,
                      uint64_t n) {
     return place->attempt == attempt && place->step == step && place->n == n;
 }
 
-/* What follows is below it. */
 static bool jump_falling(const struct cairn_srv_version_filter *filter,
                          struct cairn_srv_version_place *place) {
     bool bounded = filter->step_lt <= MOST;
@@ -134,7 +133,6 @@ static bool jump_falling(const struct cairn_srv_version_filter *filter,
     return filter->step_ge < filter->step_lt;
 }
 
-/* What follows is above it. */
 static bool jump_rising(const struct cairn_srv_version_filter *filter,
                         struct cairn_srv_version_place *place) {
     if (filter->of_attempt && place->attempt > filter->attempt) return false;
@@ -149,7 +147,7 @@ static bool jump_rising(const struct cairn_srv_version_filter *filter,
     return !filter->of_attempt || place->attempt < filter->attempt;
 }
 
-/* By step there is one range, and no way around other attempts. */
+/* By step there is one range; rows of other attempts cannot be skipped. */
 static bool jump_steps(const struct cairn_srv_version_filter *filter, bool rising,
                        struct cairn_srv_version_place *place) {
     if (filter->step_ge > MOST || filter->step_ge >= filter->step_lt) return false;
@@ -168,33 +166,32 @@ bool cairn_srv_version_filter_jump(const struct cairn_srv_version_filter *filter
 
 /* ---- the list ---- */
 
-/* What one request looks at, in rows; a statement of its own costs as much as some of them. */
+/* Cost of one request, in rows; a statement costs as much as several rows. */
 #define COST_MAX 3000
 #define COST_OF_A_LOOK 20
-#define ROWS_FIRST 64 /* of a look, then more: where there is much to jump over few are needed */
+#define ROWS_FIRST 64 /* of a statement; more later: jumps need few rows */
 #define ROWS_AT_ONCE 2048
-#define TEXTS_BYTES_MAX (4 * CAIRN_MIB) /* of a page; one more version may go beyond it */
+#define TEXTS_BYTES_MAX (4 * CAIRN_MIB) /* of a page; exceeded by at most one version */
 
 struct list {
     struct cairn_srv_request *request;
     uint64_t limit;
     bool rising;
     struct cairn_srv_version_filter filter;
-    struct cairn_srv_version_place begin; /* of the cursor, else before all */
-    struct cairn_srv_version_place place; /* of the last row, or where to look on */
-    bool full;                            /* the page; there may be at least one more */
-    bool elsewhere;                       /* the last look ended at a row to jump from */
-    uint64_t cost, rows;                  /* of this page; of the last look */
-    uint64_t texts_bytes;                 /* of what people said of its versions */
+    struct cairn_srv_version_place begin; /* from the cursor, else before the first row */
+    struct cairn_srv_version_place place; /* of the last row, or where to go on */
+    bool full;                            /* the page is full; there may be more rows */
+    bool elsewhere;                       /* the last statement ended at a row to jump from */
+    uint64_t cost, rows;                  /* of this page; of the last statement */
+    uint64_t texts_bytes;                 /* labels, meta, metrics, warnings and notes so far */
     struct cairn_srv_ids wanted;
     json_t *items;
     struct cairn_srv_newest newest;
 };
 
-/* ---- without filters: whole rows at once ---- */
+/* ---- without filters: whole rows in one statement ---- */
 
-/* A thousand versions of 64 KiB of meta and as much of labels would be an answer of 128 MiB, and
- * some times that while it is made. */
+/* A thousand versions with 128 KiB of texts make 128 MiB, several times that while it is built. */
 static uint64_t texts_of(const struct cairn_srv_version *version) {
     const char *const texts[] = {version->labels, version->meta, version->metrics,
                                  version->warnings, version->note};
@@ -228,7 +225,7 @@ static struct cairn_srv_page page_of(const struct list *list, int64_t run_id, ui
                                    .limit = limit};
 }
 
-/* ---- with filters: which rows, then these ---- */
+/* ---- with filters: finds the ids, then reads the versions ---- */
 
 static enum cairn_code judge_row(void *argument, const struct cairn_srv_version_brief *row,
                                  bool *ret_go_on, struct cairn_error *err) {
@@ -271,7 +268,7 @@ static enum cairn_code find_wanted(struct cairn_srv_tx *tx, struct list *list, i
         if (list->full) return CAIRN_OK;
         some = list->elsewhere ? ROWS_FIRST : cairn_min_u64(4 * some, ROWS_AT_ONCE);
         if (!list->elsewhere && list->cost < COST_MAX && list->rows < page.limit)
-            return CAIRN_OK; /* that was all */
+            return CAIRN_OK; /* the last rows */
     }
 }
 
@@ -296,7 +293,7 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct list *list = argument;
     CAIRN_AUTO(srv_run) run = {0};
-    json_array_clear(list->items); /* a look may be made again */
+    json_array_clear(list->items); /* the transaction may be retried */
     list->place = list->begin;
     list->wanted.count = 0;
     list->cost = list->texts_bytes = 0;
