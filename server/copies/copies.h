@@ -35,9 +35,9 @@ struct cairn_srv_copy_begin {
     const struct cairn_srv_caller *caller;
     const char *version, *store;
 };
-/* On any thread. CAIRN_ABORTED: the row is no longer MAKING. With a caller, the codes of
- * cairn_srv_promote_want. A server without operations (in tests) only writes the row and leaves
- * *ret_id empty. */
+/* On any thread. CAIRN_ABORTED: the row is no longer MAKING; for a caller also
+ * cairn_srv_promote_want's codes. Without operations (in tests) only the row is written, and
+ * *ret_id is empty. */
 enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
                                        const struct cairn_srv_copy_begin *begin,
                                        char ret_id[CAIRN_SRV_OPERATION_BYTES],

@@ -22,7 +22,7 @@ struct cairn_srv_damage {
 };
 void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage);
 
-/* Counts the copies known to be damaged and describes the first; 0 and "" if there are none or the
- * catalog cannot be read. */
+/* Counts damaged copies and describes the first; 0 and "" if none, or the catalog cannot be
+ * read. */
 #define CAIRN_SRV_DAMAGE_BYTES 600
 uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]);

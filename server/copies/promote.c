@@ -388,8 +388,6 @@ enum cairn_code cairn_srv_copy_look(struct cairn_store_worker *worker,
     return CAIRN_OK;
 }
 
-/* ---- rows ---- */
-
 static enum cairn_code is_copied(const struct cairn_srv_version *version, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_version_there(version, err));
     bool good = version->state == CAIRN_STATE_COMMITTED && version->recorded && !version->trashed;
@@ -478,8 +476,6 @@ static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct
                                CAIRN_SRV_COPY_WHOLE, err);
 }
 
-/* ---- shards ---- */
-
 static bool goes_on(void *owner, uint64_t bytes) {
     struct run *run = owner;
     const struct cairn_srv *server = run->promote->server;
@@ -530,8 +526,6 @@ static enum cairn_code copy_shards(struct run *run, struct cairn_error *err) {
     cairn_store_tags_free(copy.tags);
     return say_unwanted(run, code, err);
 }
-
-/* ---- documents ---- */
 
 static void tell_read_again(const char *key, const struct cairn_error *why) {
     cairn_log(WARN, "copy.document_again", "key=%s cause=\"%s\"", key, why->message);

@@ -585,8 +585,7 @@ static struct cairn_srv_tier *tier_at(const struct verifying *all, size_t index)
     return cairn_srv_tier_find(all->verify->server, CAIRN_SRV_TIER_MAIN);
 }
 
-/* Loads the document from the first store where it is right; the check of each copy reports the
- * others. */
+/* Loads the document from the first store where it is right. */
 static bool load_document(struct verifying *all, enum cairn_document document) {
     for (size_t i = 0; i < copy_count(all); i++) {
         struct cairn_srv_tier *tier = tier_at(all, i);

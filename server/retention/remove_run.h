@@ -22,8 +22,7 @@
 enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, const char *confirm,
                                            struct cairn_srv_reply *reply,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* DELETE {R}?dry_run=true: what would be removed, and why it would be refused. confirm may be
- * NULL. */
+/* DELETE {R}?dry_run=true: what would go, and what refuses it. confirm may be NULL. */
 enum cairn_code cairn_srv_run_removal_show(struct cairn_srv_request *request, const char *confirm,
                                            struct cairn_srv_reply *reply,
                                            struct cairn_error *err) CAIRN_MUST_USE;

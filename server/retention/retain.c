@@ -205,9 +205,8 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
 
 /* ---- bases of runs ---- */
 
-/* A base is the plan over a run's older versions; recent saves, some in flight, follow it. From the
- * oldest changed version after the base on, rows are read again, mostly one or two. A change within
- * the base discards it. */
+/* A base is the plan over a run's older versions. Later rows are read again from the oldest changed
+ * one on, mostly one or two. A change within the base discards it. */
 struct cairn_srv_retained_base {
     struct cairn_srv_retained_base *next;
     struct cairn_srv_known known; /* newest: the base's last version in the order of Q25 */

@@ -491,8 +491,7 @@ enum cairn_code cairn_srv_on_gc_get(struct cairn_srv_request *request,
     return reply_gc(request, orphans, reply, err);
 }
 
-/* Asks for a listing in the next round, unless one is running or ended within two seconds. True:
- * this call started it. */
+/* Asks for a listing, unless one runs or ended within two seconds. True: this call started it. */
 static bool ask_for_look(struct cairn_srv_orphans *orphans) {
     CAIRN_HOLD(&orphans->lock);
     uint64_t ended_ms = orphans->locked.ended_ms;

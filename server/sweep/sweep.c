@@ -83,8 +83,6 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
     return cairn_srv_ticks_advance(tx, found->server, err);
 }
 
-/* ---- queries ---- */
-
 /* Finds the versions of sweep->round. AGAIN (Q30): 10 s after the version was given up, for
  * requests then in flight, and after 1, 24 and 48 h, for late writes of paused processes. */
 static enum cairn_code find_ids(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

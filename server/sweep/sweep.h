@@ -47,8 +47,7 @@ void cairn_srv_orphans_free(struct cairn_srv_orphans *orphans);
 enum cairn_code cairn_srv_orphans_look(struct cairn_srv_orphans *orphans,
                                        struct cairn_store_worker *worker, size_t *ret_due,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Gives up each due version, or schedules another sweep, if it is unchanged; the sweep's next query
- * finds them. */
+/* Gives up each due version, or schedules another sweep, if unchanged; the next query finds it. */
 enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* True while a listing runs that a request asked for; then the next round starts at once. */
@@ -63,8 +62,7 @@ struct cairn_srv_uploads;
 enum cairn_code cairn_srv_uploads_new(struct cairn_srv *server, struct cairn_srv_uploads **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads);
-/* Lists the uploads of the next runs if a listing is due. ret_due, emptied first: versions whose
- * uploads to end now. */
+/* Lists the next runs' uploads if a listing is due. ret_due, emptied first: versions to end now. */
 enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
                                        struct cairn_store_worker *worker,
                                        struct cairn_srv_ids *ret_due,

@@ -517,7 +517,7 @@ static enum cairn_code sweep_layouts(struct cairn_srv *server, struct cairn_stor
                                      struct unused *unused, const struct cairn_srv_lease *lease,
                                      struct cairn_error *err) {
     size_t deleted = 0;
-    CAIRN_TRY(cairn_srv_identity_raise(server, worker, err));
+    CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
     for (size_t i = 0; i < unused->count; i++) {
         struct one_unused one = {.layout = &unused->layouts[i]};
         struct cairn_error why = {0};
