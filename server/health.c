@@ -37,7 +37,7 @@ struct cairn_srv_health {
     struct {
         struct look looks[CAIRN_SRV_CHECKS];
         struct look doubts[CAIRN_SRV_CHECKS]; /* a call that failed after the check began */
-        uint64_t calls;                       /* failed calls */
+        uint64_t calls;
         bool stopped;
     } locked;
 };
@@ -90,7 +90,6 @@ static enum cairn_code within_store(const struct cairn_store_worker *worker, con
     return cairn_within(err, code, "store %s", cairn_store_url(worker->store));
 }
 
-/* stopped_at 0: the server continues. */
 static size_t write_sign(char ret[CAIRN_SRV_HEALTH_BYTES_MAX], uint64_t interval_ms,
                          uint64_t stopped_at) {
     char mark[CAIRN_UUID_TEXT_BYTES];
@@ -216,7 +215,6 @@ static void look_at_all(struct cairn_srv_health *health) {
     }
 }
 
-/* Time from the last check to the next. */
 static uint64_t pause_ms(struct cairn_srv_health *health) {
     uint64_t pause = health->server->settings->check_interval_ms;
     CAIRN_HOLD(&health->lock);

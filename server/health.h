@@ -25,8 +25,8 @@ enum cairn_srv_check { CAIRN_SRV_CHECK_CATALOG, CAIRN_SRV_CHECK_STORE, CAIRN_SRV
 
 struct cairn_srv_found {
     bool ok;
-    uint64_t age_ms; /* since the check ended */
-    char text[400];  /* "ok", or the problem */
+    uint64_t age_ms;
+    char text[400];
 };
 
 enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_health **ret,
@@ -38,10 +38,10 @@ void cairn_srv_health_free(struct cairn_srv_health *health); /* accepts NULL */
 /* The sign of life that a server puts into its store each interval. */
 #define CAIRN_SRV_HEALTH_BYTES_MAX 160
 struct cairn_srv_sign {
-    char mark[CAIRN_UUID_TEXT_BYTES]; /* changes each time */
-    uint64_t interval_ms;             /* until the next one */
-    uint64_t stopped_at;              /* the store's generation at a clean stop; 0: running */
-    int64_t modified_ms;              /* by the store's clock */
+    char mark[CAIRN_UUID_TEXT_BYTES];
+    uint64_t interval_ms;
+    uint64_t stopped_at; /* the store's generation at a clean stop; 0: running */
+    int64_t modified_ms; /* by the store's clock */
 };
 /* CAIRN_NOT_FOUND: no sign yet. */
 enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct cairn_srv_sign *ret,

@@ -319,7 +319,6 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     if (done) return CAIRN_OK;
     enum cairn_log_level level = CAIRN_LOG_INFO;
     CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
-    /* it runs as a command */
     if (reindexing->wanted && level == CAIRN_LOG_INFO) level = CAIRN_LOG_WARN;
     enum cairn_log_format format = CAIRN_LOG_TEXT;
     CAIRN_TRY(cairn_log_format_parse(settings->log_format, &format, err));
@@ -342,7 +341,7 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
 /* Parsing and freeing a large body holds the lock of the thread's arena for milliseconds. With the
  * default of 8 arenas a core, threads would share arenas on few cores. */
 static void keep_arenas_apart(void) {
-#ifdef M_ARENA_MAX /* glibc */
+#ifdef M_ARENA_MAX
     (void)mallopt(M_ARENA_MAX, ALLOCATOR_ARENAS);
 #endif
 }

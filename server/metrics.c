@@ -47,7 +47,6 @@ static const char *status_value(size_t index, size_t label) {
     return statuses[index].text;
 }
 
-/* An axis whose values are fixed texts. */
 #define TEXTS(name, ...)                                                                           \
     static const char *name(size_t index, size_t label) {                                          \
         static const char *const texts[] = {__VA_ARGS__};                                          \

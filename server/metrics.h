@@ -20,10 +20,8 @@ enum cairn_srv_metric {
     CAIRN_SRV_METRIC_COUNT
 };
 
-/* The limit of http/ that was reached. */
 enum cairn_srv_bound { CAIRN_SRV_BOUND_ADDRESS, CAIRN_SRV_BOUND_CONNECTIONS, CAIRN_SRV_BOUNDS };
 
-/* Result of a webhook delivery. */
 enum cairn_srv_result {
     CAIRN_SRV_RESULT_DELIVERED,
     CAIRN_SRV_RESULT_FAILED,

@@ -12,8 +12,6 @@
 #include "server/ledger/attempts.h"
 #include "server/ledger/runs.h"
 
-/* ---- POST ---- */
-
 struct put {
     struct cairn_srv_request *request;
     struct cairn_grant grant;
@@ -99,8 +97,6 @@ enum cairn_code cairn_srv_on_probe_put(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, keep, &put, err));
     return cairn_srv_reply_json(reply, 200, row_json(&put.probe), err);
 }
-
-/* ---- GET ---- */
 
 struct list {
     struct cairn_srv_request *request;

@@ -47,7 +47,7 @@ struct cairn_metrics;
 
 /* Catalog time as this server last saw it; changed inside transactions (server/guard/jobs.h). */
 struct cairn_srv_ticks {
-    _Atomic uint64_t seen_tick; /* others read it */
+    _Atomic uint64_t seen_tick;
     uint64_t seen_boot_ms;
 };
 
@@ -59,8 +59,8 @@ enum cairn_srv_revocations { /* server/access/access.h */
 
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
-    const struct cairn_clock *clock;             /* for all time rules */
-    void (*random)(void *ret_data, size_t size); /* for nonces */
+    const struct cairn_clock *clock;
+    void (*random)(void *ret_data, size_t size);
     struct cairn_store *store;
     struct cairn_srv_tiers *tiers; /* stores by name; NULL: the main store alone (tests) */
     struct cairn_srv_catalog *catalog;
@@ -81,7 +81,7 @@ struct cairn_srv {
     struct cairn_srv_tiered *tiered;     /* NULL: always full plans (tests) */
     struct cairn_srv_cache *cache;
     struct cairn_srv_jobs *jobs;
-    struct cairn_srv_sweep *sweep; /* for the sweeping thread */
+    struct cairn_srv_sweep *sweep;
     struct cairn_srv_ticks ticks;
     struct cairn_srv_operations *operations; /* NULL: no operations (tests) */
     struct cairn_srv_orphans *orphans;       /* objects of unknown versions; used by the sweep */

@@ -17,7 +17,7 @@ __asm__(".section .rodata\n"
         ".global cairn_srv_openapi_begin\n"
         ".global cairn_srv_openapi_end\n"
         "cairn_srv_openapi_begin:\n"
-        ".incbin \"api/openapi.yaml\"\n" /* found by -I */
+        ".incbin \"api/openapi.yaml\"\n"
         "cairn_srv_openapi_end:\n"
         ".byte 0\n"
         ".previous\n");

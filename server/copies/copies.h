@@ -68,7 +68,6 @@ enum cairn_code cairn_srv_copy_hold_take(struct cairn_srv_copy_hold *hold, struc
                                          const char *version,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold);
-/* True if a thread of this process holds the version. */
 bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version);
 /* Records the result of an attempt; after a failure the sweep pauses before it retries. */
 void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const char *store,
@@ -106,8 +105,7 @@ struct cairn_srv_promote {
     /* Progress in bytes, at intervals; false: stop (CAIRN_CANCELLED) and leave the row as it is. */
     bool (*tell)(void *owner, uint64_t done, uint64_t total);
     void *owner;
-    /* results */
-    uint64_t copied_bytes; /* bytes that the target did not have before */
+    uint64_t copied_bytes; /* sent to the target, which did not have them */
     uint64_t within_bytes; /* the part of copied_bytes that S3 copied server-side */
 };
 /* Makes the copy that a row requests. CAIRN_OK also if it is whole already; CAIRN_ABORTED: the
@@ -115,21 +113,19 @@ struct cairn_srv_promote {
 enum cairn_code cairn_srv_promote_run(struct cairn_srv_promote *promote,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Copies one shard into another store; the struct has one owner. */
 struct cairn_srv_shard_copy {
     struct cairn_srv *server;
-    struct cairn_store_worker *worker;   /* of the main store */
-    const struct cairn_srv_where *where; /* to read from */
+    struct cairn_store_worker *worker; /* of the main store */
+    const struct cairn_srv_where *where;
     const struct cairn_srv_tier *to;
     struct cairn_store_worker *target;
-    const struct cairn_committed *version; /* with its manifest and checksums loaded */
+    const struct cairn_committed *version;
     struct cairn_store_tags *tags;
     bool replaces; /* overwrite: the present object is known to be damaged (verify.c) */
     /* After each part, with the bytes copied; false: stop with CAIRN_CANCELLED. */
     bool (*goes_on)(void *owner, uint64_t bytes);
     void *owner;
-    uint64_t within_bytes; /* result: server-side copied bytes, summed over the shards */
-    /* Private; freed by cairn_srv_shard_copy_release. */
+    uint64_t within_bytes; /* result, over all shards: copied server-side */
     uint8_t *buffer;
     size_t buffer_bytes;
 };
@@ -171,7 +167,7 @@ enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_stor
 struct cairn_srv_tiered; /* which versions of each run need no further work */
 enum cairn_code cairn_srv_tiered_new(struct cairn_srv_tiered **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered); /* accepts NULL */
+void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered);
 /* Applies the `copies` of the run's policy; a failure is logged and retried later. On any thread
  * with a worker of the main store. Returns the number of versions read. */
 size_t cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker *worker,

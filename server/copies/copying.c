@@ -19,7 +19,7 @@
 #include "server/operations/above.h"
 #include "server/versions/versions.h"
 
-#define PROMOTE "promote" /* kind of operation */
+#define PROMOTE "promote"
 
 /* A version that another server works on, or a request that was withdrawn, is no failure. */
 static void tell_delayed(const char *version, const char *store, const struct cairn_error *why) {
@@ -174,7 +174,7 @@ struct left {
     const char *store;
     struct cairn_srv_copy_left *items;
     size_t count;
-    const struct cairn_srv_copy_left *item; /* the current one */
+    const struct cairn_srv_copy_left *item;
     struct cairn_run_name name;
     bool due;
 };

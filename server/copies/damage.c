@@ -41,7 +41,6 @@ struct failure {
     uint64_t pause_ms, until_ms;
     struct failure *next;
 };
-/* A store that did not answer its last request. */
 struct away {
     char store[CAIRN_SRV_TIER_NAME_BYTES];
     char version[CAIRN_VERSION_ID_BYTES]; /* the version that probes it; "": none yet */
@@ -117,8 +116,6 @@ bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version) {
     CAIRN_HOLD(&server->tiers->lock);
     return find_hold(server->tiers, version);
 }
-
-/* ---- failures ---- */
 
 static struct failure **find_failure(struct cairn_srv_copying *copying, const char *version,
                                      const char *store) {
@@ -218,7 +215,7 @@ struct noting {
     struct cairn_srv *server;
     const struct cairn_srv_damage *found;
     struct cairn_srv_version version;
-    struct cairn_srv_copy copy; /* the row to write */
+    struct cairn_srv_copy copy;
     uint64_t known;
     bool differs;
 };

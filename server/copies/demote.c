@@ -30,7 +30,7 @@ struct asking {
     const struct cairn_srv_demote *demote;
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
-    const struct cairn_srv_copy *copy; /* points into `copies` */
+    const struct cairn_srv_copy *copy;
     struct cairn_srv_where others;
 };
 
@@ -121,7 +121,6 @@ static enum cairn_code set_removing(struct cairn_srv_tx *tx, void *argument,
                                CAIRN_SRV_COPY_REMOVING, err);
 }
 
-/* Reads another copy's documents and checks its objects, in its own store. */
 static enum cairn_code look_at_other(const struct asking *asking, struct cairn_srv_tier *tier,
                                      struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
@@ -184,7 +183,7 @@ struct removing {
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
     const struct cairn_srv_copy *copy;
-    bool kept; /* the copy was set WHOLE again */
+    bool kept;
 };
 
 static enum cairn_code read_removing(struct cairn_srv_tx *tx, void *argument,

@@ -64,12 +64,12 @@ struct shard_run {
     size_t index;
     struct cairn_key key;
     struct cairn_multipart mp;
-    struct cairn_store_part *parts; /* listed parts of the upload */
-    struct cairn_store *source;     /* source of server-side copies; NULL: none */
+    struct cairn_store_part *parts;
+    struct cairn_store *source;
     char source_etag[128];
 };
 
-/* 5: the upload token derived from version, store and shard. */
+/* 5. */
 static void make_token(const struct shard_run *run, char ret[CAIRN_UUID_TEXT_BYTES]) {
     const struct cairn_srv_shard_copy *copy = run->copy;
     uint8_t digest[CAIRN_SHA256_BYTES];
@@ -274,7 +274,7 @@ static void perform_action(struct shard_run *run, const struct cairn_multipart_a
     if (!within) {
         fill_request(run, action, &request);
         code = cairn_store_perform(copy->target, &request, &why);
-        if (code && !request.code) request.code = code; /* failed before it was sent */
+        if (code && !request.code) request.code = code;
     }
     cairn_multipart_result(&run->mp, action, &request);
     bool goes_on = wait_before_next(run, request.code && request.code != CAIRN_NOT_FOUND);
@@ -388,6 +388,8 @@ enum cairn_code cairn_srv_copy_look(struct cairn_store_worker *worker,
     return CAIRN_OK;
 }
 
+/* ---- rows ---- */
+
 static enum cairn_code is_copied(const struct cairn_srv_version *version, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_version_there(version, err));
     bool good = version->state == CAIRN_STATE_COMMITTED && version->recorded && !version->trashed;
@@ -476,6 +478,8 @@ static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct
                                CAIRN_SRV_COPY_WHOLE, err);
 }
 
+/* ---- shards ---- */
+
 static bool goes_on(void *owner, uint64_t bytes) {
     struct run *run = owner;
     const struct cairn_srv *server = run->promote->server;
@@ -526,6 +530,8 @@ static enum cairn_code copy_shards(struct run *run, struct cairn_error *err) {
     cairn_store_tags_free(copy.tags);
     return say_unwanted(run, code, err);
 }
+
+/* ---- documents ---- */
 
 static void tell_read_again(const char *key, const struct cairn_error *why) {
     cairn_log(WARN, "copy.document_again", "key=%s cause=\"%s\"", key, why->message);

@@ -23,7 +23,7 @@
 #include "server/ledger/runs.h"
 
 struct cairn_srv_tiered {
-    struct cairn_lock lock; /* server_retained */
+    struct cairn_lock lock;
     struct {
         struct cairn_srv_known runs[CAIRN_SRV_TIERED_MAX]; /* 4: needs no work up to `newest` */
         size_t next;                                       /* the entry to overwrite next */
@@ -38,11 +38,10 @@ struct plan {
     struct cairn_srv_candidates candidates;
     struct cairn_srv_run_copies rows;
     struct cairn_srv_known settled; /* the remembered entry; name "": none */
-    struct cairn_srv_known found;   /* the entry to remember */
-    bool after;                     /* only versions after settled.newest were read */
-    bool *open;                     /* for each candidate: it needs work */
+    struct cairn_srv_known found;
+    bool after; /* only versions after settled.newest were read */
+    bool *open; /* for each candidate: it needs work */
     size_t changes;
-    /* The copy being changed. */
     const char *version, *store;
 };
 
@@ -168,6 +167,8 @@ static enum cairn_code load_plan(struct cairn_srv_tx *tx, void *argument, struct
     return read_rows(tx, plan, run.id, err);
 }
 
+/* ---- applying one change ---- */
+
 static enum cairn_code put_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct plan *plan = argument;
     CAIRN_AUTO(srv_version) version = {0};
@@ -256,7 +257,7 @@ size_t cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "tiering.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
                   why.message);
-    if (plan.changes) cairn_srv_jobs_sweep(server); /* starts copies and deletes */
+    if (plan.changes) cairn_srv_jobs_sweep(server);
     size_t read = plan.candidates.count;
     release(&plan);
     free(plan.open);

@@ -53,17 +53,16 @@ struct finding {
     size_t shard; /* NO_SHARD: a document */
     bool mended;
 };
-/* One run over all copies of a version. */
 struct verifying {
     const struct cairn_srv_verify *verify;
     struct cairn_srv_copy_hold hold;
     struct cairn_srv_version row;
     struct cairn_srv_where where;
     struct cairn_committed documents; /* each proven by some store's copy */
-    bool proven;                      /* manifest and checksums were read */
-    uint8_t *buffer;                  /* CAIRN_SRV_CHECK_BYTES, if blocks are read */
+    bool proven;
+    uint8_t *buffer; /* CAIRN_SRV_CHECK_BYTES, if blocks are read */
     uint64_t done, total, read_bytes, told_ms;
-    bool gone; /* the version was deleted */
+    bool gone;
 };
 struct verified_copy {
     struct verifying *all;
@@ -73,7 +72,7 @@ struct verified_copy {
     size_t count, capacity;
     uint64_t mended;
     bool listed, record_rewritten, uploads_ended;
-    enum cairn_code failed; /* why a finding could not be kept */
+    enum cairn_code failed;
 };
 
 static const char *store_name(const struct verified_copy *copy) {
@@ -468,7 +467,6 @@ static enum cairn_code mend_one(struct verified_copy *copy, struct finding *find
     struct cairn_error why = {0};
     enum cairn_code code;
     if (finding->shard != NO_SHARD) {
-        /* written, then read back */
         all->total += 2 * all->documents.manifest.shards[finding->shard].size_bytes;
         code = repair_shard(copy, finding->shard, &why);
     } else if (document_of(copy, finding->key, &document)) {
@@ -527,8 +525,6 @@ static enum cairn_code rewrite_record(struct verified_copy *copy, struct cairn_e
     if (finding) finding->mended = true;
     return CAIRN_OK;
 }
-
-/* ---- one copy ---- */
 
 /* An unreachable store must not be reported as one that lost every object. */
 static enum cairn_code is_mounted(const struct verified_copy *copy, struct cairn_error *err) {
@@ -753,7 +749,7 @@ static enum cairn_code verify_all(struct verifying *all, json_t **ret, struct ca
     CAIRN_TRY(load_documents(all, err));
     for (size_t i = 0; i < copy_count(all); i++) CAIRN_TRY(verify_one(all, i, &answer, err));
     if (answer.looked) return pack_answer(all, &answer, ret, err);
-    if (err) *err = answer.problem; /* no copy was checked */
+    if (err) *err = answer.problem;
     return answer.problem.code;
 }
 

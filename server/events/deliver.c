@@ -26,8 +26,8 @@
 #include "server/metrics.h"
 
 #define PAGE_EVENTS 50
-#define LOOK_MS 500  /* interval to look for new events */
-#define BUSY_MS 2000 /* while another server delivers */
+#define LOOK_MS 500
+#define BUSY_MS 2000
 #define DELIVERY_MS 10000
 #define POLL_MS 100 /* bounds the delay of a stop */
 #define FIRST_PAUSE_MS 5000
@@ -209,6 +209,8 @@ static enum cairn_code load_file(const char *path, struct webhook_file **ret,
     return cairn_within(err, code, "webhooks-file %s", path);
 }
 
+/* ---- types of a webhook ---- */
+
 struct teller {
     struct cairn_srv *server;
     const struct webhook *hook;
@@ -223,20 +225,22 @@ struct teller {
         json_t *json;
     } page[PAGE_EVENTS];
     size_t count;
-    uint64_t first; /* the oldest stored event */
+    uint64_t first;
     struct cairn_srv_letter letter;
     bool has_letter;
 };
 /* The webhooks of one load of the file, and their threads. */
 struct roster {
     struct webhook_file *file;
-    struct teller *tellers; /* one per webhook */
-    struct roster *before;  /* kept until the server ends: a handler may still read it */
+    struct teller *tellers;
+    struct roster *before; /* kept until the server ends: a handler may still read it */
 };
 struct cairn_srv_webhooks {
     struct cairn_srv *server;
     _Atomic(struct roster *) now;
 };
+
+/* ---- messages and signatures ---- */
 
 struct message {
     struct cairn_buf body, id, timestamp, signature;
@@ -286,6 +290,8 @@ static enum cairn_code compose(const struct teller *teller, uint64_t number, con
     CAIRN_TRY(cairn_buf_printf(&message->timestamp, err, "webhook-timestamp: %" PRId64, seconds));
     return sign(teller->hook, message, id, seconds, err);
 }
+
+/* ---- one delivery ---- */
 
 static void on_done(struct cairn_http_request *request) {
     *(bool *)request->owner = true;
@@ -570,6 +576,8 @@ static void run_teller(struct cairn_thread *thread, void *owner) {
     drop_page(teller);
 }
 
+/* ---- all webhooks ---- */
+
 /* Creates missing rows, so that every event from here on is delivered. */
 static enum cairn_code open_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct webhook_file *file = argument;
@@ -721,7 +729,7 @@ static enum cairn_code list_webhooks(struct cairn_srv_tx *tx, void *argument,
         struct cairn_error why = {0};
         enum cairn_code code = cairn_srv_webhook_get(tx, file->hooks[i].name, &row, &why);
         if (code && code != CAIRN_NOT_FOUND) return cairn_fail(err, code, "%s", why.message);
-        if (code) row.position = call->last; /* starts with the next event */
+        if (code) row.position = call->last;
         json_t *item = row_of(&file->hooks[i], &row, call->last);
         if (json_array_append_new(call->items, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of webhooks");

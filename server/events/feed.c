@@ -32,7 +32,7 @@ static const char beat[] = ": nothing new\n\n";
 
 struct kept {
     uint64_t number;
-    uint64_t kind; /* its bit */
+    uint64_t kind;
     struct cairn_run_name name;
     struct cairn_version_id version;
     struct cairn_buf frame;
@@ -44,8 +44,8 @@ struct cairn_srv_follower {
     struct cairn_srv_follow follow;
     struct cairn_buf text; /* not yet taken; belongs to the follower's current owner */
     size_t taken;
-    uint64_t loaded;   /* rows of the last read */
-    uint64_t given_ms; /* when the reader last got data */
+    uint64_t loaded;
+    uint64_t given_ms;
     bool ended;
     struct cairn_srv_flow_hooks hooks;
     char caller[96];                               /* token or address that the stream counts for */
@@ -250,7 +250,6 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_events_read(tx, &query, keep_one, found, err);
 }
 
-/* Returns when the next heartbeat is due. */
 static uint64_t beat_now(struct cairn_srv_feed *feed) {
     uint64_t now_ms = cairn_mono_ms(), next_ms = now_ms + CAIRN_SRV_FEED_BEAT_MS;
     CAIRN_HOLD(&feed->lock);

@@ -47,7 +47,7 @@ enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_fe
 void cairn_srv_feed_look(struct cairn_srv_feed *feed);
 /* Ends every stream and refuses new ones. */
 void cairn_srv_feed_stop(struct cairn_srv_feed *feed);
-void cairn_srv_feed_free(struct cairn_srv_feed *feed); /* stops; accepts NULL */
+void cairn_srv_feed_free(struct cairn_srv_feed *feed);
 
 /* The followed events: all (run ""), of a run, or of one version. */
 struct cairn_srv_follow {

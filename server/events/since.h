@@ -30,15 +30,12 @@ struct cairn_srv_known {
 };
 bool cairn_srv_known_is_of(const struct cairn_srv_known *known, const struct cairn_run_name *name);
 
-enum cairn_srv_subject {
-    CAIRN_SRV_OF_PLAN = 1,  /* which versions a retention policy keeps */
-    CAIRN_SRV_OF_COPIES = 2 /* which stores hold a version, and whether it counts */
-};
+enum cairn_srv_subject { CAIRN_SRV_OF_PLAN = 1, CAIRN_SRV_OF_COPIES = 2 };
 struct cairn_srv_since {
     const struct cairn_srv_known *then;
     enum cairn_srv_subject subject;
-    const uint8_t *policy; /* digest of the policy in force now */
-    uint64_t first, last;  /* cairn_srv_events_bounds */
+    const uint8_t *policy;
+    uint64_t first, last; /* cairn_srv_events_bounds */
     /* Called for each harmless event; newer: its version is later than `then`. Returns false to
      * invalidate. NULL: all harmless events pass. */
     bool (*judge)(void *owner, const struct cairn_srv_event_short *event, bool newer);

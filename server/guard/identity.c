@@ -46,7 +46,7 @@ struct row {
     bool made, frozen, asked;
     char cause[CAIRN_SRV_CAUSE_BYTES];
     struct cairn_run_name first;
-    uint64_t count; /* a tick in find_end */
+    uint64_t count;
 };
 
 static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
@@ -155,6 +155,8 @@ uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZ
              row.first.project, row.first.run, row.cause);
     return row.count;
 }
+
+/* ---- the catalog's side ---- */
 
 static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct identity *identity = argument;
@@ -551,7 +553,6 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     return count_frozen_runs(server, err);
 }
 
-/* The number that a server of this catalog took last. */
 static enum cairn_code newest_of_catalog(struct cairn_srv *server, uint64_t *ret,
                                          struct cairn_error *err) {
     struct identity identity = {0};

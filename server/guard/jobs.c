@@ -16,7 +16,7 @@
 
 /* Commits share transactions of the catalog and wait for the store in parallel. */
 #define COMMITS_AT_ONCE 16
-#define LARGE_AT_ONCE 2 /* commits that need LARGE_BYTES or more */
+#define LARGE_AT_ONCE 2
 #define LARGE_BYTES (8 * CAIRN_MIB)
 #define IN_WORK_MAX 65536
 #define RETRY_MS_MIN 500
@@ -29,7 +29,7 @@ struct job {
     struct cairn_srv_task task; /* must be first */
     struct cairn_srv *server;
     char id[CAIRN_VERSION_ID_BYTES];
-    bool again; /* requested while it ran */
+    bool again;
     uint64_t pause_ms;
     enum cairn_code last;
     char stuck[400];   /* Q53: why an operator must act, or ""; under the lock */
@@ -41,13 +41,13 @@ struct cairn_srv_jobs {
     struct cairn_srv_pool *commits;
     struct cairn_store_worker *sweeper;
     struct cairn_srv_work work;
-    struct cairn_thread thread; /* sweeps */
+    struct cairn_thread thread;
     struct cairn_lock lock;
     struct cairn_condition room;
     struct {
         struct job *jobs;
         size_t count;
-        unsigned large; /* large commits running */
+        unsigned large;
     } locked;
 };
 

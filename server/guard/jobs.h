@@ -110,5 +110,4 @@ void cairn_srv_lease_end(struct cairn_srv_lease *lease);
 
 enum cairn_code cairn_srv_ticks_advance(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* As of the last advance. */
 uint64_t cairn_srv_ticks_now(const struct cairn_srv *server);

@@ -18,7 +18,7 @@
 #include "server/ledger/version_lists.h"
 #include "server/sweep/sweep_objects.h"
 
-#define MISSING_MAX 1000 /* of one run, at once */
+#define MISSING_MAX 1000
 
 /* ---- marks beside committed.json ---- */
 
@@ -236,8 +236,8 @@ enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
 
 struct recording {
     const struct cairn_srv_version *version;
-    struct cairn_srv_lease *lease; /* NULL: no job */
-    bool first;                    /* this transaction set `recorded` */
+    struct cairn_srv_lease *lease;
+    bool first; /* this transaction set `recorded` */
 };
 
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
@@ -280,7 +280,7 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, &recording, err));
     if (lease) lease->dropped = true;
     CAIRN_CRASHPOINT("server.commit.after_recorded");
-    if (!recording.first) return CAIRN_OK; /* another server has set it */
+    if (!recording.first) return CAIRN_OK;
     cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
               version->id.text, version->name.project, version->name.run, version->step,
               version->bytes);
@@ -301,6 +301,8 @@ void cairn_srv_record_drop_rows(struct cairn_srv *server, const struct cairn_srv
     if (cairn_srv_catalog_write(server->catalog, drop_rows, id.text, &why) != CAIRN_OK)
         cairn_log(INFO, "commit.rows_left", "version=%s cause=\"%s\"", id.text, why.message);
 }
+
+/* ---- missing records of a run ---- */
 
 struct missing {
     const struct cairn_run_name *name;
@@ -348,7 +350,7 @@ enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
 
 struct unrecorded {
     const struct cairn_run_name *name;
-    enum cairn_srv_recorded state; /* of the attempts to find */
+    enum cairn_srv_recorded state;
     uint64_t copies_until_ms;
     bool found;
     int64_t run_id;
@@ -495,6 +497,6 @@ enum cairn_code cairn_srv_attempt_copies_write(struct cairn_srv *server,
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_run, &run, err);
     if (!code && run.found)
         code = write_all(server, worker, &run.name, CAIRN_SRV_RECORD_COPY_MISSING, err);
-    if (code || run.found) server->copies_missing = true; /* there may be more */
+    if (code || run.found) server->copies_missing = true;
     return code;
 }

@@ -133,6 +133,8 @@ static void drop_pieces_of_neither(struct cairn_store_worker *worker,
     cairn_srv_pieces_release(&kept);
 }
 
+/* ---- writing pieces ---- */
+
 struct writing {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
@@ -201,6 +203,8 @@ static enum cairn_code write_pieces(struct cairn_srv *server, struct cairn_store
     return code;
 }
 
+/* ---- pieces named in a copy ---- */
+
 static enum cairn_code print_pieces(const struct cairn_srv_pieces *pieces, struct cairn_buf *ret,
                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(ret, "\"pieces\":[", err));
@@ -211,7 +215,6 @@ static enum cairn_code print_pieces(const struct cairn_srv_pieces *pieces, struc
     return cairn_buf_append_text(ret, "],", err);
 }
 
-/* Reads the pieces that a copy names, if any. */
 static enum cairn_code read_pieces(const json_t *document, struct cairn_srv_pieces *ret,
                                    struct cairn_error *err) {
     const json_t *pieces = json_object_get(document, "pieces");
@@ -311,7 +314,7 @@ static enum cairn_code keep_written(struct cairn_srv_tx *tx, void *argument,
 /* ---- copies in the store ---- */
 
 struct copies {
-    uint64_t numbers[SEEN_MAX];   /* ascending, as listed */
+    uint64_t numbers[SEEN_MAX];
     int64_t written_ms[SEEN_MAX]; /* by the store's clock */
     size_t count;
 };
@@ -387,6 +390,8 @@ static void drop_older(const struct look *look) {
     }
 }
 
+/* ---- writing a copy ---- */
+
 static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,
                            struct look *look, const char *pieces, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
@@ -440,7 +445,7 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
     struct cairn_srv_lease lease;
     cairn_srv_lease_init(&lease, server, "catalog-copy", "");
     enum cairn_code code = cairn_srv_lease_take(&lease, err);
-    if (code == CAIRN_BUSY) return CAIRN_OK; /* another server writes it */
+    if (code == CAIRN_BUSY) return CAIRN_OK;
     if (!code) code = write(copy, server, worker, &look, err);
     cairn_srv_lease_end(&lease);
     cairn_srv_said_release(&look.said);

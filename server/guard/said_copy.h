@@ -31,10 +31,9 @@
 
 struct cairn_srv_said_copy {
     uint64_t looked_ms, event; /* mono clock; number of the newest event; 0: never */
-    bool too_large;            /* logged */
-    uint64_t rest_ms;          /* least time until the next look */
+    bool too_large;
+    uint64_t rest_ms; /* least time until the next look */
 };
-/* Writes a copy if metadata has changed. */
 enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
                                           struct cairn_srv *server,
                                           struct cairn_store_worker *worker,

@@ -49,7 +49,7 @@ cairn_srv_tiers_new(struct cairn_srv *server,
 
 void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers) {
     if (!tiers) return;
-    CAIRN_ASSERT(!tiers->copying); /* copying has ended */
+    CAIRN_ASSERT(!tiers->copying);
     for (size_t i = 0; i < tiers->count; i++) {
         struct cairn_srv_tier *tier = &tiers->tiers[i];
         while (tier->idle) {
@@ -248,7 +248,6 @@ bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objec
            bsearch(&number, objects->attempts, objects->attempt_count, sizeof(number), by_number);
 }
 
-/* Adds the run's objects in another store. */
 static enum cairn_code join_objects(struct cairn_srv_run_objects *objects,
                                     const struct cairn_srv_run_objects *more,
                                     struct cairn_error *err) {

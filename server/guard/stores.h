@@ -46,14 +46,14 @@ struct cairn_srv_copying;
 struct cairn_srv_tier {
     char name[CAIRN_SRV_TIER_NAME_BYTES];
     struct cairn_store *store;
-    struct cairn_srv_idle *idle; /* returned workers */
-    bool left_out;               /* a reindex does not contact it */
+    struct cairn_srv_idle *idle;
+    bool left_out;       /* a reindex does not contact it */
     _Atomic bool unread; /* its copies were not yet compared with the catalog since the start */
     _Atomic uint64_t away_until_ms; /* mono clock: skip until then, since it did not answer */
 };
 struct cairn_srv_tiers {
-    struct cairn_srv_tier tiers[CAIRN_SRV_TIERS_MAX]; /* nearest first */
-    size_t count, main;                               /* main: index of the main store */
+    struct cairn_srv_tier tiers[CAIRN_SRV_TIERS_MAX];
+    size_t count, main; /* main: index of the main store */
     struct cairn_lock lock;
     struct cairn_srv_copying *copying; /* copies under way; locked */
 };
@@ -66,7 +66,6 @@ cairn_srv_tiers_new(struct cairn_srv *server,
                     struct cairn_srv_tiers **ret, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers); /* accepts NULL; keeps main open */
 
-/* True if there is a store besides main. */
 bool cairn_srv_tiers_any(const struct cairn_srv *server);
 /* NULL: not in the settings. */
 struct cairn_srv_tier *cairn_srv_tier_find(const struct cairn_srv *server, const char *name);
@@ -133,7 +132,7 @@ struct cairn_srv_run_store {
 };
 struct cairn_srv_run_stores {
     struct cairn_srv *server;
-    struct cairn_srv_run_store stores[CAIRN_SRV_TIERS_MAX]; /* [0]: main */
+    struct cairn_srv_run_store stores[CAIRN_SRV_TIERS_MAX];
     size_t count;
 };
 /* worker: of the main store, kept by the caller. Release also after a failure. */
@@ -142,7 +141,6 @@ enum cairn_code cairn_srv_run_stores_open(struct cairn_srv_run_stores *stores,
                                           struct cairn_store_worker *worker,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_run_stores_release(struct cairn_srv_run_stores *stores);
-/* Lists each store; ret: all of them joined. */
 enum cairn_code cairn_srv_run_stores_list(struct cairn_srv_run_stores *stores,
                                           struct cairn_srv_run_objects *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;

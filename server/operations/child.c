@@ -192,14 +192,14 @@ void cairn_srv_operation_command_release(struct cairn_srv_operation_command *com
 /* ---- its environment ---- */
 
 struct variables {
-    char **items; /* owned */
+    char **items;
     size_t count, capacity;
 };
 
 static void release_variables(struct variables *variables) {
     for (size_t i = 0; i < variables->count; i++) {
         if (!variables->items[i]) continue;
-        cairn_wipe(variables->items[i], strlen(variables->items[i])); /* includes the token */
+        cairn_wipe(variables->items[i], strlen(variables->items[i]));
         free(variables->items[i]);
     }
     free(variables->items);

@@ -28,7 +28,7 @@
 
 struct folders {
     const char *setting, *folders; /* name and value, separated by commas */
-    const char *project;           /* project of the run */
+    const char *project;
     bool make;
 };
 
@@ -36,7 +36,7 @@ struct folders {
 static const char *behind(const char *path, const char *folder, size_t size) {
     while (size > 1 && folder[size - 1] == '/') size--;
     if (strncmp(path, folder, size) != 0) return NULL;
-    if (size == 1) return path + 1; /* the root */
+    if (size == 1) return path + 1;
     if (path[size] != '/' && path[size] != '\0') return NULL;
     return path + size + (path[size] == '/');
 }

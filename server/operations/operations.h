@@ -40,7 +40,6 @@ enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
 void cairn_srv_operations_stop(struct cairn_srv_operations *operations);
 /* Stops first. Accepts NULL. */
 void cairn_srv_operations_free(struct cairn_srv_operations *operations);
-/* Sets the port at which commands reach this server. */
 void cairn_srv_operations_listen(struct cairn_srv_operations *operations, uint16_t port);
 
 /* Work done on a thread of the operations. owner: for cairn_srv_operation_tell. *ret_result: a JSON
@@ -97,7 +96,7 @@ enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const c
 /* ---- the command `cairn` in a child process (child.c) ---- */
 
 struct cairn_srv_child {
-    pid_t pid; /* 0: exited */
+    pid_t pid;
     int status;
     int output_fd, error_fd;
     struct cairn_buf output, line;
@@ -106,7 +105,6 @@ struct cairn_srv_child {
 bool cairn_srv_child_listen(struct cairn_srv_child *child, int timeout_ms,
                             void (*line)(void *owner, struct cairn_view text), void *owner);
 void cairn_srv_child_signal(const struct cairn_srv_child *child, int signal);
-/* Kills it if it runs. */
 void cairn_srv_child_release(struct cairn_srv_child *child);
 
 struct cairn_srv_operation_command {

@@ -38,16 +38,16 @@ struct turn {
     enum lane lane;
 };
 struct task {
-    struct turn *turn; /* until pushed */
+    struct turn *turn;
     enum lane lane;
     bool waits, runs;
-    uint64_t number;       /* in order of arrival */
+    uint64_t number;
     uint64_t project_turn; /* when its project last got a slot; 0: not since it was last idle */
     struct cairn_srv *server;
     char id[CAIRN_SRV_OPERATION_BYTES];
     struct cairn_run_name name;
     struct cairn_srv_operation_command command;
-    cairn_srv_operation_work *work; /* instead of a command */
+    cairn_srv_operation_work *work;
     struct cairn_srv_caller caller;
     struct cairn_srv_lease lease;
     struct cairn_srv_operation_end end;
@@ -64,7 +64,7 @@ struct cairn_srv_operations {
     struct cairn_lock lock;
     struct {
         struct task *tasks;
-        uint64_t number, turns; /* last values given */
+        uint64_t number, turns;
     } locked;
 };
 
@@ -169,6 +169,8 @@ static void forget_task(struct task *task) {
     free_task(task);
 }
 
+/* ---- the row ---- */
+
 static enum cairn_code start_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct task *task = argument;
     CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
@@ -272,7 +274,6 @@ static void say_failure(const struct task *task, const struct cairn_error *why,
         cairn_buf_clear(ret);
 }
 
-/* The next write or read repeats it. */
 static void note_late(const struct task *task, const struct cairn_error *why) {
     cairn_log(DEBUG, "operation.late", "operation=%s cause=\"%s\"", task->id, why->message);
 }
@@ -288,6 +289,8 @@ static void finish(struct task *task, const struct cairn_error *why) {
     end_row(task);
     task->end.result = task->end.problem = NULL;
 }
+
+/* ---- one command ---- */
 
 /* Writes progress and reads the request to cancel; false: end the task. */
 static bool write_row(struct task *task, uint64_t *written_done) {
@@ -449,7 +452,7 @@ static void drop_task(struct task *task) {
 static void run_task(struct task *task, struct cairn_store_worker *worker) {
     struct cairn_srv *server = task->server;
     struct cairn_error why = {0};
-    if (server->operations->stopping) { /* queued until now */
+    if (server->operations->stopping) {
         drop_task(task);
         return;
     }
@@ -464,7 +467,7 @@ static void run_task(struct task *task, struct cairn_store_worker *worker) {
         else
             run_command(task);
     } else {
-        cairn_srv_lease_end(&task->lease); /* cancelled, or ended by another server */
+        cairn_srv_lease_end(&task->lease);
     }
     forget_task(task);
 }
@@ -650,7 +653,7 @@ enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
     if (!operations) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for operations");
     operations->server = server;
     cairn_lock_init(&operations->lock, CAIRN_LOCK_server_operations);
-    *ret = operations; /* its threads read it there */
+    *ret = operations;
     struct cairn_srv_pool_options options = {
         server->store, (uint32_t)server->settings->operations_at_once, "operation", 0};
     enum cairn_code code = CAIRN_OK;
@@ -676,7 +679,7 @@ void cairn_srv_operations_free(struct cairn_srv_operations *operations) {
     if (!operations) return;
     cairn_srv_operations_stop(operations);
     for (enum lane lane = 0; lane < LANES; lane++) cairn_srv_pool_free(operations->pools[lane]);
-    CAIRN_ASSERT(!operations->locked.tasks); /* each was run or dropped */
+    CAIRN_ASSERT(!operations->locked.tasks);
     cairn_lock_release(&operations->lock);
     free(operations);
 }

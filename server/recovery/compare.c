@@ -41,7 +41,7 @@
 struct cairn_srv_compared {
     struct cairn_lock lock;
     struct {
-        uint64_t *keys; /* 0: free */
+        uint64_t *keys;
         size_t count, capacity;
         uint64_t busy[BUSY_MAX];
         size_t busy_count;
@@ -121,7 +121,6 @@ static enum cairn_code find_aside(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_aside_there(tx, aside->key, &aside->there, err);
 }
 
-/* Judges a version that is not committed in this catalog. */
 static enum cairn_code judge_unknown_there(const struct cairn_srv_mend *mend,
                                            struct cairn_srv_mend_version *one,
                                            char ret[CAUSE_BYTES], struct cairn_error *err) {
@@ -160,7 +159,7 @@ static enum cairn_code judge_there(struct cairn_srv_mend *mend, char ret[CAUSE_B
         CAIRN_TRY(judge_one(mend, &mend->objects.versions[i], ret, err));
     if (ret[0]) return CAIRN_OK;
     enum cairn_code code = cairn_srv_mend_find_missing(mend, err);
-    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the catalog does not have the run */
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
     if (!code && mend->missing_count)
         snprintf(ret, CAUSE_BYTES, "step %" PRIu64 " (%s) is in no store", mend->missing[0].step,
                  mend->missing[0].id.text);
@@ -227,6 +226,8 @@ static enum cairn_code end_stores(struct cairn_srv *server, struct cairn_error *
     return CAIRN_OK;
 }
 
+/* ---- one run ---- */
+
 struct comparison {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
@@ -234,7 +235,6 @@ struct comparison {
     uint64_t newest; /* newest attempt in the store; 0: none */
     bool readable;   /* the attempt record is of this run */
     char nonce[CAIRN_NONCE_TEXT_BYTES], unreadable[300];
-    /* From the catalog. */
     bool has_run;
     char cause[CAUSE_BYTES];
     struct cairn_srv_seen *unknown; /* committed in the store, not in the catalog; owned */
@@ -405,6 +405,8 @@ static enum cairn_code compare_run(struct comparison *at, struct cairn_error *er
                : CAIRN_OK;
 }
 
+/* ---- one thread a run ---- */
+
 static bool begin_run(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
     CAIRN_HOLD(&compared->lock);
     *ret_busy = false;
@@ -448,6 +450,8 @@ bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name
     CAIRN_HOLD(&server->compared->lock);
     return is_known(server->compared, key) || !CAIRN_RULE(Q35);
 }
+
+/* ---- all runs ---- */
 
 static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {

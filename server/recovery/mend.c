@@ -55,8 +55,8 @@
 #include "store/whole.h"
 
 #define MISSING_MAX 1000000
-#define RECOUNT_MS 60000 /* between two recounts, of any project */
-#define HOLD_MS 10000    /* below the timeouts of proxies; callers retry */
+#define RECOUNT_MS 60000
+#define HOLD_MS 10000 /* below the timeouts of proxies; callers retry */
 
 enum cairn_code cairn_srv_mend_open(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
                                     struct cairn_error *err) {
@@ -107,7 +107,6 @@ static bool is_read(const struct cairn_srv_mend *mend, const char *store) {
     return false;
 }
 
-/* True if another store has, or may have, some of the version: then it is not lost. */
 static bool is_elsewhere(const struct missing *missing, const char *id) {
     const struct cairn_srv_mend *mend = missing->mend;
     for (size_t i = 1; i < mend->stores.count; i++)
@@ -276,7 +275,7 @@ static enum cairn_code put_copies(struct cairn_srv_tx *tx, const struct cairn_sr
                                   struct cairn_error *err) {
     struct cairn_srv_mend_version copy = *one;
     struct rows rows = {.mend = mend, .one = &copy};
-    CAIRN_ASSERT(one->verified); /* whole in some store */
+    CAIRN_ASSERT(one->verified);
     return put_rows(tx, &rows, err);
 }
 
@@ -534,7 +533,6 @@ enum cairn_code cairn_srv_mend_take(struct cairn_srv_mend *mend, size_t from, si
     return CAIRN_OK;
 }
 
-/* Supersedes what a save of the attempt superseded by on_exists. */
 static enum cairn_code replay_marks(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                                     uint64_t attempt, struct cairn_error *err) {
     for (size_t i = 0; i < mend->objects.mark_count; i++)

@@ -40,7 +40,7 @@ struct cairn_srv_mend_version {
     bool verified; /* record, manifest and objects, in one store */
     bool damaged;  /* a store has it damaged */
     bool newer;    /* a store has it from a newer release; never set aside */
-    enum cairn_srv_copy_seen copies[CAIRN_SRV_TIERS_MAX]; /* by index of the store */
+    enum cairn_srv_copy_seen copies[CAIRN_SRV_TIERS_MAX];
     struct cairn_record record;
     struct cairn_manifest manifest;
     char cause[300];
@@ -53,13 +53,13 @@ struct cairn_srv_mend_missing {
 struct cairn_srv_mend {
     struct cairn_srv *server;
     struct cairn_srv_run_stores stores;
-    struct cairn_srv_run_objects objects; /* of all stores */
+    struct cairn_srv_run_objects objects;
     /* NULL, or called for a damaged copy (CAIRN_CORRUPT) or a newer release's
      * (CAIRN_UNSUPPORTED). */
     void (*tell)(void *owner, const char *store, const char *key, enum cairn_code code,
                  const char *cause);
     void *owner;
-    struct cairn_srv_mend_attempt *attempts; /* by number */
+    struct cairn_srv_mend_attempt *attempts;
     size_t attempt_count;
     struct cairn_srv_mend_version *versions;
     size_t version_count;
@@ -76,7 +76,6 @@ void cairn_srv_mend_release(struct cairn_srv_mend *mend);
 enum cairn_code cairn_srv_mend_is_known(const struct cairn_srv_mend *mend,
                                         const struct cairn_version_id *id, bool *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Call after open. */
 enum cairn_code cairn_srv_mend_read_attempts(struct cairn_srv_mend *mend,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* Allocates all versions, to be read by index. */

@@ -57,6 +57,5 @@ enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *aske
                                          struct cairn_srv *server,
                                          struct cairn_srv_settings *settings,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Prints the failure in the requested form. */
 void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
                                const struct cairn_error *why);

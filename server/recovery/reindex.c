@@ -58,7 +58,6 @@
 #define SIGN_LOOK_MS 500
 #define CLOCKS_APART_MS 120000 /* between this machine's clock and the store's */
 
-/* Copies of committed versions in one store. */
 struct store_count {
     const char *name, *url;
     bool left_out;
@@ -73,14 +72,14 @@ struct counts {
     uint64_t runs, attempts;
     uint64_t versions, found; /* imported now; imported by an earlier call */
     uint64_t remains;         /* records of deleted versions */
-    uint64_t said;            /* rows of user metadata */
+    uint64_t said;
     uint64_t damaged, unread; /* damaged objects; unanswered requests */
     uint64_t newer;           /* documents of a newer release, reported and not imported */
 };
 struct reindex {
     struct cairn_srv *server;
     const struct cairn_srv_reindexing *asked;
-    uint64_t printed_ms; /* time of the last progress line */
+    uint64_t printed_ms;
     struct counts done;
 };
 
@@ -213,6 +212,8 @@ static enum cairn_code list_runs(struct reindex *reindex, const struct cairn_srv
     return CAIRN_OK;
 }
 
+/* ---- one run ---- */
+
 struct making {
     struct cairn_srv *server;
     const struct cairn_run_name *name;
@@ -302,6 +303,8 @@ static enum cairn_code take_run(struct reindex *reindex, struct cairn_store_work
     cairn_srv_mend_release(&mend);
     return code;
 }
+
+/* ---- all runs ---- */
 
 static enum cairn_code take_runs(struct reindex *reindex, struct cairn_store_worker *worker,
                                  const struct cairn_srv_run_names *names, struct cairn_error *err) {
@@ -559,8 +562,7 @@ static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
     struct cairn_store_record record;
     struct cairn_error why = {0};
     if (asked->force || asked->dry) return CAIRN_OK;
-    if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK; /* reported later */
-    /* no sign, or a damaged one */
+    if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK;
     if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK;
     uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
     int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;
@@ -574,7 +576,7 @@ static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
     for (uint64_t until_ms = cairn_mono_ms() + wait_ms; cairn_mono_ms() < until_ms;) {
         (void)poll(NULL, 0, SIGN_LOOK_MS);
         if (cairn_srv_sign_read(worker, &now, &why) || !strcmp(now.mark, first.mark)) continue;
-        if (now.stopped_at >= record.generation) return CAIRN_OK; /* it has just stopped */
+        if (now.stopped_at >= record.generation) return CAIRN_OK;
         return cairn_fail(err, CAIRN_CONFLICT,
                           "a server works on this store: its sign in .cairn/health.json was "
                           "written just now. Stop it first; or say --force, which makes it change "

@@ -193,8 +193,8 @@ struct plan_call {
     struct cairn_srv_request *request;
     struct cairn_srv_retain_query query;
     struct cairn_policy policy;
-    struct cairn_plan_item *assumed; /* owned */
-    const json_t *saves;             /* JSON of assumed saves, parsed once the policy is known */
+    struct cairn_plan_item *assumed;
+    const json_t *saves; /* JSON of assumed saves, parsed once the policy is known */
     struct cairn_srv_retain retain;
 };
 

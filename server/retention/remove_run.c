@@ -105,7 +105,6 @@ static void look_at_node(void *argument, const struct cairn_srv_node_mark *node)
             cairn_srv_node_writes(judging->server, node->node, &run->name, run->attempt);
 }
 
-/* Refuses while trainers are active, or a version is pinned, leased or aliased. */
 static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                  const struct cairn_srv_run *run, struct cairn_error *err) {
     struct judging judging = {.server = server, .run = run, .tick = cairn_srv_tick(tx)};
@@ -126,9 +125,9 @@ static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *serv
 struct removal {
     const struct cairn_srv_remove_run *wish;
     struct cairn_srv_to_remove round;
-    size_t next;                      /* index among the round's committed versions */
-    uint64_t removed, bytes, aborted; /* totals */
-    uint64_t aborted_now;             /* in the current transaction */
+    size_t next;
+    uint64_t removed, bytes, aborted;
+    uint64_t aborted_now;
     bool hidden;
 };
 
@@ -378,7 +377,7 @@ static enum cairn_code begin_removal(struct call *call, const char *confirm,
         (json_int_t)call->attempt, "versions", (json_int_t)(plan->versions + plan->open), "who",
         request->caller.who, "from", request->from);
     if (!asked || !arguments) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to remove a run");
-    if (!server->operations) { /* in tests */
+    if (!server->operations) {
         json_t *result = NULL;
         enum cairn_code code = remove_work(server, request->store, arguments, NULL, &result, err);
         if (!code) return cairn_srv_reply_json(reply, 200, result, err);

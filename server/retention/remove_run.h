@@ -31,14 +31,13 @@ enum cairn_code cairn_srv_run_delete_unconfirmed(struct cairn_srv_request *reque
                                                  struct cairn_srv_reply *reply,
                                                  struct cairn_error *err) CAIRN_MUST_USE;
 
-/* The operation's work. */
 struct cairn_srv_remove_run {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     const struct cairn_run_name *name;
-    uint64_t attempt;       /* the newest at the request */
-    uint64_t versions;      /* how many to remove, as of the request, with open ones */
-    const char *who, *from; /* for its events */
+    uint64_t attempt;  /* the newest at the request */
+    uint64_t versions; /* how many to remove, as of the request, with open ones */
+    const char *who, *from;
     /* As in server/operations/operations.h; NULL: no progress and no checks. */
     bool (*tell)(void *owner, uint64_t done, uint64_t total);
     enum cairn_code (*check)(struct cairn_srv_tx *tx, void *owner, struct cairn_error *err);

@@ -103,7 +103,6 @@ static struct cairn_plan_item place_of(const struct cairn_srv_version *version) 
         .line = version->line, .step = version->step, .attempt = version->attempt, .n = version->n};
 }
 
-/* True for the newest committed version and for later ones. */
 static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  bool *ret, struct cairn_error *err) {
     struct cairn_version_id id;
@@ -119,7 +118,7 @@ static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv
     return CAIRN_OK;
 }
 
-/* retain.h#2: checks whether the version may go now. */
+/* retain.h#2. */
 static enum cairn_code judge_removal(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct removal *removal = argument;
@@ -167,7 +166,6 @@ static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_w
     return code ? code : settled;
 }
 
-/* Removes one version of a plan and adds it to the counters if it went. */
 static enum cairn_code carry_out_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      struct removal *removal, enum cairn_srv_scope scope,
                                      struct cairn_srv_retain_done *done, struct cairn_error *err) {
@@ -192,7 +190,7 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
                                            struct cairn_srv_retain_done *ret,
                                            struct cairn_error *err) {
     uint64_t tried = 0;
-    CAIRN_ASSERT(retain->plan.count == retain->candidates.count); /* same index */
+    CAIRN_ASSERT(retain->plan.count == retain->candidates.count);
     for (size_t i = 0; i < retain->candidates.count && tried < most; i++) {
         if (!cairn_plan_removes(&retain->plan, i)) continue;
         struct removal removal = {.id = retain->candidates.ids[i].text,
@@ -211,16 +209,16 @@ struct cairn_srv_retained_base {
     struct cairn_srv_retained_base *next;
     struct cairn_srv_known known; /* newest: the base's last version in the order of Q25 */
     struct cairn_plan_base plan;
-    struct cairn_version_id *ids;      /* of plan.waiting */
-    struct cairn_srv_candidates after; /* versions after the base */
-    struct cairn_plan_item changed;    /* versions from here on are out of date */
+    struct cairn_version_id *ids;
+    struct cairn_srv_candidates after;
+    struct cairn_plan_item changed; /* versions from here on are out of date */
 };
 struct cairn_srv_retained {
     size_t from;
     uint32_t saves_max;
     struct cairn_lock lock;
     struct {
-        struct cairn_srv_retained_base *first; /* most recently put */
+        struct cairn_srv_retained_base *first;
     } locked;
 };
 
@@ -299,7 +297,7 @@ struct look {
     int64_t run_id, now_ms;
     struct cairn_policy policy;
     uint8_t digest[CAIRN_SHA256_BYTES];
-    uint64_t event; /* the catalog's last one */
+    uint64_t event;
     struct cairn_srv_leaving *leaving;
     struct cairn_error *err;
 };

@@ -44,7 +44,7 @@ struct cairn_srv_retain {
     struct cairn_policy policy;
     enum cairn_srv_scope scope; /* of the policy; NONE: it is part of the query, or none is set */
     struct cairn_srv_candidates candidates;
-    struct cairn_plan_retention plan; /* over candidates */
+    struct cairn_plan_retention plan;
     char tag[CAIRN_SRV_PLAN_TAG_BYTES];
     bool allow_empty;
 };
@@ -77,10 +77,10 @@ void cairn_srv_retained_free(struct cairn_srv_retained *retained);
 struct cairn_srv_retained_base;
 /* Versions to remove, in the order of Q25. */
 struct cairn_srv_leaving {
-    struct cairn_version_id *ids; /* owned */
+    struct cairn_version_id *ids;
     size_t count, capacity;
     enum cairn_srv_scope scope; /* of the policy */
-    bool by_base;               /* planned with a base */
+    bool by_base;
 };
 void cairn_srv_leaving_release(struct cairn_srv_leaving *leaving);
 /* Takes the run's base; NULL: none. Return it with put. retained may be NULL. */

@@ -40,7 +40,6 @@
 #define OLD_MS (48 * HOUR_MS)
 #define FRESH_MS 2000
 
-/* What happens to an orphan, and the text that the API shows. */
 #define VERDICTS(X)                                                                                \
     X(DUE, "it is deleted now")                                                                    \
     X(SEEN_ONCE, "it was found for the first time: a look an hour later decides")                  \
@@ -63,19 +62,19 @@ struct orphan {
     struct cairn_srv_met met;
     uint64_t objects, bytes, uploads;
     int64_t newest_ms; /* latest write, by the store's clock */
-    bool record;       /* has a committed.json */
-    bool more;         /* has objects other than marks */
-    uint64_t seen_ms;  /* mono clock: when it was first seen unchanged */
+    bool record;
+    bool more;        /* has objects other than marks */
+    uint64_t seen_ms; /* mono clock: when it was first seen unchanged */
     enum verdict verdict;
 };
 struct orphans {
-    struct orphan *items; /* array of KEPT_MAX */
+    struct orphan *items;
     size_t count;
 };
 struct look_status {
     bool looking;            /* a listing is running or about to start */
     uint64_t objects, bytes; /* seen by the running listing, or the last one */
-    uint64_t versions;       /* orphans of the last listing */
+    uint64_t versions;
     uint64_t orphan_bytes;
     int64_t looked_ms; /* wall clock: end of the last listing; 0: none yet */
     char trouble[200]; /* why the last listing failed; "": it did not */
@@ -367,7 +366,7 @@ enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans, struct
         struct orphan *orphan = &orphans->before.items[i];
         if (orphan->verdict != VERDICT_DUE) continue;
         enum cairn_code code = bury_one(orphans, orphan, &why);
-        if (code == CAIRN_CATALOG_BEHIND) continue; /* the run is frozen */
+        if (code == CAIRN_CATALOG_BEHIND) continue;
         if (code) return cairn_fail(err, code, "%s", why.message);
     }
     return CAIRN_OK;
@@ -391,6 +390,8 @@ bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *versio
     return false;
 }
 
+/* ---- /v1/orphans ---- */
+
 static enum cairn_code orphans_of(struct cairn_srv *server, struct cairn_srv_orphans **ret,
                                   struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
@@ -406,6 +407,8 @@ enum cairn_code cairn_srv_on_orphan_list(struct cairn_srv_request *request,
     return cairn_srv_reply_found(request, &orphans->lock, &orphans->locked.items, reply, err);
 }
 
+/* ---- /v1/not-freed ---- */
+
 struct page {
     char after[CAIRN_VERSION_ID_BYTES];
     uint64_t limit, count;
@@ -415,7 +418,7 @@ struct page {
 static enum cairn_code take_row(const struct cairn_srv_not_freed_row *row, void *owner,
                                 struct cairn_error *err) {
     struct page *page = owner;
-    if (page->count++ == page->limit) return CAIRN_OK; /* another page follows */
+    if (page->count++ == page->limit) return CAIRN_OK;
     (void)cairn_text_copy(page->after, sizeof(page->after), row->version.text);
     CAIRN_AUTO_JSON json_t *kept = cairn_srv_not_freed_json(&row->not_freed);
     json_t *item = json_pack("{s:s, s:s, s:s, s:I, s:s}", "project", row->name.project, "run",
@@ -446,6 +449,8 @@ enum cairn_code cairn_srv_on_not_freed_list(struct cairn_srv_request *request,
     json_t *next = more ? cairn_srv_cursor_write(request->server, page.after) : NULL;
     return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
 }
+
+/* ---- /v1/gc ---- */
 
 struct counts {
     struct cairn_srv_kind_count kinds[CAIRN_SRV_KINDS];

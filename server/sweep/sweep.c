@@ -43,7 +43,7 @@
 #define RAISE_MS (10 * UINT64_C(60000))
 
 struct temporaries {
-    char *keys[TEMPORARIES_MAX]; /* owned */
+    char *keys[TEMPORARIES_MAX];
     size_t count;
 };
 struct both_temporaries {
@@ -57,16 +57,16 @@ struct cairn_srv_sweep {
     enum cairn_srv_round round;
     size_t passed; /* rows to skip in the next query: they failed in this round */
     uint64_t away; /* bits of stores that did not answer in this round (sweep_objects.h) */
-    uint64_t tick; /* catalog time of the current transaction */
+    uint64_t tick;
     struct cairn_srv_version version;
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
     uint64_t tidied_ms, noted_ms; /* mono clock; 0: never */
     struct both_temporaries temporaries;
-    bool raised;        /* the generation was raised in this round */
+    bool raised;
     uint64_t raised_ms; /* mono clock */
     struct cairn_srv_said_copy said_copy;
-    bool went_well; /* of the last round */
+    bool went_well;
     bool log_told;
 };
 
@@ -223,7 +223,8 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
     return CAIRN_OK;
 }
 
-/* Keeps the first failure of a round; the rest of the round continues. */
+/* ---- objects ---- */
+
 static void keep_first(enum cairn_code code, const struct cairn_error *why,
                        struct cairn_error *first) {
     if (code && !first->code) *first = *why;
@@ -353,7 +354,7 @@ static enum cairn_code take_temporary(struct both_temporaries *temporaries,
         cairn_log(INFO, "sweep.temporary", "key=%s", entry->key);
         return cairn_store_perform(worker, &abort_upload, err);
     }
-    if (temporaries->now.count == TEMPORARIES_MAX) return CAIRN_OK; /* left to the next hour */
+    if (temporaries->now.count == TEMPORARIES_MAX) return CAIRN_OK;
     char *key = strdup(entry->key);
     if (!key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for temporary files");
     temporaries->now.keys[temporaries->now.count++] = key;

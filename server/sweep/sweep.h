@@ -24,7 +24,6 @@
 #include "server/ledger/versions.h"
 #include "server/server.h"
 
-/* State of a sweeping thread between rounds. */
 struct cairn_srv_sweep;
 enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;

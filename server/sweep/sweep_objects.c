@@ -27,7 +27,7 @@ struct dead {
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
-    uint64_t *away;                  /* the caller's bits */
+    uint64_t *away;
     bool record_aside;               /* a reconcile found that its committed.json is no record */
     bool own_layout;                 /* written by this version, and used by no committed one */
     struct cairn_srv_not_freed kept; /* what the store refused at earlier sweeps */
@@ -35,7 +35,7 @@ struct dead {
     bool hidden;                     /* no listing shows an object of it any more */
     /* S27: a key that the store refuses to delete does not stop the deletion of others. */
     enum cairn_code refused;
-    struct cairn_error refusal; /* the first */
+    struct cairn_error refusal;
     uint64_t refused_objects, refused_bytes;
     uint64_t deleted_objects, deleted_bytes; /* deleted; old object versions may remain */
     struct cairn_srv_left left;
@@ -336,7 +336,6 @@ static enum cairn_code purge(struct dead *dead, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* True if the next round would meet the same refusal. */
 static bool is_kept(const struct dead *dead, enum cairn_code code) {
     return code && (dead->refused || code == CAIRN_FORBIDDEN || code == CAIRN_UNSUPPORTED);
 }
@@ -543,7 +542,7 @@ enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_s
     if (!unused->count) return CAIRN_OK;
     struct cairn_error why = {0};
     enum cairn_code code = cairn_srv_lease_take(&lease, &why);
-    if (code == CAIRN_BUSY) return CAIRN_OK; /* another server deletes them */
+    if (code == CAIRN_BUSY) return CAIRN_OK;
     if (!code) code = sweep_layouts(server, worker, unused, &lease, &why);
     cairn_srv_lease_end(&lease);
     if (code && err) *err = why;

@@ -33,7 +33,6 @@ enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_stor
                                      const struct cairn_srv_version *version,
                                      const struct cairn_srv_lease *lease,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Aborts the uploads below a version's prefix, in the worker's store. */
 enum cairn_code cairn_srv_sweep_end_uploads(struct cairn_store_worker *worker,
                                             const struct cairn_version_place *place,
                                             struct cairn_error *err) CAIRN_MUST_USE;

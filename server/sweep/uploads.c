@@ -36,7 +36,6 @@
 #define HOUR_MS UINT64_C(3600000)
 #define FRESH_MS 2000
 
-/* State of the version that an upload belongs to. */
 enum owner {
     OWNER_SAVE,    /* open: its uploader may still end it */
     OWNER_SWEEP,   /* aborting or deleting: the sweep ends the upload, too */
@@ -50,7 +49,6 @@ struct found {
 };
 struct cairn_srv_uploads {
     struct cairn_srv *server;
-    /* The running listing. */
     bool looking, by_hand;
     uint64_t begun_ms; /* start of the last hourly one; mono clock; 0: never */
     struct cairn_srv_run_names runs;
@@ -62,7 +60,7 @@ struct cairn_srv_uploads {
     struct cairn_store_part *parts;
     struct cairn_lock lock;
     struct {
-        json_t *items; /* of the last finished listing */
+        json_t *items;
         uint64_t ended_ms;
         bool asked, looking; /* looking: a requested listing runs */
     } locked;
@@ -131,8 +129,6 @@ static enum cairn_code owner_of(struct cairn_srv_uploads *uploads,
     return cairn_srv_ids_add(&uploads->now, id, err);
 }
 
-/* ---- its size ---- */
-
 /* Sums the listed parts, all that an object store tells of an upload; 0 if it has ended. */
 static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
                                const struct cairn_store_entry *entry, uint64_t *ret,
@@ -183,6 +179,8 @@ static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
     if (!json_array_append_new(uploads->items, item)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
 }
+
+/* ---- one run ---- */
 
 static enum cairn_code look_at_page(struct cairn_srv_uploads *uploads,
                                     struct cairn_store_worker *worker,
@@ -350,6 +348,8 @@ bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads) {
     return uploads->locked.looking;
 }
 
+/* ---- /v1/uploads ---- */
+
 static enum cairn_code must_list(struct cairn_srv *server, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
     if (server->uploads && cairn_store_profile(server->store)->lists_uploads) return CAIRN_OK;
@@ -455,7 +455,7 @@ static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
                                    ending->version.id.text, err);
 }
 
-/* Ends the uploads at once, or leaves them to the sweep (*ret_done false). */
+/* *ret_done false: left to the sweep. */
 static enum cairn_code end_known(struct cairn_srv_request *request, struct ending *ending,
                                  bool *ret_done, struct cairn_error *err) {
     const struct cairn_srv_version *version = &ending->version;
