@@ -49,7 +49,8 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
 
 /* ---- freezing ---- */
 
-/* Freezes the run, creating its row if needed. Fails always: CAIRN_CATALOG_BEHIND, or no write. */
+/* Freezes the run, and makes its row if needed. Always fails: with CAIRN_CATALOG_BEHIND, or with
+ * the error of the write. */
 enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
                                      const char *why, struct cairn_error *err) CAIRN_MUST_USE;
 /* Also requests a reconcile, on behalf of the operator who started this server. */

@@ -431,8 +431,7 @@ enum cairn_code cairn_srv_ticks_advance(struct cairn_srv_tx *tx, struct cairn_sr
         return CAIRN_OK;
     }
     uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
-    /* only this server changes it in this transaction (E1) */
-    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, err));
+    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, err)); /* no concurrent transaction (E1) */
     found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
     return CAIRN_OK;

@@ -56,7 +56,7 @@ struct look {
 #define ID_BEGINS "ckpt_"
 #define DIGITS_MAX 3         /* hex digits of the prefix: at most 4,096 pieces */
 #define ROWS_OF_A_PIECE 2048 /* on average, up to the maximal number of pieces */
-#define LEAVING_ROWS 100000  /* with more, a stopping server writes none */
+#define LEAVING_ROWS 100000  /* with more, a stopping server writes no pieces */
 #define LISTED_MAX 100000
 #define PIECE_VALUES_MAX 10000000
 

@@ -70,7 +70,7 @@ struct cairn_srv_operations {
 
 /* ---- the list of this server's tasks ---- */
 
-/* One token leaves room for others (without tokens the lane alone counts). Holds the lock. */
+/* One token leaves room for others (without tokens only the lane counts). The lock must be held. */
 static enum cairn_code check_room(const struct cairn_srv_operations *operations,
                                   const struct task *task, struct cairn_error *err) {
     size_t most = operations->server->settings->operations_at_once, listed = 0, of_token = 0;
@@ -112,8 +112,7 @@ static size_t running_of(const struct cairn_srv_operations *operations, const st
     return count;
 }
 
-/* Fewest slots of the project first, then the longest since its last, then the oldest. Holds the
- * lock. */
+/* Order: fewest slots of the project, its longest wait, oldest task. The lock must be held. */
 static bool goes_before(const struct cairn_srv_operations *operations, const struct task *one,
                         const struct task *other) {
     size_t places = running_of(operations, one), others = running_of(operations, other);

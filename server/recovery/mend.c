@@ -182,7 +182,7 @@ static void tell_wrong(const struct cairn_srv_mend *mend, size_t index,
         mend->tell(mend->owner, mend->stores.stores[index].name, key.text, why->code, why->message);
 }
 
-/* The first whole copy supplies record and manifest; others must match. digest: NULL or known. */
+/* The first whole copy supplies record and manifest, which others must match. digest: or NULL. */
 static enum cairn_code read_copy(const struct cairn_srv_mend *mend,
                                  struct cairn_srv_mend_version *one, size_t index,
                                  const uint8_t digest[32], struct cairn_error *err) {

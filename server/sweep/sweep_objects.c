@@ -425,7 +425,7 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     struct dead dead = {.server = server, .worker = worker, .id = version_id, .away = away};
     cairn_srv_lease_init(&dead.lease, server, "version", version_id);
     struct cairn_srv_copy_hold hold = {0};
-    bool tiers = cairn_srv_tiers_any(server); /* the hold ends a promotion under way */
+    bool tiers = cairn_srv_tiers_any(server); /* busy until a promotion sees its copy unwanted */
     if (tiers) CAIRN_TRY(cairn_srv_copy_hold_take(&hold, server, version_id, err));
     enum cairn_code code = cairn_srv_lease_take(&dead.lease, err);
     if (!code) code = cairn_srv_catalog_read(server->catalog, read_dead, &dead, err);
