@@ -6,7 +6,7 @@
  * Promise: Q30  committed.json is deleted first, then manifest.json, then the rest of the version's
  *               own prefix, then its open uploads; then the row becomes GONE.
  *               Copies in other stores go before the version's own objects, in the same order.
- *          Q32  a committed.json under an aborting version: deletes nothing, freezes the server.
+ *          Q32  a committed.json under an aborting version: deletes nothing, freezes the run.
  *          1    a refusal to delete or to free (versioning, object lock, a missing right) is noted
  *               with its bytes (server/ledger/version_lists.h) and retried after pauses; the sweep
  *               does not fail, and no deleted object is seen again.
