@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request to its handler, and what holds before and after every handler, over HTTP and in a
- * test without it.
+ * Runs a request's handler, with the checks before and after every handler, over HTTP and in tests.
  *
  * Promise: Q35  no handler of a run's route runs before that run was compared with its store.
- *          Q36  a frozen run answers reconciles and reads by version id, nothing else.
+ *          Q36  a frozen run allows only reconciles and reads by version id.
  */
 #include "server/db/catalog.h"
 #include "server/events/feed.h"
@@ -26,8 +25,8 @@ static handler_function *const handlers[CAIRN_ROUTE_COUNT] = {
 
 #define LOOK_AGAIN_MS 500 /* while another thread compares the run */
 
-/* A reconcile ends the freeze. Q36: bytes and documents of a version that is named by its id are
- * read on; whether its record is in the store is looked at then (cairn_srv_readable). */
+/* Routes open while frozen. Q36: reads by version id; cairn_srv_readable then checks the record in
+ * the store. */
 static bool goes_on_frozen(const struct cairn_srv_request *request) {
     switch (request->route->id) {
     case CAIRN_ROUTE_RECONCILE:
@@ -58,13 +57,13 @@ static bool goes_on_frozen(const struct cairn_srv_request *request) {
     }
 }
 
-/* Q35, Q36: nothing is said or done about a run before it was compared with its store, nor while
- * the store is ahead of the catalog there. */
+/* Q35, Q36: nothing is answered or done before the run was compared with its store, nor while the
+ * store is ahead of the catalog. */
 static enum cairn_code admit_run(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                  struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
     bool all = request->route->id == CAIRN_ROUTE_RUN_LIST, busy = false;
-    /* Handlers say themselves that the whole server is frozen. */
+    /* Handlers report a freeze of the whole server themselves. */
     if (request->server->frozen || (!all && !name->run[0])) return CAIRN_OK;
     struct cairn_error why = {0};
     enum cairn_code code =
@@ -85,7 +84,7 @@ static enum cairn_code admit_run(struct cairn_srv_request *request, struct cairn
     return cairn_within(err, code, "the catalog could not be compared with the store");
 }
 
-/* Q6: a grant that this catalog cannot have given. */
+/* Q6: a grant that this catalog cannot have issued. */
 static enum cairn_code freeze_run(const struct cairn_srv_request *request,
                                   struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
@@ -109,7 +108,7 @@ static enum cairn_code look_at_newest(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* What the caller's repeat of the call would be: the same method, path and body. */
+/* A repeat of a call has the same method, path and body. */
 static void read_idempotency(const struct cairn_srv_request *request,
                              struct cairn_srv_idempotency *ret) {
     struct cairn_sha256 hash;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One row and one object, written and read back now and then; see health.h. */
+/* Writes and reads back one row and one object at intervals; see health.h. */
 #include "server/health.h"
 
 #include <errno.h>
@@ -18,11 +18,11 @@
 #include "store/open.h"
 
 #define REQUEST_MS 5000
-#define DEFAULT_INTERVAL_MS 30000 /* of signs that do not say it */
-#define AGAIN_MS 1000             /* between looks while calls fail */
-#define TROUBLE_MS 5000           /* between looks that find something wrong, at most */
+#define DEFAULT_INTERVAL_MS 30000 /* for signs without an interval */
+#define AGAIN_MS 1000             /* between checks while calls fail */
+#define TROUBLE_MS 5000           /* at most, after a failed check */
 #define LATE_MS                                                                                    \
-    (4 * REQUEST_MS) /* of a look: three requests of the store, and what is in their way */
+    (4 * REQUEST_MS) /* of a check: three requests of the store, and what is in their way */
 
 struct look {
     enum cairn_code code;
@@ -36,13 +36,11 @@ struct cairn_srv_health {
     struct cairn_lock lock;
     struct {
         struct look looks[CAIRN_SRV_CHECKS];
-        struct look doubts[CAIRN_SRV_CHECKS]; /* a call that failed after the look began */
-        uint64_t calls;                       /* that failed */
+        struct look doubts[CAIRN_SRV_CHECKS]; /* a call that failed after the check began */
+        uint64_t calls;
         bool stopped;
     } locked;
 };
-
-/* ---- one look ---- */
 
 struct mark {
     const char *server;
@@ -63,7 +61,7 @@ static enum cairn_code read_mark(struct cairn_srv_tx *tx, void *argument, struct
 
 static enum cairn_code look_at_catalog(struct cairn_srv *server, struct cairn_error *err) {
     struct mark mark = {.server = cairn_srv_catalog_server(server->catalog)};
-    /* One that was frozen at its start has no row to mark: it has not joined (identity.c). */
+    /* A server frozen at its start has not joined the catalog, and has no row to mark. */
     if (server->frozen) return cairn_srv_catalog_read(server->catalog, read_mark, &mark, err);
     cairn_uuid_random(mark.text);
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_mark, &mark, err));
@@ -78,7 +76,7 @@ static enum cairn_code store_request(struct cairn_store_worker *worker,
     return cairn_store_perform(worker, request, err);
 }
 
-/* What an operator does about it; nothing has to be restarted. */
+/* The operator's remedy; no restart is needed. */
 static const char *advice(const struct cairn_error *why) {
     if (why->code == CAIRN_NO_SPACE) return "make room there";
     if (why->os_errno == EROFS) return "mount it read-write";
@@ -92,7 +90,6 @@ static enum cairn_code within_store(const struct cairn_store_worker *worker, con
     return cairn_within(err, code, "store %s", cairn_store_url(worker->store));
 }
 
-/* stopped_at 0: another one comes. */
 static size_t write_sign(char ret[CAIRN_SRV_HEALTH_BYTES_MAX], uint64_t interval_ms,
                          uint64_t stopped_at) {
     char mark[CAIRN_UUID_TEXT_BYTES];
@@ -128,7 +125,7 @@ enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct ca
     return cairn_fail(err, CAIRN_CORRUPT, "%s is none", health.text);
 }
 
-/* Another server of the same store may have put its own between our put and our read. */
+/* Another server of the store may replace the object between the put and the read. */
 static enum cairn_code look_at_store(const struct cairn_srv *server,
                                      struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_key store_json, health;
@@ -158,11 +155,9 @@ static enum cairn_code look(struct cairn_srv *server, struct cairn_store_worker 
                                             : look_at_store(server, worker, err);
 }
 
-/* ---- now and then ---- */
-
 static const char *const names[CAIRN_SRV_CHECKS] = {"catalog", "store"};
 
-/* calls: that had failed when the look began. What failed meanwhile is looked at once more. */
+/* calls: failed calls when the check began; a later failure requires another check. */
 static void note(struct cairn_srv_health *health, enum cairn_srv_check check,
                  const struct look *found, uint64_t calls) {
     bool changed = false;
@@ -178,7 +173,7 @@ static void note(struct cairn_srv_health *health, enum cairn_srv_check check,
         cairn_log(INFO, "health.well", "check=%s", names[check]);
 }
 
-/* Of the thread that looks: what fails there is the look's finding. */
+/* True on the checking thread, whose failed calls are the check's own result. */
 static _Thread_local bool looking;
 
 static void doubt(struct cairn_srv_health *health, enum cairn_srv_check check,
@@ -196,8 +191,7 @@ static void doubt_catalog(void *owner, const struct cairn_error *why) {
     doubt(owner, CAIRN_SRV_CHECK_CATALOG, why);
 }
 
-/* That an object is missing, there already, larger or another one is an answer of a store that is
- * well. */
+/* A missing, existing, larger or different object is no fault of the store. */
 static void doubt_store(void *owner, const struct cairn_error *why) {
     bool failed = why->code == CAIRN_UNAVAILABLE || why->code == CAIRN_TIMEOUT ||
                   why->code == CAIRN_NO_SPACE || why->code == CAIRN_IO ||
@@ -221,7 +215,6 @@ static void look_at_all(struct cairn_srv_health *health) {
     }
 }
 
-/* How long after the last look the next one is due. */
 static uint64_t pause_ms(struct cairn_srv_health *health) {
     uint64_t pause = health->server->settings->check_interval_ms;
     CAIRN_HOLD(&health->lock);
@@ -249,7 +242,8 @@ enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_
     if (!health) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the checks");
     health->server = server;
     cairn_lock_init(&health->lock, CAIRN_LOCK_server_health);
-    /* The start has just written and read both. */
+    /* Startup has just probed catalog and store, so the first check is due one interval from
+     * now. */
     for (int i = 0; i < CAIRN_SRV_CHECKS; i++) health->locked.looks[i].at_ms = cairn_mono_ms();
     health->thread = (struct cairn_thread){.name = "cairn-health", .run = run, .owner = health};
     enum cairn_code code = cairn_store_worker_new(server->store, &health->worker, err);
@@ -273,7 +267,7 @@ void cairn_srv_health_stop(struct cairn_srv_health *health) {
     cairn_thread_stop(&health->thread);
 }
 
-/* A reindex need not wait for a sign of a server that has stopped. Nothing depends on it. */
+/* Spares a reindex the wait for the sign of a stopped server; best effort. */
 static void say_stopped(const struct cairn_srv_health *health) {
     char text[CAIRN_SRV_HEALTH_BYTES_MAX];
     struct cairn_store_record record;
@@ -297,9 +291,7 @@ void cairn_srv_health_free(struct cairn_srv_health *health) {
     free(health);
 }
 
-/* ---- what is answered ---- */
-
-/* doubt: a call that has failed since; code CAIRN_OK: none. */
+/* doubt: a call that failed since; code CAIRN_OK: none. */
 static void describe(const struct look *found, const struct look *doubt, uint64_t late_ms,
                      struct cairn_srv_found *ret) {
     if (!found->code && doubt->code) found = doubt;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn-server: build everything in order, wait for a signal, take it down in reverse. */
+/* cairn-server: starts all parts in order, waits for a signal, takes them down in reverse. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,10 +42,9 @@
 #define ALLOCATOR_ARENAS 256 /* more than there are threads */
 #define READ_THREADS 4
 #define DRAIN_LOOK_MS 20
-#define LOOK_S 5 /* between two looks at what the store turned out not to do */
+#define LOOK_S 5 /* between checks which store features turned out missing */
 
-/* A store that the server cannot write is of no use, so that ends the start; a further one may come
- * later. */
+/* must_work: without write access the start fails; other stores may become available later. */
 static enum cairn_code start_store(struct cairn_srv *server, const char *url, bool must_work,
                                    struct cairn_store **ret, struct cairn_error *err) {
     struct cairn_store_s3_settings settings = {
@@ -93,7 +92,7 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
     enum cairn_code code = cairn_srv_identity_start(server, worker, err);
-    if (!code) cairn_srv_revoked_look(server, worker); /* also where it is frozen: it still reads */
+    if (!code) cairn_srv_revoked_look(server, worker); /* also if frozen, which still reads */
     cairn_store_worker_free(worker);
     if (code == CAIRN_OK && !server->frozen) cairn_store_start_keep(server->store);
     return code ? code : cairn_srv_tiers_start(server, err);
@@ -115,7 +114,7 @@ static enum cairn_code start_rates(struct cairn_srv *server, struct cairn_error 
     return options.per_second ? cairn_srv_rates_new(&options, &server->rates, err) : CAIRN_OK;
 }
 
-/* Large bodies at once: what is left of the machine is for all other callers. */
+/* Large bodies use half of the cores, and leave the rest to other callers. */
 static uint32_t half_of_cores(void) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores >= 4 ? (uint32_t)(cores / 2) : 1;
@@ -181,8 +180,7 @@ static bool is_stop(int signal) {
     return signal == SIGTERM || signal == SIGINT;
 }
 
-/* All is served as before, but who asks whether this server is ready is sent to another one. False:
- * a second signal came. */
+/* Serves as before, except that /readyz sends load balancers away. False: a second signal came. */
 static bool give_notice(struct cairn_srv *server, const sigset_t *signals) {
     uint64_t until_ms = cairn_mono_ms() + server->settings->stop_notice_ms;
     server->leaving = true;
@@ -195,7 +193,7 @@ static bool give_notice(struct cairn_srv *server, const sigset_t *signals) {
     return true;
 }
 
-/* No connection is accepted, parked requests get 503; answers that have begun have http_drain. */
+/* Accepts no connection, answers parked requests with 503; answers under way have http_drain. */
 static void drain(struct cairn_srv *server, const sigset_t *signals) {
     const struct timespec look = {.tv_nsec = DRAIN_LOOK_MS * 1000000L};
     uint64_t until_ms = cairn_mono_ms() + server->settings->http_drain_ms;
@@ -230,7 +228,8 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
     cairn_log(INFO, "server.stopping", "signal=%d", got);
     cairn_manager_tell("STOPPING=1");
     bool in_time = give_notice(server, signals);
-    cairn_srv_operations_stop(server->operations); /* while their commands reach this server */
+    /* while commands reach this server */
+    cairn_srv_operations_stop(server->operations);
     if (in_time) drain(server, signals);
     return CAIRN_OK;
 }
@@ -243,13 +242,13 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_health_stop(server->health);
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_leases_free(server->leases);
-    cairn_srv_feed_free(server->feed); /* no change is under way any more */
+    cairn_srv_feed_free(server->feed); /* after the last change */
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->heavy);
     cairn_srv_pool_free(server->plans);
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);
-    cairn_srv_sweep_free(server->sweep); /* handlers tell what it has found */
+    cairn_srv_sweep_free(server->sweep); /* handlers read its findings */
     cairn_srv_read_slots_free(server->read_slots);
     cairn_srv_stream_leases_free(server->stream_leases);
     cairn_srv_chunks_free(server->chunks);
@@ -270,7 +269,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_metrics_free(server->metrics);
 }
 
-/* Opening it is what migrates it; a folder without one is a mistyped one, most likely. */
+/* Opening a catalog migrates it; a folder without one is probably mistyped. */
 static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err) {
     const struct cairn_srv_settings *settings = server->settings;
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
@@ -291,14 +290,14 @@ static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err
 
 static enum cairn_code reindex(const struct cairn_srv_reindexing *asked, struct cairn_srv *server,
                                struct cairn_srv_settings *settings, struct cairn_error *err) {
-    settings->test_store &= !asked->dry; /* the test writes */
+    settings->test_store &= !asked->dry; /* the probe writes */
     CAIRN_TRY(choose_store(server, err));
-    settings->test_store = false; /* the further ones are read alone */
+    settings->test_store = false; /* other stores are only read */
     CAIRN_TRY(cairn_srv_tiers_new(server, start_tier, &server->tiers, err));
     return cairn_srv_reindexing_run(asked, server, settings, err);
 }
 
-/* A group that may read a key is the operator's choice, and may be his oversight. */
+/* A key readable by a group may be intended, or an oversight. */
 static void warn_of_shared(const struct cairn_srv_settings *settings) {
     const char *const files[] = {settings->tls_key, settings->webhooks_file,
                                  settings->admin_token_file, settings->grant_key_file,
@@ -320,7 +319,7 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     if (done) return CAIRN_OK;
     enum cairn_log_level level = CAIRN_LOG_INFO;
     CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
-    if (reindexing->wanted && level == CAIRN_LOG_INFO) level = CAIRN_LOG_WARN; /* a command's */
+    if (reindexing->wanted && level == CAIRN_LOG_INFO) level = CAIRN_LOG_WARN;
     enum cairn_log_format format = CAIRN_LOG_TEXT;
     CAIRN_TRY(cairn_log_format_parse(settings->log_format, &format, err));
     cairn_log_write_as(format);
@@ -339,11 +338,10 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     return code;
 }
 
-/* Taking a large body apart, and giving its values back, holds the lock of its thread's arena for
- * milliseconds. The allocator's own bound is 8 arenas a core, so that on few cores others would
- * share it. */
+/* Parsing and freeing a large body holds the lock of the thread's arena for milliseconds. With the
+ * default of 8 arenas a core, threads would share arenas on few cores. */
 static void keep_arenas_apart(void) {
-#ifdef M_ARENA_MAX /* glibc's */
+#ifdef M_ARENA_MAX
     (void)mallopt(M_ARENA_MAX, ALLOCATOR_ARENAS);
 #endif
 }
@@ -354,16 +352,16 @@ int main(int argc, char **argv) {
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they inherit it */
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* threads inherit it */
     cairn_start_signals();
     keep_arenas_apart();
     cairn_json_watch_memory();
     if (argc > 1 && !strcmp(argv[1], "--copy-catalog")) {
-        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* it is begun again where it was ended */
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* may be interrupted and resumed */
         return cairn_srv_copying_main(argc - 2, argv + 2);
     }
     if (argc > 1 && !strcmp(argv[1], "--backup-catalog")) {
-        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* what it leaves the next one takes */
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* the next backup cleans up */
         return cairn_srv_backup_main(argc - 2, argv + 2);
     }
     struct cairn_error err = {0};
@@ -371,7 +369,8 @@ int main(int argc, char **argv) {
     struct cairn_srv_settings settings = {0};
     struct cairn_srv_reindexing reindexing;
     cairn_srv_reindexing_take(&argc, argv, &reindexing);
-    if (reindexing.wanted) pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* likewise */
+    /* may be interrupted and resumed */
+    if (reindexing.wanted) pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     enum cairn_code code = start(argc, argv, &config, &settings, &signals, &reindexing, &err);
     err.code = code;
     if (code && reindexing.wanted)

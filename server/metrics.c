@@ -19,7 +19,7 @@ static const char *version_value(size_t index, size_t label) {
     return CAIRN_VERSION;
 }
 
-/* The last stands for requests that were refused before they had a route. */
+/* The last value: requests refused before routing. */
 static const char *route_value(size_t index, size_t label) {
     if (index == CAIRN_ROUTE_COUNT) return "none";
     const struct cairn_route *route = cairn_route_at((enum cairn_route_id)index);
@@ -47,7 +47,6 @@ static const char *status_value(size_t index, size_t label) {
     return statuses[index].text;
 }
 
-/* An axis whose values are fixed texts. */
 #define TEXTS(name, ...)                                                                           \
     static const char *name(size_t index, size_t label) {                                          \
         static const char *const texts[] = {__VA_ARGS__};                                          \
@@ -63,7 +62,7 @@ TEXTS(scope_value, [CAIRN_SRV_SCOPE_RUN] = "run", [CAIRN_SRV_SCOPE_PROJECT] = "p
 TEXTS(result_value, [CAIRN_SRV_RESULT_DELIVERED] = "delivered",
       [CAIRN_SRV_RESULT_FAILED] = "failed", [CAIRN_SRV_RESULT_DEAD] = "dead")
 TEXTS(wait_value, "requests")
-TEXTS(run_value, "") /* nothing is counted there: the page is written from the catalog */
+TEXTS(run_value, "") /* no counters: written from the catalog */
 
 static const char *state_value(size_t index, size_t label) {
     (void)label;
@@ -104,11 +103,11 @@ void cairn_srv_metrics_late(void *metrics) {
 
 /* ---- GET /metrics ----
  *
- * What was counted, and what is counted now: versions by kind, and freezes. */
+ * Counters, and gauges computed now: versions by kind, and freezes. */
 
-#define COUNT_AGAIN_MS 60000 /* it looks at each row of a version that is not gone */
+#define COUNT_AGAIN_MS 60000 /* reads every row of a version that is not gone */
 
-/* A scrape may be answered by several threads at once; one of them counts. */
+/* Several threads may answer scrapes at once; one of them counts. */
 static bool is_due(struct cairn_srv *server) {
     uint64_t now_ms = cairn_srv_mono_ms(server), at_ms = server->counted_ms;
     if (at_ms && now_ms < at_ms + COUNT_AGAIN_MS) return false;
@@ -123,8 +122,8 @@ static void set(struct cairn_srv *server, enum cairn_srv_metric family, size_t a
     cairn_metrics_set(server->metrics, (struct cairn_metric_at){family, at, 0}, (int64_t)value);
 }
 
-/* A catalog that cannot be read says so by the age of what it counted last, not by a failed
- * scrape: what else was counted is needed most then. */
+/* If the catalog is unreadable, gauges age and the scrape succeeds: other metrics matter most
+ * then. */
 static void count_versions(struct cairn_srv *server) {
     struct cairn_srv_kind_count kinds[CAIRN_SRV_KINDS] = {0};
     struct cairn_error unused = {0};
@@ -137,7 +136,7 @@ static void count_versions(struct cairn_srv *server) {
     }
 }
 
-/* ---- runs, where the operator wants them as labels ---- */
+/* ---- runs as labels, if configured ---- */
 
 struct runs {
     const struct cairn_srv_caller *caller;
@@ -145,8 +144,8 @@ struct runs {
     size_t limit;
 };
 
-/* Names of projects and runs hold nothing that has to be escaped. P16: a token is enough for the
- * page, and shows of the runs those of its projects. */
+/* Names of projects and runs need no escaping. P16: any token may read the page; runs are limited
+ * to the token's projects. */
 static enum cairn_code add_run(void *argument, const char *project, const char *run,
                                int64_t committed_ms, struct cairn_error *err) {
     struct runs *runs = argument;
@@ -164,7 +163,7 @@ static enum cairn_code look_at_runs(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_runs_last_commits(tx, runs->limit, add_run, runs, err);
 }
 
-/* Behind the page's last family, which is theirs. A catalog that cannot be read leaves them out. */
+/* Appended to the page's last family, theirs; left out if the catalog cannot be read. */
 static enum cairn_code write_runs(const struct cairn_srv_request *request, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     struct cairn_srv *server = request->server;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics: what this server counts, by the names of server/metrics.def.
+ * metrics: the metrics of this server, named in server/metrics.def.
  *
- * Why:     handlers, jobs and the catalog count; one table says what, and makes the page.
- * Promise: 1   no label holds the name of a run, a step, a version or a shard: what a server
- *              answers does not grow with its catalog.
+ * Why:     handlers, jobs and the catalog count; one table defines and prints all metrics.
+ * Promise: 1   no label holds the name of a run, a step, a version or a shard: the size of the page
+ *              does not grow with the catalog.
  * Limits:  as in server/metrics.def.
  * Threads: as common/metrics.h.
  * Next:    docs/metrics.md.
@@ -20,10 +20,8 @@ enum cairn_srv_metric {
     CAIRN_SRV_METRIC_COUNT
 };
 
-/* Which bound of http/ was met. */
 enum cairn_srv_bound { CAIRN_SRV_BOUND_ADDRESS, CAIRN_SRV_BOUND_CONNECTIONS, CAIRN_SRV_BOUNDS };
 
-/* What became of telling a webhook of an event. */
 enum cairn_srv_result {
     CAIRN_SRV_RESULT_DELIVERED,
     CAIRN_SRV_RESULT_FAILED,
@@ -33,7 +31,7 @@ enum cairn_srv_result {
 
 enum cairn_code cairn_srv_metrics_new(struct cairn_metrics **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The place of an answer on the axis of codes; those without one share the last. */
+/* Index of an HTTP status on its axis; unlisted ones share the last. */
 size_t cairn_srv_metric_status(unsigned status);
-/* A finding of waiters.h#5: counted, and in the log, since each is a fault. */
+/* Counts and logs a finding of waiters.h#5; each is a fault. */
 void cairn_srv_metrics_late(void *metrics);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* {R}/probes: before the first save of an attempt each rank writes a probe to the store, and this
- * server looks whether it finds it. The result of each rank stays with the attempt. */
+ * server checks that the probe is readable. The attempt keeps each rank's result. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -11,8 +11,6 @@
 #include "server/http/request.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/runs.h"
-
-/* ---- POST ---- */
 
 struct put {
     struct cairn_srv_request *request;
@@ -41,7 +39,7 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cair
                       put->probe.rank, put->probe.node);
 }
 
-/* ret_why: CAIRN_OK where it is there as it was written. */
+/* ret_why: CAIRN_OK if the probe is in the store as it was written. */
 static void look(struct cairn_srv_request *request, const struct put *put, uint64_t bytes,
                  struct cairn_error *ret_why) {
     struct cairn_key key;
@@ -99,8 +97,6 @@ enum cairn_code cairn_srv_on_probe_put(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, keep, &put, err));
     return cairn_srv_reply_json(reply, 200, row_json(&put.probe), err);
 }
-
-/* ---- GET ---- */
 
 struct list {
     struct cairn_srv_request *request;

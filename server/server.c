@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clocks that rules of time read, and the freeze of a whole catalog; see server.h. */
+/* Clocks, the freeze of the whole catalog, and freed memory; see server.h. */
 #include "server/server.h"
 
 #include <malloc.h>
@@ -38,13 +38,11 @@ enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *e
                       "the catalog is behind its store; the server's log says why");
 }
 
-/* ---- memory ---- */
-
 static _Atomic uint64_t trimmed_ms; /* mono clock */
 static _Atomic bool untrimmed;
 
 void cairn_srv_trim_left(void) {
-#ifdef __GLIBC__ /* musl's gives memory back by itself */
+#ifdef __GLIBC__ /* musl frees memory by itself */
     if (atomic_exchange(&untrimmed, false)) (void)malloc_trim(0);
 #endif
 }
@@ -53,8 +51,7 @@ void cairn_srv_trim_later(size_t bytes) {
     if (bytes >= LARGE_BYTES) atomic_store(&untrimmed, true);
 }
 
-/* The allocator keeps what each thread gives back: of 16 MiB of JSON some hundred MiB, in the arena
- * of each thread that ever made as much. */
+/* The allocator keeps freed memory in each thread's arena: for 16 MiB of JSON some hundred MiB. */
 void cairn_srv_trim_after(size_t bytes) {
     uint64_t now_ms = cairn_mono_ms(), at_ms = trimmed_ms;
     if (bytes < LARGE_BYTES) return;

@@ -21,8 +21,8 @@ static const struct cairn_config_row rows[] = {
 #undef CONFIG
 };
 
-/* Of servers that share a catalog: a load balancer asks /readyz every second or two, and looks away
- * after one or two refusals. */
+/* For servers that share a catalog: load balancers poll /readyz every second or two and react after
+ * one or two failures. */
 #define STOP_NOTICE_SHARED "5s"
 
 static bool is_loopback(const char *address) {
@@ -47,7 +47,7 @@ static enum cairn_code check_folders(const char *name, const char *folders,
     return CAIRN_OK;
 }
 
-/* Without the slash at its end, so that paths can be put behind it. */
+/* Removes the trailing slash, so that paths can be appended. */
 static enum cairn_code check_public_url(struct cairn_srv_settings *settings,
                                         struct cairn_error *err) {
     struct cairn_url parts;
@@ -96,8 +96,8 @@ static enum cairn_code check_secrets(const struct cairn_srv_settings *settings,
     return CAIRN_OK;
 }
 
-/* A service that may not use its folder would otherwise keep its key and its catalog in whatever
- * folder it was started in: in a container, nowhere. */
+/* Refuses a fallback: without a usable folder a service would keep key and catalog in its working
+ * directory, and in a container lose them. */
 static enum cairn_code choose_data_dir(struct cairn_config *config,
                                        const struct cairn_srv_settings *settings,
                                        struct cairn_error *err) {

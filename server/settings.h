@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings: what an operator can say to cairn-server, read once at start.
+ * settings: the operator's settings of cairn-server, read once at start.
  *
  * Why:     relations between settings are checked in one place, before anything is opened.
- * Promise: 1   listening beyond loopback without TLS or without tokens is refused, where
- *              allow-remote does not say that something else does both.
- * Limits:  as server/settings.def says.
+ * Promise: 1   listening beyond loopback without TLS or without tokens is refused, unless
+ *              allow-remote says that something in front does both.
+ * Limits:  as in server/settings.def.
  * Threads: immutable after load.
  * Next:    server/settings.def, common/config.h.
  */
@@ -19,13 +19,13 @@ struct cairn_srv_settings {
 #undef CONFIG
 };
 
-/* Flags, environment and file; --help, --version, --print-config and --print-docs are answered on
- * standard output and set *ret_done. config is to be released after the settings' last use. */
-/* In import_folders and export_folders: the project of the run. */
+/* Stands for the run's project in import_folders and export_folders. */
 #define CAIRN_SRV_FOLDERS_PROJECT "{project}"
 
-/* The path of public_url, without a slash at its end; "": it has none. */
+/* The path of public_url, without a trailing slash; "": none. */
 const char *cairn_srv_public_path(const struct cairn_srv_settings *settings);
+/* Reads flags, environment and file; prints --help, --version, --print-config and --print-docs and
+ * sets *ret_done. Release config after the settings' last use. */
 enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
                                         struct cairn_srv_settings *ret, bool *ret_done,
                                         struct cairn_error *err) CAIRN_MUST_USE;

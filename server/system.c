@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /livez, /readyz, /version, /openapi.yaml and /openapi.json: the state of the server, for machines
- * and people. */
+/* /livez, /readyz, /version, /openapi.yaml and /openapi.json: the server's state. */
 #include <cairn/cairn.h>
 
 #include "api/wire/messages.h"
@@ -18,7 +17,7 @@ __asm__(".section .rodata\n"
         ".global cairn_srv_openapi_begin\n"
         ".global cairn_srv_openapi_end\n"
         "cairn_srv_openapi_begin:\n"
-        ".incbin \"api/openapi.yaml\"\n" /* found by the compiler's -I, as headers are */
+        ".incbin \"api/openapi.yaml\"\n"
         "cairn_srv_openapi_end:\n"
         ".byte 0\n"
         ".previous\n");
@@ -30,7 +29,7 @@ enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cai
     return cairn_srv_reply_json(reply, 200, CAIRN_PACK(alive, .status = "alive"), err);
 }
 
-/* P16: who asks without a token, or with one for some projects, hears that there is something. */
+/* P16: callers without a token for all projects learn only that there is a problem. */
 static const char *named(const struct cairn_srv_request *request, bool any, const char *text) {
     const struct cairn_srv_caller *caller = &request->caller;
     bool all = caller->kind == CAIRN_SRV_TOKEN && (caller->scopes & CAIRN_SCOPE_READ) &&
@@ -48,20 +47,20 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     const struct cairn_srv_found *catalog = &found[CAIRN_SRV_CHECK_CATALOG];
     const struct cairn_srv_found *store = &found[CAIRN_SRV_CHECK_STORE];
     struct cairn_error change = {0}, generation = {0};
-    bool ready = !cairn_srv_catalog_writable(server->catalog, &change); /* before a look is one */
+    /* ahead of its health check */
+    bool ready = !cairn_srv_catalog_writable(server->catalog, &change);
     cairn_srv_health_last(server, request->store, found);
     ready &= catalog->ok && store->ok && !cairn_srv_thawed(server, &generation);
     bool leaving = server->leaving;
     char file[CAIRN_SRV_CHECKED_BYTES];
     ready &= cairn_srv_catalog_checked(server->catalog, file, sizeof(file)) && !leaving;
-    /* One run's trouble, or one node's, takes the server away from no other, so it does not count
-     * as not ready. */
+    /* The trouble of one run or one node does not make the server unready for others. */
     char stuck[CAIRN_SRV_STUCK_BYTES], frozen[CAIRN_SRV_FROZEN_BYTES],
         nodes[CAIRN_SRV_TROUBLE_BYTES], copies[CAIRN_SRV_DAMAGE_BYTES];
     bool any_stuck = cairn_srv_jobs_stuck(server, stuck) > 0;
     bool any_frozen = cairn_srv_frozen_text(server, frozen) > 0;
     bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
-    /* A catalog that does not answer is waited for by the health checks, not here. */
+    /* Health checks wait for a catalog that does not answer; this request does not. */
     bool any_damage = catalog->ok && !change.code && cairn_srv_damage_text(server, copies) > 0;
     CAIRN_AUTO_JSON json_t *checks = CAIRN_PACK(
         ready_checks, .server = leaving ? "it is stopping: ask another one" : "ok",

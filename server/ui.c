@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /ui/: the page that shows what the API says. Its files are part of the program
- * (server/ui/files.def); they tell nothing of what is kept, so they need no token. All but the page
- * itself lie in a folder that is named by what they are, so a browser keeps them for good and still
- * has none of an older release. */
+/* /ui/: a page that shows the API. Its files are built in (server/ui/files.def) and contain no
+ * data, so they need no token. All but the page itself lie in a folder named by their checksum, so
+ * that a browser caches them for good and never mixes releases. */
 #include <pthread.h>
 #include <string.h>
 
@@ -10,8 +9,8 @@
 #include "common/text.h"
 #include "server/http/request.h"
 
-#define FILES_WORD "@FILES@" /* in index.html: the folder of the others */
-/* Scripts and styles come from here alone, and nobody shows the page in a frame of his own. */
+#define FILES_WORD "@FILES@" /* in index.html: name of that folder */
+/* Scripts and styles only from this origin; no framing by other sites. */
 #define CONTENT_POLICY                                                                             \
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "            \
     "object-src 'none'"
@@ -22,7 +21,7 @@
             ".global cairn_ui_" #id "_packed_end\n"                                                \
             "cairn_ui_" #id "_begin:\n.incbin \"server/ui/" name "\"\n"                            \
             "cairn_ui_" #id "_end:\n"                                                              \
-            "cairn_ui_" #id "_packed:\n.incbin \"ui/" name ".gz\"\n" /* of the build folder */     \
+            "cairn_ui_" #id "_packed:\n.incbin \"ui/" name ".gz\"\n" /* in the build folder */     \
             "cairn_ui_" #id "_packed_end:\n.byte 0\n.previous\n");                                 \
     extern const char cairn_ui_##id##_begin[], cairn_ui_##id##_end[], cairn_ui_##id##_packed[],    \
         cairn_ui_##id##_packed_end[];
@@ -44,7 +43,7 @@ static const struct file {
 };
 
 static pthread_once_t named_once = PTHREAD_ONCE_INIT;
-static char folder[9]; /* of the files: what they are, in hex */
+static char folder[9]; /* the files' checksum, in hex */
 
 static void name_folder(void) {
     uint32_t crc = 0;
@@ -73,7 +72,7 @@ enum cairn_code cairn_srv_on_ui(struct cairn_srv_request *request, struct cairn_
                                 struct cairn_error *err) {
     CAIRN_TRY(is_there(request, err));
     size_t length = strlen(request->path);
-    if (request->path[length - 1] != '/') { /* the page names its files from /ui/ on */
+    if (request->path[length - 1] != '/') { /* the page's links are relative to /ui/ */
         reply->status = 308;
         reply->content_type = files[0].type;
         cairn_srv_reply_header(reply, "Location", "ui/");
@@ -100,7 +99,7 @@ enum cairn_code cairn_srv_on_ui(struct cairn_srv_request *request, struct cairn_
     return cairn_buf_append(&reply->body, from, (size_t)(files[0].end - from), err);
 }
 
-/* Of another release's folder what is here now, kept by nobody: a page of before may still ask. */
+/* Other releases' folders, which an open page may request, get current files, uncached. */
 enum cairn_code cairn_srv_on_ui_file(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(is_there(request, err));

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copies: copies of a version in several stores: wished for, made, removed, compared, mended.
+ * copies: makes, removes, verifies and repairs copies of a version in several stores.
  *
- * Why:     the fast store is small and the durable one slow; one store alone can be lost, and a
- *          copy that nobody looks at is found damaged when the last good one is.
- * Promise: 1   a wish for a copy is a row (MAKING) before its first object; any server finishes it.
+ * Why:     the fast store is small and the durable one slow; a single store can be lost; damage of
+ *          a copy that is never verified is found only when the last good copy fails.
+ * Promise: 1   a requested copy is a row (MAKING) before its first object; any server finishes it.
  *          2   a copy that reads as whole is whole: its committed.json is written last.
  *          3   the last copy that is whole and not known to be damaged is never removed.
- *          P14 each copy is compared by itself, in its own store, and each finding names its store.
- *          The numbered promises stand in copying.c, promote.c, demote.c, damage.c, tiering.c and
- *          verify.c.
+ *          P14 each copy is verified separately, in its own store; each finding names its store.
+ *          Each source of this folder numbers promises of its own.
  * Limits:  CAIRN_SRV_COPIES_LOOK_MAX rows of each store a round; one part of a shard in memory
  *          (CAIRN_SRV_COPY_PART_BYTES, more beyond 10,000 such parts).
- * Threads: each function says which; a hold belongs to one thread.
- * Next:    server/ledger/copies.h for the rows, server/guard/stores.h for the stores;
- *          docs/tiers.md.
+ * Threads: stated at each function; a hold belongs to one thread.
+ * Next:    server/ledger/copies.h (rows), server/guard/stores.h (stores); docs/tiers.md.
  */
 #pragma once
 
@@ -28,36 +26,36 @@
 #define CAIRN_SRV_TIERING_ROUND 1000
 #define CAIRN_SRV_TIERED_MAX 64
 
-/* ---- wishes and rounds (copying.c) ---- */
+/* ---- copy requests and sweep rounds (copying.c) ---- */
 
-/* The operation that makes a copy, or the one that is under way. */
+/* Begins the operation that makes a copy, or returns the id of the one already running. */
 struct cairn_srv_copy_begin {
     const struct cairn_run_name *name;
-    /* The caller who wishes for it; NULL: the server goes on with a row in state MAKING. */
+    /* The caller who requests the copy; NULL: the server resumes a row in state MAKING. */
     const struct cairn_srv_caller *caller;
     const char *version, *store;
 };
-/* On any thread. CAIRN_ABORTED: the wish was fulfilled or taken back meanwhile. Codes of a caller's
- * wish: as cairn_srv_promote_want. A server without operations (a test's) writes the row alone, and
+/* On any thread. CAIRN_ABORTED: the row is no longer MAKING; for a caller also
+ * cairn_srv_promote_want's codes. Without operations (in tests) only the row is written, and
  * *ret_id is empty. */
 enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
                                        const struct cairn_srv_copy_begin *begin,
                                        char ret_id[CAIRN_SRV_OPERATION_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* raise: called before the first removal of a round (Q35). */
+/* raise: raises the store's generation; called before the first removal of a round (Q35). */
 struct cairn_srv_copies_round {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     enum cairn_code (*raise)(void *owner, struct cairn_error *err);
     void *owner;
 };
-/* Begins what is MAKING and removes what is REMOVING; on the sweeping thread. */
+/* Starts the copies in state MAKING and deletes those in state REMOVING; on the sweeping thread. */
 enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- rows, holds and pauses (damage.c), on any thread ---- */
+/* ---- holds, pauses, unreachable stores (damage.c), on any thread ---- */
 
-/* One thread of all servers of a catalog works on the copies of a version at a time. */
+/* A lock on all copies of one version, exclusive among the threads and servers of a catalog. */
 struct cairn_srv_copy_hold {
     struct cairn_srv *server;
     struct cairn_srv_lease lease;
@@ -70,29 +68,26 @@ enum cairn_code cairn_srv_copy_hold_take(struct cairn_srv_copy_hold *hold, struc
                                          const char *version,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold);
-/* Does this process hold it? */
 bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version);
-/* After a try: a failure makes the sweep pause before the next one. */
+/* Records the result of an attempt; after a failure the sweep pauses before it retries. */
 void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const char *store,
                            bool failed);
-/* Inside a change: the row of a copy gets this state, as of now. */
+/* In a transaction: sets the state of a copy's row and its time of change to now. */
 enum cairn_code cairn_srv_copy_turn(struct cairn_srv_tx *tx, const struct cairn_srv *server,
                                     const char *version, const struct cairn_srv_copy *copy,
                                     enum cairn_srv_copy_state state,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* May the sweep try again? */
+/* False during the pause after a failure. */
 bool cairn_srv_copy_may_try(struct cairn_srv *server, const char *version, const char *store);
-/* What the store answered, or CAIRN_OK where a caller says that it is back. */
+/* Records whether a store answered; CAIRN_OK also if a caller's request implies it. */
 void cairn_srv_copy_asked(struct cairn_srv *server, const char *store, enum cairn_code code);
-/* False: the store is away, and is asked for another version. */
+/* False: the store is unreachable, and another version is probing it. */
 bool cairn_srv_copy_may_ask(struct cairn_srv *server, const char *version, const char *store);
-/* Before the stores are freed. */
+/* Call before the stores are freed. */
 void cairn_srv_copies_forget_failures(struct cairn_srv *server);
 
-/* ---- making a copy (promote.c) ---- */
-
-/* Inside a change: puts the row of a wish. *ret_whole: the copy is there. CAIRN_NOT_COMMITTED,
- * CAIRN_IN_USE: it is being removed there. */
+/* In a transaction: writes the row of a requested copy. *ret_whole: the copy exists already.
+ * CAIRN_NOT_COMMITTED: the version is not committed. CAIRN_IN_USE: the copy is being removed. */
 struct cairn_srv_promote_wish {
     const char *store;
     bool by_policy;
@@ -107,63 +102,59 @@ struct cairn_srv_promote {
     struct cairn_srv *server;
     struct cairn_store_worker *worker; /* of the main store */
     const char *version, *store;
-    /* Now and then, in bytes; false: end here (CAIRN_CANCELLED), and the row stays as it is. */
+    /* Progress in bytes, at intervals; false: stop (CAIRN_CANCELLED) and leave the row as it is. */
     bool (*tell)(void *owner, uint64_t done, uint64_t total);
     void *owner;
-    /* set */
-    uint64_t copied_bytes; /* that were not there before */
-    uint64_t within_bytes; /* of them, that one S3 has copied by itself */
+    uint64_t copied_bytes; /* sent to the target, which did not have them */
+    uint64_t within_bytes; /* the part of copied_bytes that S3 copied server-side */
 };
-/* Makes the copy that a row wants. CAIRN_OK also where it is whole already; CAIRN_ABORTED: the wish
- * was taken back; CAIRN_BUSY: the version is held. */
+/* Makes the copy that a row requests. CAIRN_OK also if it is whole already; CAIRN_ABORTED: the
+ * request was withdrawn; CAIRN_BUSY: the version is held. */
 enum cairn_code cairn_srv_promote_run(struct cairn_srv_promote *promote,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* One shard into another store; the struct has one owner. */
 struct cairn_srv_shard_copy {
     struct cairn_srv *server;
-    struct cairn_store_worker *worker;   /* of the main store */
-    const struct cairn_srv_where *where; /* to read from */
+    struct cairn_store_worker *worker; /* of the main store */
+    const struct cairn_srv_where *where;
     const struct cairn_srv_tier *to;
     struct cairn_store_worker *target;
-    const struct cairn_committed *version; /* with manifest and checksums */
+    const struct cairn_committed *version;
     struct cairn_store_tags *tags;
-    bool replaces; /* the object under the key is known to be damaged (verify.c) */
-    /* After each part, with how many bytes were copied; false: end here, by CAIRN_CANCELLED. */
+    bool replaces; /* overwrite: the present object is known to be damaged (verify.c) */
+    /* After each part, with the bytes copied; false: stop with CAIRN_CANCELLED. */
     bool (*goes_on)(void *owner, uint64_t bytes);
     void *owner;
-    uint64_t within_bytes; /* set: of all shards, that the store has copied itself */
-    /* the copy's own; cairn_srv_shard_copy_release */
+    uint64_t within_bytes; /* result, over all shards: copied server-side */
     uint8_t *buffer;
     size_t buffer_bytes;
 };
 enum cairn_code cairn_srv_shard_copy(struct cairn_srv_shard_copy *copy, size_t shard,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_shard_copy_release(struct cairn_srv_shard_copy *copy);
-/* After a write into a store of copies failed by CAIRN_NO_SPACE: puts the store and what is to be
- * done before the end of the cause. Other codes pass. */
+/* If a write into a store of copies failed with CAIRN_NO_SPACE, puts the store's name and the
+ * remedy before the error's cause. Returns `code` unchanged. */
 enum cairn_code cairn_srv_copy_say_full(enum cairn_code code, const char *store, const char *to_do,
                                         struct cairn_error *err);
-/* Its place, and the digest of its manifest: what the catalog proves its documents by. */
+/* The version's place and the catalog's digest of its manifest, to verify documents by. */
 struct cairn_committed cairn_srv_committed_of(const struct cairn_srv_version *version);
-/* Are all objects of the version in this store, with their sizes, and those of its documents that
- * `heads` names (bits; the layout where the manifest has one)? One listing, and a HEAD of its own
- * before anything is called missing. version: with its manifest. CAIRN_CORRUPT names what is
- * missing. */
+/* Checks that the store has each object of the version with its size, and the documents in `heads`
+ * (bits; the layout if the manifest has one). Sends one listing, and a HEAD before an object counts
+ * as missing. version: with its manifest. CAIRN_CORRUPT names the missing object. */
 enum cairn_code cairn_srv_copy_look(struct cairn_store_worker *worker,
                                     const struct cairn_committed *version, unsigned heads,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- removing a copy (demote.c; what is known to be damaged: damage.h) ---- */
+/* ---- removing a copy (demote.c) ---- */
 
 struct cairn_srv_demote {
     struct cairn_srv *server;
     struct cairn_store_worker *worker; /* of the main store */
     const char *version, *store;
-    bool by_policy; /* only what a policy made, or what was saved to main */
+    bool by_policy; /* remove only copies made by a policy or saved to the main store */
 };
-/* Sets the row REMOVING; a second time changes nothing; on any thread. CAIRN_IN_USE: it is held, or
- * the last one. CAIRN_NOT_FOUND: there is no copy. */
+/* Sets the row REMOVING; idempotent; on any thread. CAIRN_IN_USE: the copy is held, or is the last
+ * one. CAIRN_NOT_FOUND: there is no copy. */
 enum cairn_code cairn_srv_demote_ask(const struct cairn_srv_demote *demote,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Deletes the objects of a copy in state REMOVING, then sets it GONE; on the sweeping thread. */
@@ -173,28 +164,29 @@ enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_stor
 
 /* ---- copies by policies (tiering.c) ---- */
 
-struct cairn_srv_tiered; /* how far runs were settled */
+struct cairn_srv_tiered; /* which versions of each run need no further work */
 enum cairn_code cairn_srv_tiered_new(struct cairn_srv_tiered **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered); /* NULL is fine */
-/* Carries out the `copies` of the run's policy; a failure is logged, and comes again. On any thread
- * with a worker of the main store. Returns how many versions were read. */
+void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered);
+/* Applies the `copies` of the run's policy; a failure is logged and retried later. On any thread
+ * with a worker of the main store. Returns the number of versions read. */
 size_t cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker *worker,
                              const struct cairn_run_name *name);
 
-/* ---- comparing and mending (verify.c) ---- */
+/* ---- verifying and repairing (verify.c) ---- */
 
 struct cairn_srv_verify {
     struct cairn_srv *server;
     struct cairn_store_worker *worker; /* of the main store */
     const char *version;
-    bool reads, repairs;  /* a repair reads */
-    uint64_t part, parts; /* the N-th of T equal groups of shards is read; 0 of 0: all */
-    /* Now and then, in bytes; false: end here, by CAIRN_CANCELLED. NULL: none. */
+    bool reads, repairs; /* repairs implies reads */
+    /* group `part` of `parts` equal groups of shards to read; 0 of 0: all */
+    uint64_t part, parts;
+    /* Progress in bytes, at intervals; false: stop with CAIRN_CANCELLED. May be NULL. */
     bool (*tell)(void *owner, uint64_t done, uint64_t total);
     void *owner;
 };
-/* CAIRN_OK whatever was found; *ret: verified (api/messages.def). CAIRN_BUSY: a copy of it is being
- * made or removed. */
+/* CAIRN_OK whatever damage was found; *ret: message `verified` (api/messages.def). CAIRN_BUSY: a
+ * copy of the version is being made or removed. */
 enum cairn_code cairn_srv_verify_run(const struct cairn_srv_verify *verify, json_t **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wishes for copies, as operations and by the sweep; POST {C}/promote and {C}/demote.
- *  1  Each sweep of any server finds what is MAKING and that nobody works on, and begins it as an
- *     operation; after a failure it is tried again after pauses.
- *  2  A copy in state REMOVING is deleted by the sweep, after the generation was raised (Q35).
- *  3  A caller's wish, its operation and the event that says who asked are one change: a sweep that
- *     is under way finds all of them or none.
- *  4  However many copies wait in one store, those in the others are looked at, too; what lies in a
- *     store that the setting `stores` does not name stays as it is.
- * Pauses after failures, and stores that are away: damage.c. */
+/* Copy operations, the sweep's round over unfinished copies, POST {C}/promote and {C}/demote.
+ *  1  Each sweep of any server begins an operation for each copy in state MAKING that no server is
+ *     working on; after a failure it retries after a pause.
+ *  2  The sweep deletes a copy in state REMOVING after the generation was raised (Q35).
+ *  3  A caller's request, its operation and the event that names the caller are one transaction: a
+ *     concurrent sweep sees all three or none.
+ *  4  The limit of rows applies to each store, so a backlog in one store delays no other. Copies in
+ *     a store that the setting `stores` does not name are left alone. */
 #include "server/copies/copies.h"
 
 #include <stdlib.h>
@@ -20,11 +19,9 @@
 #include "server/operations/above.h"
 #include "server/versions/versions.h"
 
-#define PROMOTE "promote" /* the operation's kind */
+#define PROMOTE "promote"
 
-/* ---- as an operation ---- */
-
-/* Another server's turn, or a wish that was taken back, is no failure. */
+/* A version that another server works on, or a request that was withdrawn, is no failure. */
 static void tell_delayed(const char *version, const char *store, const struct cairn_error *why) {
     enum cairn_code code = why->code;
     if (code == CAIRN_BUSY || code == CAIRN_ABORTED || code == CAIRN_CATALOG_BEHIND ||
@@ -34,7 +31,7 @@ static void tell_delayed(const char *version, const char *store, const struct ca
               why->message);
 }
 
-/* Sets the copy REMOVING, or the sweep would go on making it. */
+/* Sets the copy REMOVING after a cancel; otherwise the sweep would resume it. */
 static void take_back(const struct cairn_srv_promote *promote) {
     const struct cairn_srv_demote demote = {.server = promote->server,
                                             .worker = promote->worker,
@@ -60,7 +57,7 @@ enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_sr
     CAIRN_TRY(cairn_srv_copies_get(tx, version, &copies, err));
     const struct cairn_srv_copy *found = cairn_srv_copies_find(&copies, store);
     if (!found || found->state != CAIRN_SRV_COPY_MAKING) return CAIRN_OK;
-    /* A server before may have copied some of it. */
+    /* An earlier attempt may have copied some objects, so the copy is REMOVING and not GONE. */
     return cairn_srv_copy_turn(tx, server, version, found, CAIRN_SRV_COPY_REMOVING, err);
 }
 
@@ -77,7 +74,7 @@ static enum cairn_code find_name(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-/* A policy may want this version elsewhere, or gone from a store, once this copy is whole. */
+/* A finished copy may let the policy copy the version elsewhere, or remove it from a store. */
 static void go_on_with_policy(struct cairn_srv *server, struct cairn_store_worker *worker,
                               const char *version) {
     struct named named = {.version = version};
@@ -97,7 +94,7 @@ static enum cairn_code promote_work(struct cairn_srv *server, struct cairn_store
         .tell = cairn_srv_operation_tell,
         .owner = owner};
     struct cairn_error why = {0};
-    /* It was begun before that was known, and holds a place that others wait for. */
+    /* Ending the operation of a store that became unreachable frees a slot of operations. */
     if (!cairn_srv_copy_may_ask(server, promote.version, promote.store))
         return cairn_fail(err, CAIRN_BUSY, "store %s did not answer just now: the sweep goes on",
                           promote.store);
@@ -127,7 +124,7 @@ static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_promote_want(tx, &version, &wish, &whole, err);
 }
 
-/* The row may have changed since the sweep read it. */
+/* Checks that the row is still MAKING: it may have changed since the sweep read it. */
 static enum cairn_code wants_still(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     const struct cairn_srv_copy_begin *begin = ((const struct beginning *)argument)->begin;
@@ -149,7 +146,8 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
     struct beginning beginning = {server, begin};
     bool made = false;
     ret_id[0] = '\0';
-    if (begin->caller) cairn_srv_copy_asked(server, begin->store, CAIRN_OK); /* he says so */
+    /* a request implies that the store is back */
+    if (begin->caller) cairn_srv_copy_asked(server, begin->store, CAIRN_OK);
     if (!server->operations)
         return cairn_srv_catalog_write(server->catalog, wish_for, &beginning, err);
     if (!request) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
@@ -170,13 +168,13 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
     return CAIRN_OK;
 }
 
-/* ---- what is unfinished ---- */
+/* ---- unfinished copies ---- */
 
 struct left {
     const char *store;
     struct cairn_srv_copy_left *items;
     size_t count;
-    const struct cairn_srv_copy_left *item; /* at hand */
+    const struct cairn_srv_copy_left *item;
     struct cairn_run_name name;
     bool due;
 };
@@ -188,8 +186,7 @@ static enum cairn_code find_unfinished(struct cairn_srv_tx *tx, void *argument,
                                        &left->count, err);
 }
 
-/* Of a version that is in the trash, or on its way out, nothing is copied or removed here: its
- * sweep takes all of it. */
+/* Skips a version that is trashed or being deleted: the sweep deletes all its copies anyway. */
 static enum cairn_code judge_unfinished(struct cairn_srv_tx *tx, void *argument,
                                         struct cairn_error *err) {
     struct left *left = argument;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of copies while they are worked on: holds on versions, pauses after failures,
- * stores that are away, damage that was found.
- *  1  Of one version one copy is made or removed at a time, on all servers of a catalog: in this
- *     process by a list, among servers by the job lease `copy/VERSION`. A copy that is made and
- *     removed at once would read as whole and not be.
- *  2  After a failure the sweep pauses, longer each time; copies of the version in other stores do
- *     not wait. 4,096 failures are remembered; the others are tried at each sweep.
- *  3  A store that is away is asked for one version a minute, and for all of them again once it has
- *     answered: its wishes take no place from those of other stores.
- *  4  A copy that was removed or made again since the look began is not called damaged, nor is one
- *     of a version that is on its way out. Where damage cannot be kept that is logged, and the
- *     caller goes on. */
+/* Locks on versions while copies change, pauses after failures, unreachable stores, known damage.
+ *  1  One copy of a version is made or removed at a time on all servers of a catalog: a list locks
+ *     within the process, the job lease `copy/VERSION` among servers. Making and removing a copy at
+ *     once could leave a damaged copy that reads as whole.
+ *  2  After each failure the sweep pauses longer; the version's copies in other stores do not wait.
+ *     At most 4,096 failures are remembered; others are retried at each sweep.
+ *  3  An unreachable store is probed with one version a minute until it answers, so that its copies
+ *     take no slot from other stores.
+ *  4  Damage is recorded only if the copy's row is unchanged since the check began and the version
+ *     is not being deleted. If recording fails, that is logged and the caller continues. */
 #include "server/copies/damage.h"
 
 #include <inttypes.h>
@@ -43,10 +41,9 @@ struct failure {
     uint64_t pause_ms, until_ms;
     struct failure *next;
 };
-/* A store that did not answer. */
 struct away {
     char store[CAIRN_SRV_TIER_NAME_BYTES];
-    char version[CAIRN_VERSION_ID_BYTES]; /* that it is asked for meanwhile; "": none yet */
+    char version[CAIRN_VERSION_ID_BYTES]; /* the version that probes it; "": none yet */
     uint64_t until_ms;
 };
 struct cairn_srv_copying {
@@ -57,7 +54,7 @@ struct cairn_srv_copying {
     size_t away_count;
 };
 
-/* The list of the server, made with its first entry and freed with its last; the lock is held. */
+/* The server's list, allocated with its first entry; the caller holds the lock. */
 static struct cairn_srv_copying *list_of(struct cairn_srv_tiers *tiers) {
     if (!tiers->copying) tiers->copying = calloc(1, sizeof(*tiers->copying));
     return tiers->copying;
@@ -108,7 +105,7 @@ void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold) {
     CAIRN_HOLD(&tiers->lock);
     struct cairn_srv_copy_hold **at = &tiers->copying->holds;
     while (*at && *at != hold) at = &(*at)->next;
-    CAIRN_ASSERT(*at); /* it is listed until here */
+    CAIRN_ASSERT(*at);
     *at = hold->next;
     hold->held = false;
     free_if_empty(tiers);
@@ -119,8 +116,6 @@ bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version) {
     CAIRN_HOLD(&server->tiers->lock);
     return find_hold(server->tiers, version);
 }
-
-/* ---- failures ---- */
 
 static struct failure **find_failure(struct cairn_srv_copying *copying, const char *version,
                                      const char *store) {
@@ -142,7 +137,7 @@ void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const 
     struct cairn_srv_tiers *tiers = server->tiers;
     CAIRN_HOLD(&tiers->lock);
     struct cairn_srv_copying *copying = list_of(tiers);
-    if (!copying) return; /* without memory it is tried at the next sweep */
+    if (!copying) return; /* without memory there is no pause: retried at the next sweep */
     struct failure **at = find_failure(copying, version, store), *fresh = NULL;
     if (!failed && *at) drop_failure(copying, at);
     if (failed && !*at && copying->failure_count < FAILURES_MAX &&
@@ -220,7 +215,7 @@ struct noting {
     struct cairn_srv *server;
     const struct cairn_srv_damage *found;
     struct cairn_srv_version version;
-    struct cairn_srv_copy copy; /* as it shall be */
+    struct cairn_srv_copy copy;
     uint64_t known;
     bool differs;
 };

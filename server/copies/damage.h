@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * damage: what is found to be wrong with a copy of a version is kept with it.
+ * damage: records in the catalog which copies of a version are damaged.
  *
- * Why:     reads fall back and sizes look right, so the last good copy could be removed though
- *          somebody had just seen that the other one is damaged.
- * Promise: 1   damage that was found stays known to every server of the catalog, through restarts,
- *              until all of the copy was read and is right, or the copy is gone (damage.c, 4).
- * Limits:  a look at the catalog for each finding, and a change where it is news.
+ * Why:     reads fall back to another copy and sizes look right, so without a record the last good
+ *          copy could be removed after damage of the other one was seen.
+ * Promise: 1   damage stays known to every server of the catalog, through restarts, until a full
+ *              read of the copy finds none, or the copy is gone (damage.c, 4).
+ * Limits:  one catalog read for each finding, and one write if the finding is new.
  * Threads: any.
- * Next:    server/copies/verify.c, server/reads/tier_reads.c; server/copies/demote.c heeds it.
+ * Next:    server/copies/verify.c, server/reads/tier_reads.c; used by server/copies/demote.c.
  */
 #pragma once
 
@@ -16,13 +16,13 @@
 
 struct cairn_srv_damage {
     const char *version, *store;
-    uint64_t objects;   /* that are damaged or missing */
-    bool all;           /* every object was read: it is so many; else at least so many */
-    int64_t changed_ms; /* of the copy's row when the look began */
+    uint64_t objects;   /* damaged or missing ones */
+    bool all;           /* `objects` is exact: every object was read; false: a lower bound */
+    int64_t changed_ms; /* changed_ms of the copy's row when the check began */
 };
 void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage);
 
-/* How many copies are known to be damaged, and the first of them in words; 0 and "" where none is,
- * or where the catalog cannot be read. */
+/* Counts damaged copies and describes the first; 0 and "" if none, or the catalog cannot be
+ * read. */
 #define CAIRN_SRV_DAMAGE_BYTES 600
 uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]);

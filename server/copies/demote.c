@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Removes one copy of a version while the version stays.
- *  1  A copy becomes REMOVING in one transaction, which sees another copy that is whole and not
- *     known to be damaged. Before it, that one was looked at: its store is the one that the catalog
- *     knows, and each of its objects is there with its size. The last copy is never removed.
- *  2  Where damage was found in all others before the removal begins, the copy is WHOLE again,
- *     unless its record was deleted already.
- *  Q29  A version that is being read, or that the newest attempt resumed from and has committed
- *     nothing since, keeps all its copies.
- *  Q30  The record goes first, then the manifest, then the rest of the version's own prefix, then
- *     open uploads; the row says GONE after all of that. Marks stay: they belong to the version.
- * What is known to be damaged: damage.c. */
+ *  1  A copy becomes REMOVING in a transaction that sees another copy WHOLE and not known to be
+ *     damaged. Before it, the other copy is checked in its store: identity, documents, and size of
+ *     each object. The last copy is never removed.
+ *  2  If all other copies are found damaged before the deletion begins, the copy becomes WHOLE
+ *     again, unless its record was deleted already.
+ *  Q29  A version keeps all its copies while it is read, or while the newest attempt resumed from
+ *     it and has committed nothing since.
+ *  Q30  The record is deleted first, then the manifest, the rest of the version's own prefix, and
+ *     open uploads; then the row becomes GONE. Marks stay: they belong to the version. */
 
 #include <inttypes.h>
 
@@ -27,13 +26,11 @@
 #include "server/reads/tier_reads.h"
 #include "server/sweep/sweep_objects.h"
 
-/* ---- asking ---- */
-
 struct asking {
     const struct cairn_srv_demote *demote;
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
-    const struct cairn_srv_copy *copy; /* in them */
+    const struct cairn_srv_copy *copy;
     struct cairn_srv_where others;
 };
 
@@ -54,7 +51,7 @@ static enum cairn_code judge_holders(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* 1. Of two damaged copies each may have the objects that the other has lost. */
+/* 1. Two damaged copies together may still be complete, so neither counts as the other copy. */
 static enum cairn_code judge_others(const struct asking *asking, struct cairn_error *err) {
     const struct cairn_srv_copies *copies = &asking->copies;
     const struct cairn_srv_version *version = &asking->version;
@@ -111,7 +108,7 @@ static enum cairn_code set_removing(struct cairn_srv_tx *tx, void *argument,
     struct asking *asking = argument;
     CAIRN_TRY(judge_removal(tx, asking, err));
     if (asking->copy->state == CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
-    bool seen = false; /* one of those that were looked at is whole still */
+    bool seen = false; /* a checked copy is still whole */
     for (size_t i = 0; i < asking->others.count; i++) {
         const struct cairn_srv_copy *other =
             cairn_srv_copies_find(&asking->copies, asking->others.tiers[i]->name);
@@ -124,7 +121,6 @@ static enum cairn_code set_removing(struct cairn_srv_tx *tx, void *argument,
                                CAIRN_SRV_COPY_REMOVING, err);
 }
 
-/* Reads another copy's documents, and looks at its objects, in its own store. */
 static enum cairn_code look_at_other(const struct asking *asking, struct cairn_srv_tier *tier,
                                      struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
@@ -141,7 +137,7 @@ static enum cairn_code look_at_other(const struct asking *asking, struct cairn_s
     return code ? cairn_within(err, code, "in %s", tier->name) : CAIRN_OK;
 }
 
-/* 1. Leaves the first other copy that is whole alone in asking->others. */
+/* 1. Reduces asking->others to the first copy that passes the check. */
 static enum cairn_code find_other(struct asking *asking, struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
     struct cairn_error why = {0};
@@ -150,7 +146,7 @@ static enum cairn_code find_other(struct asking *asking, struct cairn_error *err
     enum cairn_code code =
         cairn_fail(&why, CAIRN_IN_USE, "the setting stores names none of their stores");
     for (size_t i = 0; i < asking->others.count; i++) {
-        if (asking->others.damaged[i]) continue; /* there is another: judge_others */
+        if (asking->others.damaged[i]) continue; /* judge_others found a sound one */
         code = look_at_other(asking, asking->others.tiers[i], &why);
         if (code) continue;
         asking->others.tiers[0] = asking->others.tiers[i];
@@ -178,7 +174,7 @@ enum cairn_code cairn_srv_demote_ask(const struct cairn_srv_demote *demote,
     return code;
 }
 
-/* ---- removing ---- */
+/* ---- deleting ---- */
 
 struct removing {
     struct cairn_srv *server;
@@ -187,7 +183,7 @@ struct removing {
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
     const struct cairn_srv_copy *copy;
-    bool kept; /* it is whole again */
+    bool kept;
 };
 
 static enum cairn_code read_removing(struct cairn_srv_tx *tx, void *argument,
@@ -206,7 +202,7 @@ static enum cairn_code read_removing(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code set_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removing *removing = argument;
     CAIRN_TRY(read_removing(tx, removing, err));
-    CAIRN_ASSERT(removing->copy->state == CAIRN_SRV_COPY_REMOVING); /* the hold's alone to change */
+    CAIRN_ASSERT(removing->copy->state == CAIRN_SRV_COPY_REMOVING); /* only the holder changes it */
     return cairn_srv_copy_turn(tx, removing->server, removing->hold.version, removing->copy,
                                CAIRN_SRV_COPY_GONE, err);
 }
@@ -229,7 +225,7 @@ static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct
                                CAIRN_SRV_COPY_WHOLE, err);
 }
 
-/* 2. While the copy's record is there, nothing of it was deleted yet (Q30). */
+/* 2. While the copy's record exists, none of its objects was deleted (Q30). */
 static enum cairn_code take_removal_back(struct removing *removing,
                                          struct cairn_store_worker *worker,
                                          struct cairn_error *err) {
@@ -240,7 +236,7 @@ static enum cairn_code take_removal_back(struct removing *removing,
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
     struct cairn_error why = {0};
     enum cairn_code code = cairn_store_perform(worker, &head, &why);
-    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* it reads as no copy any more */
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the deletion has begun */
     if (code && err) *err = why;
     if (code) return code;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, set_whole, removing, err));
@@ -256,7 +252,7 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_removing, removing, err));
     if (!removing->copy || removing->copy->state != CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
-    /* Again, in the state that the deletion begins in. */
+    /* Checks again: other copies may have been lost since the row became REMOVING. */
     bool last = !cairn_srv_copies_whole(&removing->copies);
     if (last && removing->version.state == CAIRN_STATE_COMMITTED)
         return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is its last one",

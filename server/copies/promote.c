@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a copy of a version in another store, under its own keys.
- *  1  The row of a wish (MAKING) is there before the copy's first object: the next server finds and
- *     finishes what one that died has begun.
- *  2  Order: shards, layout, the attempt's records, checksums.bin, manifest.json, a look at all of
- *     it, committed.json last: a copy that reads as whole is whole, whenever this process ends.
- *  3  The version is read again in each step that matters: one that is trashed or deleted
- *     meanwhile, or whose copy is to be removed, gets no committed.json.
- *  4  Repeated, it sends what is not there yet, and nothing that is.
- *  P3 Each block is compared with checksums.bin after it was read; what is sent bears its checksum,
- *     which the store compares or this process sums: damage must not get into a copy.
- *  5  A shard appears whole or not at all (store/multipart.h), with a token of version, store and
- *     shard: a later try knows what it has sent, and does not send it again.
- *  6  An object that is there and is another one is never replaced (CAIRN_CONFLICT), unless it was
- *     found damaged (replaces); then a whole one replaces it at once.
- *  7  Within one S3 the store copies parts itself, while the source has the ETag that it had first.
- *     A part counts where the store states the CRC32C of what it copied and checksums.bin has the
- *     same; any other goes through this process. */
+/* Makes a copy of a version in another store, under that store's own keys.
+ *  1  The row (MAKING) precedes the copy's first object: if the server dies, another finds the row
+ *     and finishes the copy.
+ *  2  Order: shards, layout, the attempt's records, checksums.bin, manifest.json, a check of them
+ *     all, committed.json: a copy that reads as whole is whole, whenever this process ends.
+ *  3  The version's row is read again before each important step: a version that was trashed or
+ *     deleted, or whose copy is to be removed, gets no committed.json.
+ *  4  A repeated call sends only the objects that are missing.
+ *  P3 Each block read is compared with checksums.bin; what is sent bears its checksum, which the
+ *     store verifies or this process sums: damage must not spread into a copy.
+ *  5  A shard appears whole or not at all (store/multipart.h); its upload token derives from
+ *     version, store and shard, so a later attempt recognizes and keeps what an earlier one sent.
+ *  6  A different object under a shard's key is never replaced (CAIRN_CONFLICT), unless it was
+ *     found damaged (`replaces`); then one request replaces it.
+ *  7  Within one S3 the store copies parts server-side, conditional on the source's first ETag. A
+ *     part counts if the store reports a CRC32C that equals the one of checksums.bin; any other
+ *     part is sent through this process. */
 
 #include <inttypes.h>
 #include <poll.h>
@@ -38,16 +38,14 @@
 #include "store/whole.h"
 
 #define TELL_MS 500
-#define CAUSE_BYTES 200 /* behind the name of a store and what is to be done */
+#define CAUSE_BYTES 200 /* leaves room for the store's name and the remedy */
 #define READ_MS_MAX 60000
 #define AGAIN_MS 200
-
-/* ---- one shard ---- */
 
 enum cairn_code cairn_srv_copy_say_full(enum cairn_code code, const char *store, const char *to_do,
                                         struct cairn_error *err) {
     if (code != CAIRN_NO_SPACE || !err) return code;
-    char cause[CAUSE_BYTES]; /* keys are left out of its middle: its end says what is missing */
+    char cause[CAUSE_BYTES]; /* shortened in its middle, by its keys: the end states the reason */
     cairn_utf8_shorten(cause, sizeof(cause), err->message);
     snprintf(err->message, sizeof(err->message), "no room left in store %s; %s: %s", store, to_do,
              cause);
@@ -66,19 +64,19 @@ struct shard_run {
     size_t index;
     struct cairn_key key;
     struct cairn_multipart mp;
-    struct cairn_store_part *parts; /* of a listing */
-    struct cairn_store *source;     /* that its store copies from by itself; NULL: none */
+    struct cairn_store_part *parts;
+    struct cairn_store *source;
     char source_etag[128];
 };
 
-/* 5: the token of version, store and shard. */
+/* 5. */
 static void make_token(const struct shard_run *run, char ret[CAIRN_UUID_TEXT_BYTES]) {
     const struct cairn_srv_shard_copy *copy = run->copy;
     uint8_t digest[CAIRN_SHA256_BYTES];
     CAIRN_AUTO(buf) text = {0};
     if (cairn_buf_printf(&text, NULL, "cairn-copy-1\n%s\n%s\n%s", copy->version->place.id.text,
                          copy->to->name, run->shard->name) != CAIRN_OK)
-        cairn_buf_clear(&text); /* then a resend is not known, and refused */
+        cairn_buf_clear(&text); /* a resent shard is not recognized, and refused */
     cairn_sha256_of(cairn_buf_view(&text), digest);
     cairn_uuid_from_digest(digest, ret);
 }
@@ -112,11 +110,10 @@ static enum cairn_code prepare_upload(struct shard_run *run, struct cairn_error 
     for (uint64_t i = 0; i < count; i++)
         blocks[i] = cairn_load_u32le(checksums_of(run, i * CAIRN_BLOCK_BYTES));
     if (copy->replaces)
-        cairn_uuid_random(token); /* the object that is there must not be taken for ours */
+        cairn_uuid_random(token); /* the damaged object must not be recognized as our upload */
     else
         make_token(run, token);
     CAIRN_TRY(cairn_multipart_init(&run->mp, size, part_bytes, token, err));
-    /* What an earlier try has made is looked for first. */
     if (copy->replaces)
         code = cairn_multipart_ready(&run->mp, size, blocks, 0, count, err);
     else
@@ -165,7 +162,7 @@ static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
         [CAIRN_MULTIPART_READ] = CAIRN_STORE_GET,
         [CAIRN_MULTIPART_ABORT] = CAIRN_STORE_UPLOAD_ABORT,
     };
-    CAIRN_ASSERT((size_t)kind < CAIRN_COUNT(ops)); /* nothing else is a request */
+    CAIRN_ASSERT((size_t)kind < CAIRN_COUNT(ops)); /* the other actions send no request */
     return ops[kind];
 }
 
@@ -200,9 +197,9 @@ static void fill_request(struct shard_run *run, const struct cairn_multipart_act
     ret->part_count = mp->part_count;
 }
 
-/* ---- within one S3 ---- */
+/* ---- server-side copies within one S3 ---- */
 
-/* Finds the nearest copy that the target can copy from, and its present ETag. */
+/* Finds the nearest copy that the target can copy from, and its current ETag. */
 static void find_source(struct shard_run *run) {
     const struct cairn_srv_shard_copy *copy = run->copy;
     for (size_t i = 0; i < copy->where->count && !run->source && !copy->replaces; i++) {
@@ -220,7 +217,7 @@ static void find_source(struct shard_run *run) {
     }
 }
 
-/* 7. False: its bytes go through here, and those of the shard's other parts. */
+/* 7. False: this part and the shard's remaining ones are sent through this process. */
 static bool copy_within(struct shard_run *run, const struct cairn_multipart_action *action,
                         struct cairn_store_request *request) {
     struct cairn_error why = {0};
@@ -250,7 +247,7 @@ static bool copy_within(struct shard_run *run, const struct cairn_multipart_acti
     return false;
 }
 
-/* Pauses before the next request. False: the copy was ended meanwhile. */
+/* Pauses before the next request. False: the copy was stopped meanwhile. */
 static bool wait_before_next(struct shard_run *run, bool failed) {
     uint64_t left_ms = cairn_max_u64(run->mp.pause_ms, failed ? AGAIN_MS : 0);
     while (left_ms) {
@@ -277,7 +274,7 @@ static void perform_action(struct shard_run *run, const struct cairn_multipart_a
     if (!within) {
         fill_request(run, action, &request);
         code = cairn_store_perform(copy->target, &request, &why);
-        if (code && !request.code) request.code = code; /* it was not even sent */
+        if (code && !request.code) request.code = code;
     }
     cairn_multipart_result(&run->mp, action, &request);
     bool goes_on = wait_before_next(run, request.code && request.code != CAIRN_NOT_FOUND);
@@ -297,7 +294,7 @@ static enum cairn_code run_to_its_end(struct shard_run *run, struct cairn_error 
             if (err) *err = run->mp.error;
             return run->mp.error.code;
         }
-        CAIRN_ASSERT(action.kind != CAIRN_MULTIPART_WAIT); /* nothing is under way */
+        CAIRN_ASSERT(action.kind != CAIRN_MULTIPART_WAIT); /* requests are sent one at a time */
         CAIRN_ASSERT(action.kind != CAIRN_MULTIPART_NEED_SOURCE);
         perform_action(run, &action);
     }
@@ -316,7 +313,7 @@ enum cairn_code cairn_srv_shard_copy(struct cairn_srv_shard_copy *copy, size_t s
     return code ? cairn_within(err, code, "%s", run.key.text) : CAIRN_OK;
 }
 
-/* ---- is it whole? ---- */
+/* ---- check that a copy is whole ---- */
 
 struct cairn_committed cairn_srv_committed_of(const struct cairn_srv_version *version) {
     struct cairn_committed ret = {.place = cairn_srv_version_place(version), .has_digest = true};
@@ -418,7 +415,7 @@ enum cairn_code cairn_srv_promote_want(struct cairn_srv_tx *tx,
     if (there && there->state == CAIRN_SRV_COPY_REMOVING)
         return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is being removed",
                           version->id.text, wish->store);
-    /* A copy that was asked for by hand is no longer removed by the policy. */
+    /* A caller's request overrides the policy's: the policy then no longer removes the copy. */
     bool same = there && there->by_policy <= wish->by_policy;
     if (*ret_whole) {
         copy.state = CAIRN_SRV_COPY_WHOLE;
@@ -444,7 +441,7 @@ struct run {
     struct cairn_committed documents;
     uint64_t done, total, told_ms;
     bool whole, wanted;
-    struct cairn_error unwanted; /* why the copy ended in its middle, unless it was cancelled */
+    struct cairn_error unwanted; /* why the copy stopped early, unless it was cancelled */
 };
 
 static enum cairn_code read_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -499,7 +496,7 @@ static bool goes_on(void *owner, uint64_t bytes) {
     return false;
 }
 
-/* A shard ends with CAIRN_CANCELLED where goes_on() was false; a demote that came is the reason. */
+/* Replaces CAIRN_CANCELLED by the real reason if the copy is no longer wanted. */
 static enum cairn_code say_unwanted(const struct run *run, enum cairn_code code,
                                     struct cairn_error *err) {
     if (code != CAIRN_CANCELLED || !run->unwanted.code) return code;
@@ -524,7 +521,7 @@ static enum cairn_code copy_shards(struct run *run, struct cairn_error *err) {
     for (size_t i = 0; i < manifest->shard_count && !code; i++) {
         code = cairn_srv_shard_copy(&copy, i, err);
         before += manifest->shards[i].size_bytes;
-        run->done = before; /* also of one that was there */
+        run->done = before; /* counts a shard that was there, too */
         if (!code && !goes_on(run, 0)) code = cairn_fail(err, CAIRN_CANCELLED, "it was ended");
         if (!code) CAIRN_CRASHPOINT("server.promote.after_shard");
     }
@@ -560,8 +557,8 @@ static enum cairn_code put_document(struct run *run, const struct cairn_key *key
     return cairn_store_put_same(run->target, key->text, cairn_buf_view(text), err);
 }
 
-/* Without an attempt's record a version is read all the same (docs/format.md); a reindex from this
- * store alone needs it. Where it is lost in the original it is lost here. */
+/* Reads do not need the attempt's record (docs/format.md), but a reindex from this store alone
+ * does. If the original has lost it, the copy is made without it. */
 static enum cairn_code put_attempt(struct run *run, struct cairn_error *err) {
     struct cairn_srv_where main = {.count = 0};
     struct cairn_srv_tier_documents from = {run->promote->server, run->promote->worker, &main};
@@ -586,7 +583,7 @@ static enum cairn_code put_attempt(struct run *run, struct cairn_error *err) {
     return put_document(run, &key, &run->documents.attempt_text, err);
 }
 
-/* 2. Puts all documents but the record. */
+/* 2. Writes all documents but committed.json. */
 static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
     const struct cairn_committed *documents = &run->documents;
     struct cairn_key key;
@@ -604,9 +601,9 @@ static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole copy ---- */
 
-/* Of what is written into the target, and nothing else: another disk may be full, too. */
+/* For writes into the target only: CAIRN_NO_SPACE may also come from a local disk. */
 static enum cairn_code say_target_full(const struct run *run, enum cairn_code code,
                                        struct cairn_error *err) {
     return cairn_srv_copy_say_full(code, run->promote->store, "make room, and it goes on by itself",

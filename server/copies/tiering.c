@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries out the `copies` of a run's policy: what lies in which store.
- *  1  The plan is plan/retention.h over the catalog at one moment; each copy that it wants, and
- *     each that it does not, is judged again in a transaction of its own (promote.c, demote.c).
- *  2  It removes what a policy has made, and of the main store what lies elsewhere, too; a copy
- *     that was asked for by hand stays, and so does every last one.
- *  3  Carried out again it changes nothing; what a server left undone comes with the next commit,
- *     or when a copy was made.
- *  4  Up to the version behind which nothing was to do, nothing is read again while the run's
- *     events leave it as it was (server/events/since.h): a commit costs what it can change.
- * CAIRN_SRV_TIERING_ROUND changes a call; CAIRN_SRV_TIERED_MAX runs are remembered, others are read
- * whole. What is remembered is locked by server_retained. */
+/* Applies the `copies` of a run's policy: which versions have a copy in which store.
+ *  1  plan/retention.h plans over a snapshot of the catalog; each copy to make or remove is checked
+ *     again in its own transaction (promote.c, demote.c).
+ *  2  It removes copies that a policy made, and copies in the main store that exist elsewhere.
+ *     Copies that a caller requested stay, and so does the last copy.
+ *  3  A repeated call changes nothing; work that a server left undone is found after the next
+ *     commit or finished copy.
+ *  4  Versions up to a remembered one, which need no work, are not read again while the run's
+ *     events leave them unchanged (server/events/since.h): the cost of a commit follows what it
+ * changes. At most CAIRN_SRV_TIERING_ROUND changes a call; CAIRN_SRV_TIERED_MAX runs are
+ * remembered, other runs are read in full. */
 #include "server/copies/copies.h"
 
 #include <stdlib.h>
@@ -23,10 +23,10 @@
 #include "server/ledger/runs.h"
 
 struct cairn_srv_tiered {
-    struct cairn_lock lock; /* server_retained */
+    struct cairn_lock lock;
     struct {
-        struct cairn_srv_known runs[CAIRN_SRV_TIERED_MAX]; /* 4: up to `newest` all is settled */
-        size_t next;                                       /* is forgotten for another run */
+        struct cairn_srv_known runs[CAIRN_SRV_TIERED_MAX]; /* 4: needs no work up to `newest` */
+        size_t next;                                       /* the entry to overwrite next */
     } locked;
 };
 
@@ -37,12 +37,11 @@ struct plan {
     struct cairn_policy policy;
     struct cairn_srv_candidates candidates;
     struct cairn_srv_run_copies rows;
-    struct cairn_srv_known settled; /* as it was remembered; name "": it was not */
-    struct cairn_srv_known found;   /* what is to be remembered */
-    bool after;                     /* only what comes after settled.newest was read */
-    bool *open;                     /* of each candidate: there was something to do */
+    struct cairn_srv_known settled; /* the remembered entry; name "": none */
+    struct cairn_srv_known found;
+    bool after; /* only versions after settled.newest were read */
+    bool *open; /* for each candidate: it needs work */
     size_t changes;
-    /* the wish at hand */
     const char *version, *store;
 };
 
@@ -51,7 +50,7 @@ static void release(struct plan *plan) {
     cairn_srv_run_copies_release(&plan->rows);
 }
 
-/* ---- how far a run is settled ---- */
+/* ---- remembered runs ---- */
 
 enum cairn_code cairn_srv_tiered_new(struct cairn_srv_tiered **ret, struct cairn_error *err) {
     struct cairn_srv_tiered *tiered = calloc(1, sizeof(*tiered));
@@ -67,7 +66,7 @@ void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered) {
     free(tiered);
 }
 
-/* The run's entry, or the entry to overwrite; the lock is held. */
+/* The run's entry, or the entry to overwrite; the caller holds the lock. */
 static struct cairn_srv_known *place_of(struct cairn_srv_tiered *tiered,
                                         const struct cairn_run_name *name, bool *ret_there) {
     for (size_t i = 0; i < CAIRN_SRV_TIERED_MAX; i++) {
@@ -86,7 +85,7 @@ static void recall(struct plan *plan) {
     if (there) plan->settled = *place;
 }
 
-/* Keeps the entry of a later state of the catalog. */
+/* Keeps whichever entry is of the later state of the catalog. */
 static void remember(struct plan *plan) {
     struct cairn_srv_tiered *tiered = plan->server->tiered;
     bool there = false;
@@ -114,7 +113,7 @@ static bool counts(const struct cairn_plan_item *item) {
     return !(item->marks & (CAIRN_PLAN_IN_FLIGHT | CAIRN_PLAN_SUPERSEDED));
 }
 
-/* *ret: the first of those that a rule of the newest may count. False: there are not as many. */
+/* *ret: the first candidate that a rule "newest N" may count. False: there are fewer than N. */
 static bool newest_from(const struct plan *plan, size_t *ret) {
     const struct cairn_srv_candidates *candidates = &plan->candidates;
     uint64_t most = 0, found = 0;
@@ -126,14 +125,15 @@ static bool newest_from(const struct plan *plan, size_t *ret) {
     return found == most;
 }
 
-/* Is it one that will be committed soon? That would be a change of what is settled. */
+/* True if the candidate may commit soon, which would change which versions need work. */
 static bool comes_soon(const struct plan *plan, size_t i) {
     const struct cairn_srv_candidates *candidates = &plan->candidates;
     return candidates->items[i].marks & CAIRN_PLAN_IN_FLIGHT &&
            i + CAIRN_SRV_IN_FLIGHT_AMONG >= candidates->count;
 }
 
-/* Up to where there was nothing to do; older ones of the newest may count when one of them goes. */
+/* Settles up to the first candidate that needs work, but not those of the newest N: when one of
+ * these is deleted, older candidates count instead. */
 static void settle(struct plan *plan) {
     size_t newest = 0, i = 0;
     if (plan->after) plan->found.newest = plan->settled.newest;
@@ -163,11 +163,11 @@ static enum cairn_code load_plan(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(read_rows(tx, plan, run.id, err));
     size_t newest = 0;
     if (!plan->after || newest_from(plan, &newest)) return CAIRN_OK;
-    plan->after = false; /* some of the newest went: older ones count instead */
+    plan->after = false; /* a newest version was deleted: older ones count instead */
     return read_rows(tx, plan, run.id, err);
 }
 
-/* ---- one change ---- */
+/* ---- applying one change ---- */
 
 static enum cairn_code put_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct plan *plan = argument;
@@ -192,14 +192,14 @@ static enum cairn_code change_copy(struct plan *plan, bool wanted, struct cairn_
     plan->changes += code == CAIRN_OK;
     bool held = code == CAIRN_IN_USE || code == CAIRN_NOT_COMMITTED || code == CAIRN_NOT_FOUND ||
                 code == CAIRN_DELETED;
-    if (!code || held) return CAIRN_OK; /* it is read, or has changed since: the next time */
+    if (!code || held) return CAIRN_OK; /* being read, or changed since: planned again next time */
     if (err) *err = why;
     return code;
 }
 
-/* ---- what is there ---- */
+/* ---- planning against present copies ---- */
 
-/* Does this store lack a copy that is wanted, or have one that is not? */
+/* True if the store lacks a wanted copy or has an unwanted one. */
 static bool differs(const struct plan *plan, const char *version, const char *store, bool wanted) {
     const struct cairn_srv_run_copies *rows = &plan->rows;
     const struct cairn_srv_copy *copy = cairn_srv_run_copies_find(rows, version, store);
@@ -257,7 +257,7 @@ size_t cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "tiering.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
                   why.message);
-    if (plan.changes) cairn_srv_jobs_sweep(server); /* which begins, and removes */
+    if (plan.changes) cairn_srv_jobs_sweep(server);
     size_t read = plan.candidates.count;
     release(&plan);
     free(plan.open);

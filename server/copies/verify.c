@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks at every copy of a version, each in its own store; on demand reads and mends them.
- *  P14  Each copy that is whole by the catalog is looked at by itself, and each finding names its
- *     store; a store that is away is said, and keeps the others from nothing.
- *  1  A look reads the documents, and sends a HEAD for each object; with `reads` it reads every
- *     block of the shards that were chosen, of every copy.
- *  2  With `repairs` what is damaged or missing is written anew: manifest, shards, other documents,
- *     committed.json last. What is right is not touched, and nothing is deleted.
- *  3  A committed.json that is not there is written again from the catalog (Q24).
- *  4  What is found of a copy is kept with it (demote.c), also by a run that is ended.
- *  5  What a repair writes was proven: a shard's blocks by checksums.bin, wherever each of them is
- *     right; a document by the manifest's digest, the record by the catalog.
- *  6  The object under the key is replaced at once by a whole one (an S3 put or complete, a
- *     rename): never a gap, and where anything fails the old one stays.
- *  7  Afterwards it is read from that store and compared: only then is it mended.
- *  8  Nothing is written where a block is right in no copy: CAIRN_CORRUPT names the lost bytes.
- * One copy after the other, one range under way, one finding an object; one that reads is alone
- * with the version (cairn_srv_copy_hold). */
+/* Verifies every copy of a version in its own store; on request reads all blocks, and repairs.
+ *  P14  Each copy that the catalog says is WHOLE is checked separately, and each finding names its
+ *     store; an unreachable store is reported and does not stop the check of the others.
+ *  1  The check reads the documents and sends a HEAD for each object; `reads` also reads every
+ *     block of the chosen shards of every copy.
+ *  2  `repairs` writes damaged or missing objects anew: manifest, shards, other documents,
+ *     committed.json last. Good objects are not touched, and nothing is deleted.
+ *  3  A missing committed.json is written again from the catalog (Q24).
+ *  4  Damage is recorded with its copy (damage.h), also when the run is cancelled.
+ *  5  A repair writes only proven bytes: blocks by checksums.bin, each from any copy where it is
+ *     right; a document by the manifest's digest, the record from the catalog.
+ *  6  One request replaces an object (S3 put or complete, or rename): never a gap; if it fails, the
+ *     old object stays.
+ *  7  An object counts as repaired only after it was read back from its store and compared.
+ *  8  Nothing is written if a block is right in no copy: CAIRN_CORRUPT names the lost bytes.
+ * Copies are checked one after another, one range in flight, one finding an object; `reads` holds
+ * the version (cairn_srv_copy_hold). */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,40 +40,39 @@
 #include "store/whole.h"
 
 #define TELL_MS 500
-#define FINDINGS_MAX 1000   /* of one answer; all are counted */
-#define FINDING_BYTES 40000 /* of what is kept in the row of an operation */
-#define RANGES_BYTES 120    /* of a message that names lost bytes, before the last range */
-#define TRIES 3 /* of a shard whose answer was lost: what is there is the old object still */
+#define FINDINGS_MAX 1000   /* in one answer; the counts cover all */
+#define FINDING_BYTES 40000 /* stored in the row of an operation */
+#define RANGES_BYTES 120    /* of lost ranges in a message, before the last one */
+#define TRIES 3             /* for a shard whose answer was lost: the old object still matches */
 #define FINDINGS_KEPT 1000000
 #define NO_SHARD SIZE_MAX
 
 struct finding {
     enum cairn_store_finding what;
     char *key, *detail;
-    size_t shard; /* NO_SHARD: the object is no shard */
+    size_t shard; /* NO_SHARD: a document */
     bool mended;
 };
-/* One run over all copies of a version. */
 struct verifying {
     const struct cairn_srv_verify *verify;
     struct cairn_srv_copy_hold hold;
     struct cairn_srv_version row;
     struct cairn_srv_where where;
-    struct cairn_committed documents; /* proven by one store or another */
-    bool proven;                      /* manifest and checksums are known */
-    uint8_t *buffer;                  /* CAIRN_SRV_CHECK_BYTES, where blocks are read */
+    struct cairn_committed documents; /* each proven by some store's copy */
+    bool proven;
+    uint8_t *buffer; /* CAIRN_SRV_CHECK_BYTES, if blocks are read */
     uint64_t done, total, read_bytes, told_ms;
-    bool gone; /* the version is no longer there */
+    bool gone;
 };
 struct verified_copy {
     struct verifying *all;
-    const struct cairn_srv_tier *tier; /* NULL: a server without `stores`, its main store */
-    struct cairn_store_worker *worker; /* of its store */
+    const struct cairn_srv_tier *tier; /* NULL: the main store of a server without `stores` */
+    struct cairn_store_worker *worker;
     struct finding *findings;
     size_t count, capacity;
     uint64_t mended;
     bool listed, record_rewritten, uploads_ended;
-    enum cairn_code failed; /* of a finding that could not be kept */
+    enum cairn_code failed;
 };
 
 static const char *store_name(const struct verified_copy *copy) {
@@ -83,8 +82,6 @@ static const char *store_name(const struct verified_copy *copy) {
 static bool is_chosen(const struct cairn_srv_verify *verify, size_t shard) {
     return !verify->parts || shard % verify->parts == verify->part - 1;
 }
-
-/* ---- what the catalog says ---- */
 
 static enum cairn_code read_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verifying *all = argument;
@@ -114,16 +111,16 @@ static bool goes_on(void *owner, uint64_t bytes) {
     if (verify->tell &&
         !verify->tell(verify->owner, cairn_min_u64(all->done, all->total), all->total))
         return false;
-    /* What is deleted meanwhile must not be called damaged, and gets no object any more. */
+    /* A version deleted meanwhile must not be reported damaged, and gets no new object. */
     return !cairn_srv_catalog_read(verify->server->catalog, read_row, all, &why) || !all->gone;
 }
 
-/* ---- a shard is written anew ---- */
+/* ---- writing a shard anew ---- */
 
-/* Bytes of a shard that no copy has right: the first ranges of them in words, the rest counted. */
+/* Bytes of a shard that are right in no copy: the first ranges as text, the others as a count. */
 struct lost {
     struct cairn_buf ranges;
-    uint64_t from, to; /* of the range that the last block continues; to 0: none */
+    uint64_t from, to; /* the open range that the next lost block may extend; to 0: none */
     uint64_t more, bytes;
 };
 
@@ -179,7 +176,7 @@ static enum cairn_code find_lost(const struct verified_copy *copy,
     return end_range(lost, err);
 }
 
-/* The copy in a store that does not answer may have what the others have lost. */
+/* An unreachable store may still have the blocks that the others lost. */
 static const struct cairn_srv_tier *silent_store(const struct verified_copy *copy) {
     for (size_t i = 0; i < copy->all->where.count; i++)
         if (cairn_srv_tier_is_away(copy->all->where.tiers[i])) return copy->all->where.tiers[i];
@@ -212,7 +209,7 @@ static enum cairn_code say_lost(const struct verified_copy *copy,
     return code;
 }
 
-/* What is missing is made as a copy is (promote.c, 6); what is there and wrong is replaced. */
+/* A missing shard is uploaded as in promote.c, 6; a damaged one is replaced. */
 static enum cairn_code is_there(const struct verified_copy *copy, size_t shard, bool *ret,
                                 struct cairn_error *err) {
     const struct cairn_manifest_shard *one = &copy->all->documents.manifest.shards[shard];
@@ -271,14 +268,14 @@ static enum cairn_code repair_shard(struct verified_copy *copy, size_t shard,
     return code ? cairn_within(err, code, "written anew it is not right") : CAIRN_OK;
 }
 
-/* ---- a document is written anew ---- */
+/* ---- writing a document anew ---- */
 
-/* *ret is in the documents, or in *record, which is a pure function of the row. */
+/* *ret points into the loaded documents, or into *record, which is computed from the row. */
 static enum cairn_code text_of(const struct verified_copy *copy, enum cairn_document document,
                                struct cairn_buf *record, struct cairn_view *ret,
                                struct cairn_error *err) {
     const struct cairn_committed *version = &copy->all->documents;
-    const struct cairn_buf *from = &version->attempt_text; /* its copy has the same bytes */
+    const struct cairn_buf *from = &version->attempt_text; /* byte-identical in a copy */
     if (document == CAIRN_DOCUMENT_RECORD) {
         CAIRN_TRY(cairn_srv_record_text(&copy->all->row, record, err));
         from = record;
@@ -287,7 +284,8 @@ static enum cairn_code text_of(const struct verified_copy *copy, enum cairn_docu
     if (document == CAIRN_DOCUMENT_CHECKSUMS) from = &version->checksums;
     if (document == CAIRN_DOCUMENT_LAYOUT) from = &version->layout_text;
     *ret = cairn_buf_view(from);
-    bool known = ret->size || document == CAIRN_DOCUMENT_CHECKSUMS; /* without blocks: 0 bytes */
+    /* empty for a version without blocks */
+    bool known = ret->size || document == CAIRN_DOCUMENT_CHECKSUMS;
     return known ? CAIRN_OK : cairn_fail(err, CAIRN_CORRUPT, "no copy has it right");
 }
 
@@ -324,7 +322,7 @@ static void release_findings(struct verified_copy *copy) {
     copy->count = copy->capacity = 0;
 }
 
-/* A stray harms nothing, and what a newer release wrote is not judged here. */
+/* A stray object is harmless, and documents of a newer release are not judged. */
 static bool is_damage(const struct finding *finding) {
     return finding->what != CAIRN_STORE_FINDING_STRAY &&
            finding->what != CAIRN_STORE_FINDING_NEWER && !finding->mended;
@@ -387,7 +385,7 @@ static enum cairn_code say_not_mended(struct finding *finding, const struct cair
     return CAIRN_OK;
 }
 
-/* ---- looking ---- */
+/* ---- checking ---- */
 
 static enum cairn_code audit(struct verified_copy *copy, bool *ret_record_missing,
                              struct cairn_error *err) {
@@ -423,7 +421,7 @@ static enum cairn_code read_shards(struct verified_copy *copy, struct cairn_erro
                         cairn_view_of(all->documents.manifest.shards[i].name), &key);
         enum cairn_code code = CAIRN_OK;
         if (!find(copy, key.text)) code = cairn_srv_shard_check(&check, i, &why);
-        all->done = before + size; /* also of one that was left at its first wrong block */
+        all->done = before + size; /* counts a shard that was left at its first wrong block, too */
         if (code == CAIRN_CORRUPT)
             code = keep_finding(copy, CAIRN_STORE_FINDING_OBJECT, key.text, why.message, &why);
         if (!code) continue;
@@ -433,7 +431,7 @@ static enum cairn_code read_shards(struct verified_copy *copy, struct cairn_erro
     return CAIRN_OK;
 }
 
-/* ---- mending ---- */
+/* ---- repairing ---- */
 
 static bool document_of(const struct verified_copy *copy, const char *key,
                         enum cairn_document *ret) {
@@ -469,7 +467,6 @@ static enum cairn_code mend_one(struct verified_copy *copy, struct finding *find
     struct cairn_error why = {0};
     enum cairn_code code;
     if (finding->shard != NO_SHARD) {
-        /* It is written, and read again. */
         all->total += 2 * all->documents.manifest.shards[finding->shard].size_bytes;
         code = repair_shard(copy, finding->shard, &why);
     } else if (document_of(copy, finding->key, &document)) {
@@ -529,9 +526,7 @@ static enum cairn_code rewrite_record(struct verified_copy *copy, struct cairn_e
     return CAIRN_OK;
 }
 
-/* ---- one copy ---- */
-
-/* A store that is away must not be taken for one that lost everything. */
+/* An unreachable store must not be reported as one that lost every object. */
 static enum cairn_code is_mounted(const struct verified_copy *copy, struct cairn_error *err) {
     struct cairn_srv *server = copy->all->verify->server;
     bool main = !copy->tier || cairn_srv_tier_is_main(server, copy->tier);
@@ -553,7 +548,8 @@ static enum cairn_code verify_copy(struct verified_copy *copy, struct cairn_erro
     CAIRN_TRY(audit(copy, &record_missing, err));
     if (repairs) {
         CAIRN_TRY(mend(copy, MANIFEST, MANIFEST, err));
-        if (copy->mended) CAIRN_TRY(audit(copy, &record_missing, err)); /* of what it names */
+        /* checks what the repaired manifest names */
+        if (copy->mended) CAIRN_TRY(audit(copy, &record_missing, err));
     }
     if (all->verify->reads && all->proven) CAIRN_TRY(read_shards(copy, err));
     if (repairs) CAIRN_TRY(mend(copy, SHARDS, RECORD, err));
@@ -585,7 +581,7 @@ static struct cairn_srv_tier *tier_at(const struct verifying *all, size_t index)
     return cairn_srv_tier_find(all->verify->server, CAIRN_SRV_TIER_MAIN);
 }
 
-/* By the first store that has it right; what is wrong elsewhere is that copy's finding. */
+/* Loads the document from the first store where it is right. */
 static bool load_document(struct verifying *all, enum cairn_document document) {
     for (size_t i = 0; i < copy_count(all); i++) {
         struct cairn_srv_tier *tier = tier_at(all, i);
@@ -624,7 +620,7 @@ struct answer {
     uint64_t damaged, mended, strays, newer, told_bytes;
     bool listed, record_rewritten, ok;
     size_t looked;
-    struct cairn_error problem; /* of the last copy that was not looked at to its end */
+    struct cairn_error problem; /* of the last copy whose check did not finish */
 };
 
 static enum cairn_code add_findings(struct answer *answer, const struct verified_copy *copy,
@@ -647,7 +643,7 @@ static enum cairn_code add_findings(struct answer *answer, const struct verified
 static enum cairn_code add_copy(struct answer *answer, const struct verified_copy *copy,
                                 const struct cairn_error *problem, struct cairn_error *err) {
     const char *store = store_name(copy);
-    uint64_t damaged = 0, newer = 0; /* newer: documents that are not looked into */
+    uint64_t damaged = 0, newer = 0; /* newer: documents of a newer release, not judged */
     for (size_t i = 0; i < copy->count; i++) {
         damaged += is_damage(&copy->findings[i]);
         newer += copy->findings[i].what == CAIRN_STORE_FINDING_NEWER;
@@ -684,8 +680,6 @@ static enum cairn_code pack_answer(const struct verifying *all, struct answer *a
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
-/* ---- copy by copy ---- */
-
 struct mended {
     const struct verifying *all;
     const char *store;
@@ -707,7 +701,7 @@ static enum cairn_code note_mended(const struct verified_copy *copy, struct cair
     return cairn_srv_catalog_write(server->catalog, tell_mended, &mended, err);
 }
 
-/* A partial look may report damage, but never that there is none. */
+/* Only a complete check may clear known damage; a partial one may only add some. */
 static void note_damage(const struct verified_copy *copy, size_t index, bool to_its_end) {
     const struct verifying *all = copy->all;
     const struct cairn_srv_verify *verify = all->verify;
@@ -732,7 +726,7 @@ static enum cairn_code verify_one(struct verifying *all, size_t index, struct an
         code = cairn_fail(&problem, CAIRN_ABORTED, "%s was deleted meanwhile", all->row.id.text);
     bool ends = code == CAIRN_CANCELLED || code == CAIRN_ABORTED || code == CAIRN_NO_MEMORY;
     note_damage(&copy, index, !code);
-    enum cairn_code noted = note_mended(&copy, &why); /* also of one that was not mended whole */
+    enum cairn_code noted = note_mended(&copy, &why); /* also after a partial repair */
     if (!noted && !ends) noted = add_copy(answer, &copy, &problem, &why);
     release_findings(&copy);
     if (ends && err) *err = problem;
@@ -755,7 +749,7 @@ static enum cairn_code verify_all(struct verifying *all, json_t **ret, struct ca
     CAIRN_TRY(load_documents(all, err));
     for (size_t i = 0; i < copy_count(all); i++) CAIRN_TRY(verify_one(all, i, &answer, err));
     if (answer.looked) return pack_answer(all, &answer, ret, err);
-    if (err) *err = answer.problem; /* nothing is known */
+    if (err) *err = answer.problem;
     return answer.problem.code;
 }
 
@@ -824,7 +818,7 @@ static enum cairn_code begin_verify(struct cairn_srv_request *request,
                                             .place.folder_fd = -1};
     if (json_object_set_new(body, "version", json_string(version->id.text)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to verify a version");
-    if (!server->operations) { /* a test's */
+    if (!server->operations) { /* in tests */
         json_t *result = NULL;
         CAIRN_TRY(verify_work(server, request->store, body, NULL, &result, err));
         return cairn_srv_reply_json(reply, 200, result, err);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Webhooks: the file that names them, a thread for each that tells it one event after the other,
- * and /v1/webhooks: how far each is, and what could not be told. Promises in deliver.h. What was
- * loaded from the file is not changed; a webhook is shown by its host, never by its path or query,
- * which may be secret. */
+/* Webhooks: their file, a thread each that delivers events in order, and /v1/webhooks with
+ * positions and dead letters. Promises in deliver.h. A loaded file is immutable; a webhook is shown
+ * by its host only, since path and query may be secret. */
 #include "server/events/deliver.h"
 
 #include <fnmatch.h>
@@ -28,14 +27,14 @@
 #include "server/metrics.h"
 
 #define PAGE_EVENTS 50
-#define LOOK_MS 500  /* for new events */
-#define BUSY_MS 2000 /* another server tells it */
+#define LOOK_MS 500
+#define BUSY_MS 2000
 #define DELIVERY_MS 10000
-#define POLL_MS 100 /* a stop is heard so soon */
+#define POLL_MS 100 /* bounds the delay of a stop */
 #define FIRST_PAUSE_MS 5000
 #define FILE_BYTES_MAX CAIRN_MIB
 #define SECRET_BYTES_MIN 16
-#define SECRET_PREFIX "whsec_" /* as other servers' secrets are written: base64 follows */
+#define SECRET_PREFIX "whsec_" /* prefix of Standard Webhooks secrets; base64 follows */
 
 #define WEBHOOKS_MAX 32
 #define WEBHOOK_NAME_MAX 64
@@ -44,8 +43,8 @@
 struct webhook {
     char name[WEBHOOK_NAME_MAX + 1];
     char url[1024];
-    char host[256];                         /* "https://hooks.example.org", for people */
-    char project[CAIRN_NAME_BYTES_MAX + 1]; /* a pattern as of fnmatch; "*": all */
+    char host[256];                         /* "https://hooks.example.org", for messages */
+    char project[CAIRN_NAME_BYTES_MAX + 1]; /* a pattern of fnmatch; "*": all */
     bool events[CAIRN_SRV_EVENT_COUNT];
     uint8_t secret[WEBHOOK_SECRET_MAX];
     size_t secret_size;
@@ -70,7 +69,7 @@ static bool wants_event(const struct webhook *hook, const char *event, const cha
     return false;
 }
 
-/* "checkpoint.*" chooses each event whose name begins so. */
+/* "checkpoint.*" selects all events with that prefix. */
 static bool choose(struct webhook *hook, const char *pattern) {
     bool any = false;
     for (size_t i = 0; i < CAIRN_COUNT(event_names); i++) {
@@ -96,7 +95,7 @@ static enum cairn_code read_events(struct webhook *hook, const json_t *events, c
     return CAIRN_OK;
 }
 
-/* What follows the third slash may be secret, and so may what stands before an @. */
+/* Text after the third slash may be secret, and text before an @ as well. */
 static enum cairn_code read_url(struct webhook *hook, const char *pointer,
                                 struct cairn_error *err) {
     bool plain = cairn_text_starts(hook->url, "http://");
@@ -211,7 +210,7 @@ static enum cairn_code load_file(const char *path, struct webhook_file **ret,
     return cairn_within(err, code, "webhooks-file %s", path);
 }
 
-/* ---- one webhook ---- */
+/* ---- types of a webhook ---- */
 
 struct teller {
     struct cairn_srv *server;
@@ -221,29 +220,29 @@ struct teller {
     struct cairn_http_engine *engine;
     struct cairn_srv_lease lease;
     struct cairn_srv_webhook_row row;
-    char store[CAIRN_UUID_TEXT_BYTES]; /* of ids */
+    char store[CAIRN_UUID_TEXT_BYTES]; /* the store's UUID, part of delivery ids */
     struct {
         uint64_t number;
         bool wanted;
         json_t *json;
     } page[PAGE_EVENTS];
     size_t count;
-    uint64_t first; /* the oldest event that is kept */
+    uint64_t first;
     struct cairn_srv_letter letter;
     bool has_letter;
 };
-/* What one reading of the file says, and its threads. */
+/* The webhooks of one load of the file, and their threads. */
 struct roster {
     struct webhook_file *file;
-    struct teller *tellers; /* one for each webhook of the file */
-    struct roster *before;  /* a handler may look at it still; it goes with the server */
+    struct teller *tellers;
+    struct roster *before; /* kept until the server ends: a handler may still read it */
 };
 struct cairn_srv_webhooks {
     struct cairn_srv *server;
     _Atomic(struct roster *) now;
 };
 
-/* ---- the message ---- */
+/* ---- messages and signatures ---- */
 
 struct message {
     struct cairn_buf body, id, timestamp, signature;
@@ -255,7 +254,7 @@ static void message_release(struct message *message) {
     for (size_t i = 0; i < CAIRN_COUNT(all); i++) cairn_buf_release(all[i]);
 }
 
-/* "v1,<base64>" of HMAC-SHA256 over "<id>.<seconds>.<body>", as Standard Webhooks has it. */
+/* "v1,<base64>" of HMAC-SHA256 over "<id>.<seconds>.<body>", as in Standard Webhooks. */
 static enum cairn_code sign(const struct webhook *hook, struct message *message, const char *id,
                             int64_t seconds, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = 2 * CAIRN_MIB};
@@ -269,8 +268,7 @@ static enum cairn_code sign(const struct webhook *hook, struct message *message,
                                err);
 }
 
-/* Numbers begin again where a catalog is put back or made anew; the event's own time tells the two
- * apart, and is the same each time that it is sent. */
+/* Numbers restart with a restored or new catalog; the event's time keeps ids distinct. */
 static void id_of(const char *store, uint64_t number, const json_t *event, char *ret,
                   size_t capacity) {
     const char *at = json_string_value(json_object_get(event, "at"));
@@ -301,7 +299,7 @@ static void on_done(struct cairn_http_request *request) {
     *(bool *)request->owner = true;
 }
 
-/* A stop of the server is no failure of the receiver: CAIRN_CANCELLED. */
+/* CAIRN_CANCELLED if the server stops: no failure of the receiver. */
 static enum cairn_code send_to(struct teller *teller, struct cairn_http_request *request,
                                struct cairn_error *err) {
     bool done = false;
@@ -317,7 +315,7 @@ static enum cairn_code send_to(struct teller *teller, struct cairn_http_request 
     return CAIRN_OK;
 }
 
-/* What libcurl says may name the address; a code and a status do not. */
+/* Error texts of libcurl may contain the URL; only code and status are used. */
 static enum cairn_code judge_answer(const struct teller *teller,
                                     const struct cairn_http_request *request,
                                     struct cairn_error *err) {
@@ -335,7 +333,7 @@ static enum cairn_code deliver(struct teller *teller, uint64_t number, const jso
     enum cairn_code code = compose(teller, number, event, &message, err);
     const char *headers[] = {"Content-Type: application/json", "User-Agent: cairn-server",
                              message.id.data, message.timestamp.data, message.signature.data};
-    /* What a receiver says is not kept: its status is the answer, whatever stands behind it. */
+    /* Only the status of the answer counts; its body is dropped. */
     struct cairn_http_request request = {.method = "POST",
                                          .url = teller->hook->url,
                                          .headers = headers,
@@ -356,7 +354,7 @@ static void count(const struct teller *teller, enum cairn_srv_result result) {
             (struct cairn_metric_at){CAIRN_SRV_METRIC_webhook_deliveries_total, result, 0}, 1);
 }
 
-/* ---- what is due ---- */
+/* ---- reading what is due ---- */
 
 static enum cairn_code take_event(const struct cairn_srv_event_row *row, void *owner,
                                   struct cairn_error *err) {
@@ -403,12 +401,12 @@ static enum cairn_code read_due(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_events_read(tx, &query, take_event, teller, err);
 }
 
-/* ---- what became of it ---- */
+/* ---- recording results ---- */
 
 struct outcome {
     struct teller *teller;
-    const struct cairn_srv_letter *letter; /* to be put; NULL: none */
-    uint64_t drop;                         /* number of a letter that was taken; 0: none */
+    const struct cairn_srv_letter *letter; /* to store; NULL: none */
+    uint64_t drop;                         /* number of the letter to delete; 0: none */
 };
 
 static enum cairn_code write_outcome(struct cairn_srv_tx *tx, void *argument,
@@ -425,7 +423,7 @@ static enum cairn_code keep_outcome(struct outcome *outcome, struct cairn_error 
     return cairn_srv_catalog_write(outcome->teller->server->catalog, write_outcome, outcome, err);
 }
 
-/* Moves the position behind an event that was delivered, or is not wanted. */
+/* Moves the position past an event that was delivered or not selected. */
 static enum cairn_code move_on(struct teller *teller, uint64_t number, bool delivered,
                                struct cairn_error *err) {
     struct cairn_srv_webhook_row *row = &teller->row;
@@ -437,7 +435,7 @@ static enum cairn_code move_on(struct teller *teller, uint64_t number, bool deli
     return keep_outcome(&(struct outcome){.teller = teller}, err);
 }
 
-/* W02. *ret_dead: the event is a dead letter from now on. */
+/* W02. *ret_dead: the event became a dead letter. */
 static enum cairn_code note_failure(struct teller *teller, size_t at, const struct cairn_error *why,
                                     bool *ret_dead, struct cairn_error *err) {
     struct cairn_srv *server = teller->server;
@@ -464,7 +462,7 @@ static enum cairn_code note_failure(struct teller *teller, size_t at, const stru
     return keep_outcome(&outcome, err);
 }
 
-/* A letter is tried once for each call that asks for it. */
+/* Each call of redeliver tries a letter once. */
 static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err) {
     struct cairn_srv_letter *letter = &teller->letter;
     struct cairn_error why = {0};
@@ -483,7 +481,7 @@ static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err
     return keep_outcome(&outcome, err);
 }
 
-/* W05: counts events that were trimmed before they were told. */
+/* W05: counts events that were trimmed before delivery. */
 static enum cairn_code count_missed(struct teller *teller, struct cairn_error *err) {
     struct cairn_srv_webhook_row *row = &teller->row;
     if (teller->first <= row->position + 1) return CAIRN_OK;
@@ -498,7 +496,7 @@ static enum cairn_code count_missed(struct teller *teller, struct cairn_error *e
     return move_on(teller, teller->first - 1, false, err);
 }
 
-/* Doubled with each failure of the event; a quarter is random: receivers are not hit together. */
+/* Doubles with each failure of the event; a quarter is jitter, to spread the load on receivers. */
 static uint64_t pause_of(const struct teller *teller) {
     uint64_t longest_ms = teller->server->settings->webhook_pause_max_ms, bits = 0;
     uint64_t pause_ms = cairn_min_u64(FIRST_PAUSE_MS, longest_ms);
@@ -508,10 +506,10 @@ static uint64_t pause_of(const struct teller *teller) {
     return pause_ms - pause_ms / 4 + bits % (pause_ms / 4 + 1);
 }
 
-/* W01: delivers the page in order, up to the first event that is not taken. */
+/* W01: delivers the page in order, up to the first failure. */
 static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
                                  struct cairn_error *err) {
-    bool stale = false; /* the row lags behind what was passed over */
+    bool stale = false; /* the row lags behind skipped events */
     for (size_t i = 0; i < teller->count && !teller->server->stopping; i++) {
         struct cairn_error why = {0};
         bool dead = false;
@@ -580,9 +578,9 @@ static void run_teller(struct cairn_thread *thread, void *owner) {
     drop_page(teller);
 }
 
-/* ---- all of them ---- */
+/* ---- all webhooks ---- */
 
-/* Events from here on are told: rows are opened before the first call is answered. */
+/* Creates missing rows, so that every event from here on is delivered. */
 static enum cairn_code open_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct webhook_file *file = argument;
     struct cairn_srv_webhook_row row;
@@ -663,8 +661,7 @@ enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
     return start_roster(webhooks->server, webhooks->now, err);
 }
 
-/* The old ones end first: of one name there is one at a time, and the next goes on behind what that
- * one has delivered. */
+/* Stops the old threads first: a webhook has one at a time, and the next resumes from its row. */
 void cairn_srv_webhooks_reload(struct cairn_srv_webhooks *webhooks) {
     struct cairn_error why = {0};
     struct roster *old = webhooks->now, *next = NULL;
@@ -704,7 +701,7 @@ void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks) {
 struct call {
     struct cairn_srv_request *request;
     json_t *items;
-    uint64_t after, limit, last; /* numbers of letters; last: events there are */
+    uint64_t after, limit, last; /* numbers of letters; last: newest event */
     size_t count;
     bool more;
 };
@@ -736,7 +733,7 @@ static enum cairn_code list_webhooks(struct cairn_srv_tx *tx, void *argument,
         struct cairn_error why = {0};
         enum cairn_code code = cairn_srv_webhook_get(tx, file->hooks[i].name, &row, &why);
         if (code && code != CAIRN_NOT_FOUND) return cairn_fail(err, code, "%s", why.message);
-        if (code) row.position = call->last; /* it begins with the next event */
+        if (code) row.position = call->last;
         json_t *item = row_of(&file->hooks[i], &row, call->last);
         if (json_array_append_new(call->items, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of webhooks");
@@ -828,7 +825,7 @@ enum cairn_code cairn_srv_on_webhook_redeliver(struct cairn_srv_request *request
     struct teller *teller = NULL;
     CAIRN_TRY(find_teller(request, &teller, err));
     CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, retry_letters, &call, err));
-    /* By name once more: a reload may have stopped that thread meanwhile. */
+    /* Finds the thread again: a reload may have stopped it meanwhile. */
     if (!find_teller(request, &teller, NULL) && atomic_load(&teller->running))
         cairn_thread_wake(&teller->thread);
     return cairn_srv_reply_json(

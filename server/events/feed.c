@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last events in memory, and their followers. An event is kept as the text of its frame (HTML
- * Living Standard, 9.2.5), made once for all followers. Then GET /v1/events, {R}/events and
- * {C}/events: a page, a long poll, or, where the caller accepts text/event-stream, a stream.
+/* The latest events in memory, and their followers. An event is stored as the text of its SSE frame
+ * (HTML Living Standard, 9.2.5), made once for all followers. GET /v1/events, {R}/events and
+ * {C}/events: a page, a long poll, or a stream if the caller accepts text/event-stream.
  * Promises in feed.h. */
 #include "server/events/feed.h"
 
@@ -24,33 +24,33 @@
 
 #define ROWS_AT_ONCE 256
 #define LOAD_ROWS 64
-#define AGAIN_MS 1000 /* after the catalog could not be read */
+#define AGAIN_MS 1000 /* retry after a failed read of the catalog */
 #define WAKE_AT_ONCE 32
-#define WAKE_PAUSES 64 /* of a wake of all, at most */
+#define WAKE_PAUSES 64 /* maximum, while waking all followers */
 #define WAKE_PAUSE_NS 1000000
 static const char beat[] = ": nothing new\n\n";
 
 struct kept {
     uint64_t number;
-    uint64_t kind; /* its bit */
+    uint64_t kind;
     struct cairn_run_name name;
     struct cairn_version_id version;
     struct cairn_buf frame;
 };
 
 struct cairn_srv_follower {
-    struct cairn_srv_task task; /* first */
+    struct cairn_srv_task task; /* must be first */
     struct cairn_srv_feed *feed;
     struct cairn_srv_follow follow;
-    struct cairn_buf text; /* made and not taken yet; belongs to the follower's current owner */
+    struct cairn_buf text; /* not yet taken; belongs to the follower's current owner */
     size_t taken;
-    uint64_t loaded;   /* rows of the last look at the catalog */
-    uint64_t given_ms; /* when the reader last got something */
+    uint64_t loaded;
+    uint64_t given_ms;
     bool ended;
     struct cairn_srv_flow_hooks hooks;
-    char caller[96]; /* the token or address whose streams are counted */
-    struct cairn_srv_follower *all_next, **all_at; /* under the lock, as long as it is there */
-    struct cairn_srv_follower *next, **at;         /* under the lock; at NULL: it does not wait */
+    char caller[96];                               /* token or address that the stream counts for */
+    struct cairn_srv_follower *all_next, **all_at; /* under the lock, until freed */
+    struct cairn_srv_follower *next, **at;         /* under the lock; at NULL: not waiting */
 };
 
 struct cairn_srv_feed {
@@ -60,11 +60,11 @@ struct cairn_srv_feed {
     struct {
         struct kept ring[CAIRN_SRV_FEED_KEPT];
         size_t count, oldest;
-        uint64_t last; /* every event up to it is in the ring, or older than that */
+        uint64_t last; /* events up to this one are in the ring, or older */
         struct cairn_srv_follower *all, *waiting;
-        struct cairn_srv_follower *due; /* taken from there, and not woken yet */
+        struct cairn_srv_follower *due; /* removed from `waiting`, not woken yet */
         size_t due_count;
-        uint64_t first_given_ms; /* of those that wait; for the beat */
+        uint64_t first_given_ms; /* oldest given_ms of those waiting; for heartbeats */
         bool stopping;
     } locked;
 };
@@ -74,7 +74,7 @@ struct cairn_srv_feed {
 static enum cairn_code make_frame(const struct cairn_srv_event_row *row, struct cairn_buf *to,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) json = {0};
-    CAIRN_TRY(cairn_json_show(row->json, &json, err)); /* one line: JSON escapes every other */
+    CAIRN_TRY(cairn_json_show(row->json, &json, err)); /* one line: JSON escapes others */
     return cairn_buf_printf(to, err, "id: %" PRIu64 "\nevent: %s\ndata: %.*s\n\n", row->number,
                             row->event, (int)json.size, json.data);
 }
@@ -118,7 +118,7 @@ static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, cons
     return taken;
 }
 
-/* Followers in this list belong to the feed until they are woken. */
+/* The feed owns followers in this list until they are woken. */
 static void add_due(struct cairn_srv_feed *feed, struct cairn_srv_follower *first) {
     while (first) {
         struct cairn_srv_follower *one = first;
@@ -161,8 +161,8 @@ static struct cairn_srv_follower *take_some(struct cairn_srv_feed *feed, size_t 
     return take_due(feed, count);
 }
 
-/* A few at a time: a thousand streams that go on at one moment would hold the event loops for
- * milliseconds, and with them every other caller. */
+/* Wakes a few at a time: a thousand streams resumed at once would block the event loops for
+ * milliseconds, for all other callers. */
 static void wake_due(struct cairn_srv_feed *feed) {
     const struct timespec pause = {.tv_nsec = WAKE_PAUSE_NS};
     size_t left = count_due(feed);
@@ -178,7 +178,7 @@ static void wake_due(struct cairn_srv_feed *feed) {
 
 static void keep_event(struct cairn_srv_feed *feed, struct kept *take_kept) {
     CAIRN_HOLD(&feed->lock);
-    /* Numbers follow each other; where rows were taken out by hand the ring begins anew. */
+    /* Numbers are consecutive; a gap from manual deletion of rows restarts the ring. */
     if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
     size_t at = (feed->locked.oldest + feed->locked.count) % CAIRN_SRV_FEED_KEPT;
     if (feed->locked.count == CAIRN_SRV_FEED_KEPT)
@@ -250,7 +250,6 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_events_read(tx, &query, keep_one, found, err);
 }
 
-/* Returns when the next beat is due. */
 static uint64_t beat_now(struct cairn_srv_feed *feed) {
     uint64_t now_ms = cairn_mono_ms(), next_ms = now_ms + CAIRN_SRV_FEED_BEAT_MS;
     CAIRN_HOLD(&feed->lock);
@@ -293,8 +292,6 @@ void cairn_srv_feed_look(struct cairn_srv_feed *feed) {
 static void happened(void *owner) {
     cairn_srv_feed_look(owner);
 }
-
-/* ---- begin and end ---- */
 
 static enum cairn_code find_last(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_feed *feed = argument;
@@ -342,9 +339,9 @@ void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
     free(feed);
 }
 
-/* ---- a follower: the connection's side ---- */
+/* ---- a follower, from its connection ---- */
 
-/* As for rates: a token, or the address of a caller without one. */
+/* As for rate limits: the token, or the address of a caller without one. */
 static void name_caller(const struct cairn_srv_follow *follow, char ret[96]) {
     char address[64];
     cairn_net_caller_text(follow->from, address, sizeof(address));
@@ -392,8 +389,7 @@ static void free_follower(void *owner) {
     free(follower);
 }
 
-/* What the ring has for it, up to the bound; false: it needs rows that the ring does not have. The
- * lock is held. */
+/* Fills from the ring, up to the bound; false: older rows are needed. The caller holds the lock. */
 static bool fill_from_ring(struct cairn_srv_follower *follower, struct cairn_error *err,
                            enum cairn_code *ret_code) {
     struct cairn_srv_feed *feed = follower->feed;
@@ -436,7 +432,7 @@ static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct
         return cairn_fail(err, CAIRN_DELETED, "events up to %" PRIu64 " were trimmed", first - 1);
     follower->loaded = 0;
     CAIRN_TRY(cairn_srv_events_read(tx, &query, load_one, follower, err));
-    if (!follower->loaded) follow->after = last; /* nothing of it up to there */
+    if (!follower->loaded) follow->after = last; /* no matching event up to there */
     return CAIRN_OK;
 }
 
@@ -451,8 +447,8 @@ static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker 
 
 enum found { TEXT, NOTHING, ROWS, END };
 
-/* Looks into the ring, and waits there when it has nothing. The follower is paused: it may be woken
- * at any moment from the linking on. */
+/* Reads the ring, and queues the follower if there is nothing. The connection is paused already,
+ * since from the queuing on the follower may be woken. */
 static enum found look_into_ring(struct cairn_srv_follower *follower, bool may_wait) {
     struct cairn_srv_feed *feed = follower->feed;
     struct cairn_error why = {0};
@@ -472,7 +468,7 @@ static enum found look_into_ring(struct cairn_srv_follower *follower, bool may_w
     return NOTHING;
 }
 
-/* Without a reader's thread: what is not there is waited for while the connection is paused. */
+/* Pauses the connection while there is no text, so that a waiting follower needs no thread. */
 static void wait_for_more(struct cairn_srv_follower *follower,
                           const struct cairn_srv_flow_hooks *hooks) {
     follower->hooks = *hooks;
@@ -529,7 +525,7 @@ enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
     }
     follower->feed = feed;
     follower->follow = *follow;
-    follower->given_ms = 0; /* a first comment at once: the stream is open */
+    follower->given_ms = 0; /* sends a comment at once: the stream is open */
     *ret = (struct cairn_srv_flow){.owner = follower,
                                    .take = take_text,
                                    .free = free_follower,
@@ -545,12 +541,10 @@ struct call {
     struct cairn_srv_follow follow;
     bool of_run, since_given, audit;
     uint64_t since, limit;
-    uint64_t first, last;         /* that are kept */
-    uint64_t looked, last_looked; /* rows, and the number of the last of them */
+    uint64_t first, last;         /* bounds of the stored events */
+    uint64_t looked, last_looked; /* rows read, and the number of the last */
     json_t *items;
 };
-
-/* ---- the question ---- */
 
 static enum cairn_code read_number(const char *text, const char *name, uint64_t *ret,
                                    struct cairn_error *err) {
@@ -559,7 +553,7 @@ static enum cairn_code read_number(const char *text, const char *name, uint64_t 
     return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;
 }
 
-/* Last-Event-ID is what a browser sends when it comes again, so it counts more. */
+/* A browser sends Last-Event-ID when it reconnects, so it takes precedence. */
 static enum cairn_code read_since(struct call *call, struct cairn_error *err) {
     const char *since = cairn_query_get(&call->request->query, "since");
     const char *header = call->request->last_event_id;
@@ -568,7 +562,7 @@ static enum cairn_code read_since(struct call *call, struct cairn_error *err) {
     return since ? read_number(since, "since", &call->since, err) : CAIRN_OK;
 }
 
-/* One of the media types of Accept, without its parameters. */
+/* True if Accept lists the media type; parameters are ignored. */
 static bool wants_stream(const struct cairn_srv_request *request) {
     static const char wanted[] = "text/event-stream";
     for (const char *at = request->accept; *at;) {
@@ -616,9 +610,9 @@ static enum cairn_code find_scope(struct cairn_srv_tx *tx, struct call *call,
     return CAIRN_OK;
 }
 
-/* A number that is trimmed, or that this catalog never gave: the caller has missed something. */
+/* Refuses a number that was trimmed or never given: the caller has missed events. */
 static enum cairn_code judge_since(const struct call *call, struct cairn_error *err) {
-    /* Of the audit nothing is trimmed by count. */
+    /* Audit events are not trimmed by count. */
     bool trimmed = !call->audit && call->since && call->since + 1 < call->first;
     if (!call->since_given || (!trimmed && call->since <= call->last)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CURSOR_EXPIRED,
@@ -692,7 +686,7 @@ static enum cairn_code serve_page(struct call *call, struct cairn_srv_reply *rep
         return CAIRN_OK;
     }
     reply->in_vain = !json_array_size(call->items);
-    /* A full page may have more behind it; else everything up to the newest was looked at. */
+    /* More rows may follow a full page; otherwise all rows up to the newest were read. */
     uint64_t next = full ? call->last_looked : call->last;
     return cairn_srv_reply_json(reply, 200,
                                 CAIRN_PACK(event_page, .items = call->items, .since = next), err);

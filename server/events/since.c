@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of what each event leaves as it was, and one look at a run's events; see since.h. */
+/* What each kind of event leaves unchanged, and the check of a run's events; see since.h. */
 #include "server/events/since.h"
 
 #define EVENTS_AT_ONCE 1000
 
-/* Of versions that are known: what this event cannot change. Others change everything. */
+/* For known versions: subjects that an event cannot change. Other events change everything. */
 static const unsigned leaves[CAIRN_SRV_EVENT_COUNT] = {
 #define BOTH (CAIRN_SRV_OF_PLAN | CAIRN_SRV_OF_COPIES)
-    [CAIRN_SRV_EVENT_CHECKPOINT_TRASHED] = BOTH,  /* a plan asks which one: judge */
-    [CAIRN_SRV_EVENT_CHECKPOINT_DELETING] = BOTH, /* the row went with trashed */
+    [CAIRN_SRV_EVENT_CHECKPOINT_TRASHED] = BOTH,  /* a plan judges which version */
+    [CAIRN_SRV_EVENT_CHECKPOINT_DELETING] = BOTH, /* trashed came first */
     [CAIRN_SRV_EVENT_CHECKPOINT_GONE] = BOTH,
     [CAIRN_SRV_EVENT_CHECKPOINT_NOT_FREED] = BOTH,
     [CAIRN_SRV_EVENT_CHECKPOINT_FREED] = BOTH,
@@ -43,7 +43,7 @@ struct seen {
     bool stands;
 };
 
-/* Of a version whose row has gone the line is 0: it is judged as a known one. */
+/* An event of a version without a row has line 0 and is judged as of a known version. */
 static void see_event(const struct cairn_srv_event_short *event, void *owner) {
     struct seen *seen = owner;
     const struct cairn_srv_since *since = seen->since;

@@ -32,13 +32,13 @@ struct identity {
     struct cairn_srv_store_seen seen;
     char key_digest[CAIRN_SRV_KEY_DIGEST_BYTES];
     bool has_runs, others;
-    bool adopted; /* the store was ahead: what further stores hold is not known either */
+    bool adopted; /* the store was ahead: the other stores are unread, too */
     uint64_t at_least, life;
 };
 
 /* ---- freezing ---- */
 
-#define THAW_S_MAX 30 /* a reconcile may be done sooner than it is due */
+#define THAW_S_MAX 30 /* a reconcile may end before it is due */
 
 struct row {
     struct cairn_srv *server;
@@ -46,7 +46,7 @@ struct row {
     bool made, frozen, asked;
     char cause[CAIRN_SRV_CAUSE_BYTES];
     struct cairn_run_name first;
-    uint64_t count; /* or a tick: find_end */
+    uint64_t count;
 };
 
 static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
@@ -55,7 +55,6 @@ static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_frozen_count(tx, &row->count, err);
 }
 
-/* At start: how many there are. */
 static enum cairn_code count_frozen_runs(struct cairn_srv *server, struct cairn_error *err) {
     struct row row = {.server = server};
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_rows, &row, err));
@@ -118,7 +117,7 @@ static enum cairn_code find_row(struct cairn_srv_tx *tx, void *argument, struct 
 enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
-    /* Other servers freeze runs, too. */
+    /* Another server may have frozen the run. */
     if (!server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog)) return CAIRN_OK;
     struct row row = {.name = name};
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_row, &row, err));
@@ -165,7 +164,7 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_runs_any(tx, &identity->has_runs, err);
 }
 
-/* Of two servers that start at once the first one names the store. */
+/* The first of two servers that start at once names the store. */
 static enum cairn_code claim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct identity *identity = argument;
     struct cairn_srv_store_seen seen = {0};
@@ -175,7 +174,7 @@ static enum cairn_code claim(struct cairn_srv_tx *tx, void *argument, struct cai
     return CAIRN_OK;
 }
 
-/* The catalog is raised before the store, so that a crash in between leaves it ahead, never
+/* Raises the catalog before the store: a crash in between leaves the catalog ahead, never
  * behind. */
 static enum cairn_code take_generation(struct cairn_srv_tx *tx, void *argument,
                                        struct cairn_error *err) {
@@ -190,8 +189,8 @@ static void name_of(const struct cairn_srv *server, char ret[128]) {
     snprintf(ret, 128, "%s %.60s", host, server->settings->listen);
 }
 
-/* Q38: a grant that one server signs must be good at each. The catalog holds no key, but what tells
- * one from another; where no other server lives, it is this one's. */
+/* Q38: every server must accept a grant that another signed. The catalog holds the key's digest,
+ * not the key; without other live servers, this one's digest replaces it. */
 static enum cairn_code agree_on_key(struct cairn_srv_tx *tx, const struct identity *identity,
                                     struct cairn_error *err) {
     const struct cairn_srv_settings *settings = identity->server->settings;
@@ -209,8 +208,7 @@ static enum cairn_code agree_on_key(struct cairn_srv_tx *tx, const struct identi
     return cairn_srv_key_digest_put(tx, identity->key_digest, err);
 }
 
-/* Whether others live decides whether uploaders hear of a new life (Q19): not where the catalog
- * only got one server more. */
+/* Uploaders learn of a new life (Q19) only if no other server lives, not if one more joins. */
 static enum cairn_code join(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct identity *identity = argument;
     struct cairn_srv *server = identity->server;
@@ -239,8 +237,8 @@ static enum cairn_code find_witness(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_attempt_newest_recorded(tx, &witness->found, &witness->attempt, err);
 }
 
-/* A lost store.json is written again on request, where the newest attempt of this catalog is found
- * with its nonce: an empty mount point, or another bucket, has none. */
+/* Writes a lost store.json again on request if the store has the catalog's newest attempt with its
+ * nonce, which an empty mount point or another bucket has not. */
 static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_store_worker *worker,
                                        const struct identity *identity, struct cairn_error *err) {
     struct witness witness = {0};
@@ -276,13 +274,13 @@ static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_w
                                   struct identity *identity, struct cairn_error *err) {
     if (identity->has_runs) CAIRN_TRY(may_write_again(server, worker, identity, err));
     if (!identity->seen.uuid[0]) cairn_uuid_random(identity->seen.uuid);
-    /* The catalog first: a store must never be of a uuid that no catalog knows. */
+    /* The catalog first: no store may have a uuid that no catalog knows. */
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, claim, identity, err));
     struct cairn_store_record record = {.format = 1, .generation = identity->seen.generation};
     (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->seen.uuid);
     (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
-    /* One that is there already is ours, when the reply to its first put was lost, or a stranger's:
-     * it is read and compared in either case. */
+    /* CAIRN_PRECONDITION: another's store.json, or ours after a lost reply; read and compared
+     * next. */
     struct cairn_error failure = {0};
     enum cairn_code code = cairn_store_record_put(worker, &record, true, &failure);
     if (code == CAIRN_PRECONDITION) return CAIRN_OK;
@@ -317,12 +315,11 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
     return CAIRN_OK;
 }
 
-/* Compare-and-set on a store that has none for an object that is replaced: whoever creates the
- * object of a number has that number, also when the answer was lost or store.json refused it: then
- * the object bears this life's name. Where a put cannot be kept from replacing, it is looked at
- * before and after: of two servers that raise at the very same moment one may not hear of the
- * other before the next raise. It is made there too, since a late put of store.json is known by
- * it. */
+/* Compare-and-set for stores without a conditional overwrite: whoever creates a number's object
+ * owns the number, also if the answer was lost or store.json refused it: the object bears this
+ * life's name. Without conditional create, the object is read before and after the put: two servers
+ * that raise at the same moment may notice each other only at the next raise. The object is always
+ * made, since it reveals a late put of store.json. */
 static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    uint64_t number, struct cairn_error *err) {
     struct cairn_key key;
@@ -331,7 +328,7 @@ static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_
     return cairn_store_put_same(worker, key.text, cairn_view_of(taker), err);
 }
 
-/* The last one stays: it is what the next server must not create. */
+/* Keeps the last object: the next server must not be able to create it. */
 static void drop_number(struct cairn_store_worker *worker, uint64_t number) {
     struct cairn_key key;
     struct cairn_error why = {0};
@@ -352,8 +349,7 @@ static enum cairn_code find_taker(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_server_there(tx, taker->text.data, &taker->ours, err);
 }
 
-/* Does the store say that this number was taken by a server of this catalog? What cannot be read at
- * the moment is no answer: it says nothing about another server, and is asked again. */
+/* *ret: a server of this catalog took the number. A failed read is retried: it proves nothing. */
 static enum cairn_code has_number(struct cairn_store_worker *worker, struct cairn_srv *server,
                                   uint64_t number, bool *ret, struct cairn_error *err) {
     struct cairn_key key;
@@ -368,9 +364,8 @@ static enum cairn_code has_number(struct cairn_store_worker *worker, struct cair
     return code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE ? CAIRN_OK : code;
 }
 
-/* A put of store.json that a dead server left on its way may be applied long after it, and takes
- * the number back. Where the object of the catalog's number is still there, nobody has restored the
- * store: the number is written again. */
+/* A store may apply a dead server's put of store.json late, and lower the generation. If the object
+ * of the catalog's number still exists, the store was not restored: the number is written again. */
 static enum cairn_code is_late_put(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    const struct cairn_store_record *found, const char *uuid,
                                    uint64_t number, bool *ret, struct cairn_error *err) {
@@ -383,13 +378,13 @@ static enum cairn_code is_late_put(struct cairn_srv *server, struct cairn_store_
     return CAIRN_OK;
 }
 
-/* Puts the number that was taken, or a later one of another server of this catalog: their puts may
- * cross, and the store keeps the highest. */
+/* Puts the taken number, or a later one of another server of this catalog: puts may cross, and the
+ * store keeps the highest. */
 static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
     uint64_t before = record->generation;
-    record->copies_of[0] = '\0'; /* one that is adopted is a store of its own from now on */
+    record->copies_of[0] = '\0'; /* an adopted store is no copy any more */
     record->generation = identity->seen.generation;
     server->raising_to = identity->seen.generation;
     struct cairn_store_record again = {0};
@@ -412,7 +407,7 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
     return CAIRN_OK;
 }
 
-/* Numbers that a server took and died with are passed over. */
+/* Skips numbers that a server took before it died. */
 static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
@@ -450,7 +445,7 @@ enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
     return code;
 }
 
-/* Made only where no grant of an older one can be out: a new key ends every save that is under way
+/* Makes a key only if no grant of an older key can exist: a new key ends every save under way
  * (Q49). */
 static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path,
                                       const struct identity *identity, struct cairn_error *err) {
@@ -474,8 +469,8 @@ static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path
     return CAIRN_OK;
 }
 
-/* Brought by the site, so that no server waits for another one's: bytes, or digits with an end of
- * line, as tools for secrets of text keep them. */
+/* A key provided by the site, so that servers need not wait for each other: raw bytes, or hex
+ * digits with a newline, as secret managers store them. */
 static enum cairn_code load_given_key(struct cairn_srv *server, struct cairn_error *err) {
     const char *path = server->settings->grant_key_file;
     CAIRN_AUTO(buf) key = {.limit = 256};
@@ -546,10 +541,10 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
         code = cairn_store_record_get(worker, 0, &record, err);
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
-    /* After the store: another server of this catalog may have raised both meanwhile. */
+    /* Read after the store: another server may have raised both meanwhile. */
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
-    server->copies_missing = true; /* a life before may have left some (Q5) */
+    server->copies_missing = true; /* earlier lives may have left some (Q5) */
     server->raising_to = server->raised_from = identity.seen.generation;
     identity.life = identity.seen.generation;
     if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
@@ -558,7 +553,6 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     return count_frozen_runs(server, err);
 }
 
-/* The number that some server of this catalog took last. */
 static enum cairn_code newest_of_catalog(struct cairn_srv *server, uint64_t *ret,
                                          struct cairn_error *err) {
     struct identity identity = {0};
@@ -570,7 +564,7 @@ static enum cairn_code newest_of_catalog(struct cairn_srv *server, uint64_t *ret
 static enum cairn_code read_record(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    struct cairn_store_record *ret, struct cairn_error *err) {
     enum cairn_code code = cairn_store_record_get(worker, 0, ret, err);
-    if (code == CAIRN_NOT_FOUND) /* which is no answer about anybody's run */
+    if (code == CAIRN_NOT_FOUND) /* says nothing about a run */
         return cairn_fail(err, CAIRN_UNAVAILABLE,
                           "%s has no .cairn/store.json: is the store mounted? docs/runbook.md says "
                           "how a lost one is written again",
@@ -584,13 +578,13 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
     struct cairn_store_record record = {0};
     uint64_t number = 0, newest = 0;
     bool late = false, ours = false;
-    /* Again where it was raised meanwhile, which took the older number's object. */
+    /* Retries if the number was raised meanwhile, which deletes the older object. */
     do {
         number = newest;
         CAIRN_TRY(cairn_srv_thawed(server, err));
         CAIRN_TRY(read_record(server, worker, &record, err));
         CAIRN_TRY(newest_of_catalog(server, &newest, err));
-        /* Every number between the start's and the newest is one of this catalog's servers'. */
+        /* Numbers between the start's and the newest belong to servers of this catalog. */
         ours = !strcmp(record.uuid, server->store_uuid) &&
                record.generation >= server->raised_from && record.generation <= newest;
         if (record.generation < server->raised_from)
@@ -606,7 +600,7 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
     return cairn_srv_thawed(server, err);
 }
 
-/* ---- store.json of further stores ---- */
+/* ---- store.json of other stores ---- */
 
 struct known {
     const char *store;
@@ -619,7 +613,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_tier_uuid_get(tx, known->store, known->uuid, err);
 }
 
-/* Of two servers that claim at once the first names it. */
+/* The first of two servers that claim at once names the store. */
 static enum cairn_code claim_tier(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct known *known = argument;
@@ -665,7 +659,8 @@ enum cairn_code cairn_srv_tier_ready(struct cairn_srv *server, const struct cair
                                      struct cairn_store_worker *worker, struct cairn_error *err) {
     struct known known = {.store = tier->name};
     struct cairn_store_record record = {0};
-    if (cairn_srv_tier_is_main(server, tier)) return CAIRN_OK; /* identity.h looks after it */
+    /* checked by cairn_srv_identity_start */
+    if (cairn_srv_tier_is_main(server, tier)) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, &known, err));
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND && known.uuid[0])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which version is committed when, when the sweep runs, and by which server; see jobs.h. */
+/* Schedules commits and sweeps, and keeps the leases of jobs; see jobs.h. */
 #include "server/guard/jobs.h"
 
 #include <stdatomic.h>
@@ -14,26 +14,26 @@
 #include "server/db/sql.h"
 #include "server/http/waiters.h"
 
-/* They share the catalog's commits, and wait for the store side by side. */
+/* Commits share transactions of the catalog and wait for the store in parallel. */
 #define COMMITS_AT_ONCE 16
-#define LARGE_AT_ONCE 2 /* of those that need memory */
+#define LARGE_AT_ONCE 2
 #define LARGE_BYTES (8 * CAIRN_MIB)
 #define IN_WORK_MAX 65536
 #define RETRY_MS_MIN 500
 #define RETRY_MS_MAX 30000
-#define AGAIN_MS 500 /* after a round that met a comparison: after a start commits wait for it */
+#define AGAIN_MS 500 /* after a round that met a comparison: after a start, commits wait for it */
 #define ROUND_MS_MAX 30000 /* catalog ticks add at most 60 s at a time (Q34) */
 #define DELAYED "its commit is tried again: "
 
 struct job {
-    struct cairn_srv_task task; /* first */
+    struct cairn_srv_task task; /* must be first */
     struct cairn_srv *server;
     char id[CAIRN_VERSION_ID_BYTES];
-    bool again; /* asked for while it ran */
+    bool again;
     uint64_t pause_ms;
     enum cairn_code last;
-    char stuck[400];   /* Q53: why an operator must act, or "". Under the lock. */
-    char delayed[400]; /* why it is tried again; likewise */
+    char stuck[400];   /* Q53: why an operator must act, or ""; under the lock */
+    char delayed[400]; /* why it is retried, or ""; under the lock */
     struct job *next;
 };
 struct cairn_srv_jobs {
@@ -41,13 +41,13 @@ struct cairn_srv_jobs {
     struct cairn_srv_pool *commits;
     struct cairn_store_worker *sweeper;
     struct cairn_srv_work work;
-    struct cairn_thread thread; /* of the sweep */
+    struct cairn_thread thread;
     struct cairn_lock lock;
     struct cairn_condition room;
     struct {
         struct job *jobs;
         size_t count;
-        unsigned large; /* commits that hold room */
+        unsigned large;
     } locked;
 };
 
@@ -57,7 +57,7 @@ static void drop_job(struct cairn_srv_task *task);
 static void forget_job(struct cairn_srv_jobs *jobs, struct job *job) {
     struct job **at = &jobs->locked.jobs;
     while (*at && *at != job) at = &(*at)->next;
-    CAIRN_ASSERT(*at); /* a job is in the list until it is freed */
+    CAIRN_ASSERT(*at);
     CAIRN_ASSERT(jobs->locked.count > 0);
     *at = job->next;
     jobs->locked.count--;
@@ -73,7 +73,7 @@ static void drop_job(struct cairn_srv_task *task) {
     free(job);
 }
 
-/* After a run: away with it, or once more, at once or later. */
+/* After a run: frees the job, or queues it again, at once or after a pause. */
 static void settle(struct job *job, enum cairn_code code) {
     struct cairn_srv_jobs *jobs = job->server->jobs;
     bool over = false;
@@ -92,7 +92,7 @@ static void settle(struct job *job, enum cairn_code code) {
     job->pause_ms = cairn_min_u64(job->pause_ms, RETRY_MS_MAX);
     uint64_t now_ms = jobs->commits ? cairn_mono_ms() : cairn_srv_mono_ms(job->server);
     job->task.due_ms = code ? now_ms + job->pause_ms : 0;
-    if (!jobs->commits) return; /* it stays in the list */
+    if (!jobs->commits) return; /* idle: it stays in the list */
     if (!cairn_srv_pool_push(jobs->commits, &job->task)) drop_job(&job->task);
 }
 
@@ -118,7 +118,7 @@ static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *work
 void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id) {
     struct cairn_srv_jobs *jobs = server->jobs;
     struct job *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) return; /* the next sweep finds it */
+    if (!fresh) return; /* the next sweep finds the version */
     fresh->server = server;
     fresh->task.run = run_job;
     fresh->task.drop = drop_job;
@@ -246,7 +246,7 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
     if (!jobs) return;
     cairn_thread_stop(&jobs->thread);
     cairn_srv_pool_free(jobs->commits);
-    while (jobs->locked.jobs) { /* of an idle one; the pool has dropped the others */
+    while (jobs->locked.jobs) { /* of an idle one; the pool dropped the others */
         struct job *job = jobs->locked.jobs;
         forget_job(jobs, job);
         free(job);
@@ -256,8 +256,6 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
     cairn_lock_release(&jobs->lock);
     free(jobs);
 }
-
-/* ---- leases ---- */
 
 struct cairn_srv_leases {
     struct cairn_srv *server;
@@ -274,8 +272,6 @@ static struct cairn_srv_holder holder_of(const struct cairn_srv_lease *lease) {
                                      .server = cairn_srv_catalog_server(lease->server->catalog),
                                      .fence = lease->fence};
 }
-
-/* ---- renewing ---- */
 
 static enum cairn_code renew(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv *server = argument;
@@ -316,8 +312,6 @@ void cairn_srv_leases_free(struct cairn_srv_leases *leases) {
     free(leases);
 }
 
-/* ---- one job ---- */
-
 void cairn_srv_lease_init(struct cairn_srv_lease *lease, struct cairn_srv *server, const char *kind,
                           const char *id) {
     *lease = (struct cairn_srv_lease){.server = server};
@@ -327,7 +321,7 @@ void cairn_srv_lease_init(struct cairn_srv_lease *lease, struct cairn_srv *serve
 static void count(const struct cairn_srv_lease *lease, int64_t more) {
     if (!lease->server->leases) return;
     uint64_t before = atomic_fetch_add(&lease->server->leases->held, (uint64_t)more);
-    CAIRN_ASSERT(more > 0 || before > 0); /* renewed as long as any is held */
+    CAIRN_ASSERT(more > 0 || before > 0); /* renewed while any is held */
 }
 
 static enum cairn_code try_to_take(struct cairn_srv_tx *tx, void *argument,
@@ -336,7 +330,8 @@ static enum cairn_code try_to_take(struct cairn_srv_tx *tx, void *argument,
     struct cairn_srv_holder holder = holder_of(lease);
     struct cairn_srv_lease_row found;
     bool taken = false;
-    CAIRN_TRY(cairn_srv_lease_row_find(tx, lease->job, &found, err)); /* expected */
+    /* cairn_srv_lease_take_expect announced this read */
+    CAIRN_TRY(cairn_srv_lease_row_find(tx, lease->job, &found, err));
     CAIRN_TRY(cairn_srv_ticks_advance(tx, lease->server, err));
     uint64_t now = cairn_srv_ticks_now(lease->server);
     uint64_t until = now + lease->server->settings->job_lease_ms;
@@ -416,7 +411,7 @@ void cairn_srv_lease_end(struct cairn_srv_lease *lease) {
     lease->held = false;
     count(lease, -1);
     if (lease->dropped) return;
-    /* Where that fails it is over by itself. */
+    /* If this fails, the lease expires. */
     (void)!cairn_srv_catalog_write(lease->server->catalog, drop, lease, NULL);
 }
 
@@ -436,7 +431,7 @@ enum cairn_code cairn_srv_ticks_advance(struct cairn_srv_tx *tx, struct cairn_sr
         return CAIRN_OK;
     }
     uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
-    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, err)); /* nobody else changes it (E1) */
+    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, err)); /* no concurrent transaction (E1) */
     found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
     return CAIRN_OK;

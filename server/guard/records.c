@@ -18,7 +18,7 @@
 #include "server/ledger/version_lists.h"
 #include "server/sweep/sweep_objects.h"
 
-#define MISSING_MAX 1000 /* of one run, at once */
+#define MISSING_MAX 1000
 
 /* ---- marks beside committed.json ---- */
 
@@ -31,8 +31,6 @@ static enum cairn_code put(struct cairn_store_worker *worker, const struct cairn
     int size = snprintf(text, sizeof(text), "{\"%s\":1,\"version\":\"%s\"}", kind, id);
     return cairn_store_put_same(worker, key->text, (struct cairn_view){text, (size_t)size}, err);
 }
-
-/* ---- the trash ---- */
 
 enum cairn_code cairn_srv_mark_trashed(struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version, bool trashed,
@@ -57,7 +55,7 @@ static enum cairn_code get_version(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_version_get(tx, look->id, &look->version, err);
 }
 
-/* Two calls about one version may cross: who sees the row last sets the mark last. */
+/* Calls about one version may cross: the last to read the row sets the mark last. */
 enum cairn_code cairn_srv_mark_settle(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       const char *id, struct cairn_error *err) {
     struct look look = {.id = id};
@@ -86,7 +84,7 @@ static enum cairn_code find_older(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_versions_older(tx, older->by, OLDER_MAX, &older->ids, err);
 }
 
-/* Of what a committed version supersedes, if it does. */
+/* Marks the versions that a committed version supersedes. */
 static enum cairn_code mark_superseded(struct cairn_srv *server, struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version,
                                        struct cairn_error *err) {
@@ -104,13 +102,13 @@ static enum cairn_code mark_superseded(struct cairn_srv *server, struct cairn_st
     return code;
 }
 
-/* ---- rows after the store ---- */
+/* ---- rows follow the store ---- */
 
 struct unmarked {
     struct cairn_srv_run_objects *objects;
-    struct cairn_srv_seen **missing; /* in the trash by their rows alone; owned */
+    struct cairn_srv_seen **missing; /* trashed in their rows, without a mark; owned */
     size_t count;
-    int64_t run_id; /* 0: all marks are there */
+    int64_t run_id; /* 0: no mark is missing */
 };
 
 static enum cairn_code add_missing(void *argument, const char *id, uint64_t step, bool trashed,
@@ -185,7 +183,7 @@ static enum cairn_code find_differing(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_versions_recorded(tx, &follow->objects->name, compare_one, follow, err);
 }
 
-/* Its grace begins now: the deletion was not answered, or this catalog has forgotten when. */
+/* Starts the grace period now: the deletion was not acknowledged, or this catalog lost its time. */
 enum cairn_code cairn_srv_mark_take(struct cairn_srv_tx *tx, const struct cairn_srv_seen *seen,
                                     struct cairn_error *err) {
     return cairn_srv_version_follow_mark(tx, seen->id.text, seen->trashed, err);
@@ -238,8 +236,8 @@ enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
 
 struct recording {
     const struct cairn_srv_version *version;
-    struct cairn_srv_lease *lease; /* NULL: of nobody's job */
-    bool first;                    /* the row did not say so yet */
+    struct cairn_srv_lease *lease;
+    bool first; /* this transaction set `recorded` */
 };
 
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
@@ -263,7 +261,7 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     CAIRN_AUTO(buf) text = {0};
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
     CAIRN_ASSERT(version->has_manifest);
-    CAIRN_ASSERT(version->committed_ms); /* the record would say 1970 for good */
+    CAIRN_ASSERT(version->committed_ms); /* the record is permanent: 1970 would stay */
     CAIRN_TRY(cairn_srv_record_text(version, &text, err));
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
@@ -277,12 +275,12 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     if (code) return code;
     CAIRN_CRASHPOINT("server.commit.after_record");
     CAIRN_TRY(mark_superseded(server, worker, version, err));
-    /* Before the row says recorded: a server that dies here is followed by one that does both. */
+    /* Before `recorded` is set: after a crash the next server does both. */
     cairn_srv_sweep_uploads(worker, version);
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, &recording, err));
     if (lease) lease->dropped = true;
     CAIRN_CRASHPOINT("server.commit.after_recorded");
-    if (!recording.first) return CAIRN_OK; /* another server has said it */
+    if (!recording.first) return CAIRN_OK;
     cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
               version->id.text, version->name.project, version->name.run, version->step,
               version->bytes);
@@ -304,7 +302,7 @@ void cairn_srv_record_drop_rows(struct cairn_srv *server, const struct cairn_srv
         cairn_log(INFO, "commit.rows_left", "version=%s cause=\"%s\"", id.text, why.message);
 }
 
-/* ---- those of one run ---- */
+/* ---- missing records of a run ---- */
 
 struct missing {
     const struct cairn_run_name *name;
@@ -348,11 +346,11 @@ enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
 
 /* ---- attempt records and their copies ---- */
 
-#define COPY_MS 2000 /* that an attempt call waits for copies, all of them together */
+#define COPY_MS 2000 /* total wait of an attempt call for all copies */
 
 struct unrecorded {
     const struct cairn_run_name *name;
-    enum cairn_srv_recorded state; /* of the attempt that is looked for */
+    enum cairn_srv_recorded state;
     uint64_t copies_until_ms;
     bool found;
     int64_t run_id;
@@ -373,7 +371,7 @@ static enum cairn_code mark_attempt(struct cairn_srv_tx *tx, void *argument,
                                           unrecorded->state, err);
 }
 
-/* Another content under that key (Q36). */
+/* The key has other content (Q36). */
 static enum cairn_code judge_put(struct cairn_srv *server, const struct unrecorded *unrecorded,
                                  enum cairn_code code, struct cairn_error *err) {
     if (code == CAIRN_CONFLICT) {
@@ -395,7 +393,7 @@ static enum cairn_code put_record(struct cairn_srv *server, struct cairn_store_w
                      cairn_store_put_same(worker, key.text, cairn_buf_view(text), err), err);
 }
 
-/* CAIRN_OK: the same bytes are there. CAIRN_CONFLICT: others are. */
+/* CAIRN_OK: the same bytes. CAIRN_CONFLICT: other bytes. */
 static enum cairn_code compare_copy(struct cairn_store_worker *worker, const char *key,
                                     const struct cairn_buf *text, struct cairn_error *err) {
     CAIRN_AUTO(buf) there = {.limit = CAIRN_MANIFEST_BYTES_MAX};
@@ -406,7 +404,7 @@ static enum cairn_code compare_copy(struct cairn_store_worker *worker, const cha
     return cairn_fail(err, CAIRN_CONFLICT, "object %s is there with other content", key);
 }
 
-/* *ret_late: an object store did not take it in time, and nothing else is wrong. */
+/* *ret_late: an object store timed out, and nothing else is wrong. */
 static enum cairn_code put_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
                                 const struct unrecorded *unrecorded, const struct cairn_buf *text,
                                 bool *ret_late, struct cairn_error *err) {
@@ -424,14 +422,14 @@ static enum cairn_code put_copy(struct cairn_srv *server, struct cairn_store_wor
                                       .create = true,
                                       .deadline_ms = until_ms};
     enum cairn_code code = cairn_store_perform(worker, &put, &why);
-    if (code == CAIRN_PRECONDITION || code == CAIRN_CONFLICT) /* of ours, by a lost answer? */
+    if (code == CAIRN_PRECONDITION || code == CAIRN_CONFLICT) /* ours, after a lost answer? */
         code = compare_copy(worker, key.text, text, &why);
     *ret_late = code && (code == CAIRN_NOT_FOUND || cairn_code_info(code)->retryable);
     if (code && err) *err = why;
     return *ret_late ? CAIRN_OK : judge_put(server, unrecorded, code, err);
 }
 
-/* Writes one record or copy that is missing, and its row says so then. */
+/* Writes one missing record or copy, then updates its row. */
 static enum cairn_code write_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                  struct unrecorded *unrecorded, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MANIFEST_BYTES_MAX};
@@ -450,7 +448,7 @@ static enum cairn_code write_one(struct cairn_srv *server, struct cairn_store_wo
             cairn_log(WARN, "attempt.copy_late", "run=%s/%s attempt=%" PRIu64,
                       unrecorded->name->project, unrecorded->name->run, unrecorded->record.attempt);
         unrecorded->found &=
-            unrecorded->state == CAIRN_SRV_RECORD_MISSING; /* the others are tried again later */
+            unrecorded->state == CAIRN_SRV_RECORD_MISSING; /* copies are retried later */
     }
     if (!late && unrecorded->state == CAIRN_SRV_RECORD_COPY_MISSING)
         cairn_log(INFO, "attempt.copy_there", "run=%s/%s attempt=%" PRIu64,
@@ -499,6 +497,6 @@ enum cairn_code cairn_srv_attempt_copies_write(struct cairn_srv *server,
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_run, &run, err);
     if (!code && run.found)
         code = write_all(server, worker, &run.name, CAIRN_SRV_RECORD_COPY_MISSING, err);
-    if (code || run.found) server->copies_missing = true; /* there may be more */
+    if (code || run.found) server->copies_missing = true;
     return code;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looked at when there are events; written where its bytes differ from the last; see
- * said_copy.h. */
+/* Reads the catalog after new events, and writes a copy if its bytes changed; see said_copy.h. */
 #include "server/guard/said_copy.h"
 
 #include <inttypes.h>
@@ -31,11 +30,11 @@ struct cairn_srv_pieces {
 #define PREFIX ".cairn/catalog/"
 #define KEPT 2
 #define SEEN_MAX 1000
-#define WRITTEN "said_copy" /* of meta: the digest of what was written last */
+#define WRITTEN "said_copy" /* key in meta: digest of the last written copy */
 #define VALUES_MAX 30000000
-#define CLOCKS_APART_MS INT64_C(3600000) /* of the machines of a store, at the most */
+#define CLOCKS_APART_MS INT64_C(3600000) /* upper bound between machines of a store */
 
-#define WHOLE_ROWS 4096 /* of versions that stand in the copy itself */
+#define WHOLE_ROWS 4096 /* of versions, stored in the copy itself */
 #define LOOK_SHARE 20
 
 struct look {
@@ -51,13 +50,13 @@ struct look {
 
 /* ---- pieces ---- */
 
-/* Rows by how their versions' ids begin, which are hashes: pieces of one size. */
+/* A piece has the rows of versions whose ids share a prefix; ids are hashes, so sizes are even. */
 
 #define PIECES_PREFIX ".cairn/catalog/versions/"
 #define ID_BEGINS "ckpt_"
-#define DIGITS_MAX 3         /* of an id: 4,096 ways to begin */
-#define ROWS_OF_A_PIECE 2048 /* about, until there are no more pieces */
-#define LEAVING_ROWS 100000  /* more keep no server from ending */
+#define DIGITS_MAX 3         /* hex digits of the prefix: at most 4,096 pieces */
+#define ROWS_OF_A_PIECE 2048 /* on average, up to the maximal number of pieces */
+#define LEAVING_ROWS 100000  /* with more, a stopping server writes no pieces */
 #define LISTED_MAX 100000
 #define PIECE_VALUES_MAX 10000000
 
@@ -89,7 +88,7 @@ static void sort(struct cairn_srv_pieces *pieces) {
     if (pieces->count) qsort(pieces->items, pieces->count, sizeof(*pieces->items), compare);
 }
 
-/* ---- those that are in the store, sorted ---- */
+/* ---- pieces in the store, sorted ---- */
 
 static enum cairn_code list_all(struct cairn_store_worker *worker, struct cairn_srv_pieces *ret,
                                 struct cairn_error *err) {
@@ -113,7 +112,7 @@ static enum cairn_code list_all(struct cairn_store_worker *worker, struct cairn_
     return CAIRN_OK;
 }
 
-/* Deletes those in the store that none of both lists has. */
+/* Deletes the pieces in the store that neither list names. */
 static void drop_pieces_of_neither(struct cairn_store_worker *worker,
                                    const struct cairn_srv_pieces *newest,
                                    const struct cairn_srv_pieces *before) {
@@ -134,7 +133,7 @@ static void drop_pieces_of_neither(struct cairn_store_worker *worker,
     cairn_srv_pieces_release(&kept);
 }
 
-/* ---- writing ---- */
+/* ---- writing pieces ---- */
 
 struct writing {
     struct cairn_srv *server;
@@ -165,13 +164,13 @@ static enum cairn_code put_piece(struct writing *writing, struct cairn_error *er
     return cairn_store_put_same(writing->worker, key.text, cairn_buf_view(&writing->text), err);
 }
 
-/* Of the versions whose ids begin with that number, of so many digits. */
+/* Writes the piece of the prefix `number`, printed with `digits` digits. */
 static enum cairn_code write_piece(struct writing *writing, unsigned number, unsigned digits,
                                    struct cairn_srv_pieces *ret, struct cairn_error *err) {
     uint8_t digest[CAIRN_SHA256_BYTES];
     writing->piece = (struct cairn_srv_piece){0};
     snprintf(writing->from, sizeof(writing->from), ID_BEGINS "%0*x", (int)(digits % 8), number);
-    snprintf(writing->to, sizeof(writing->to), "%sg", writing->from); /* behind each digit */
+    snprintf(writing->to, sizeof(writing->to), "%sg", writing->from); /* after every hex digit */
     CAIRN_TRY(cairn_srv_catalog_read(writing->server->catalog, read_piece, writing, err));
     if (!writing->piece.rows) return CAIRN_OK;
     cairn_sha256_of(cairn_buf_view(&writing->text), digest);
@@ -181,8 +180,8 @@ static enum cairn_code write_piece(struct writing *writing, unsigned number, uns
     return add(ret, &writing->piece, err);
 }
 
-/* Reads all that was said of versions, `rows` of them, and puts what the store lacks; raise() comes
- * before the first. */
+/* Reads the metadata of all versions, `rows` in total, and puts missing pieces; calls raise()
+ * before the first put. */
 static enum cairn_code write_pieces(struct cairn_srv *server, struct cairn_store_worker *worker,
                                     uint64_t rows,
                                     enum cairn_code (*raise)(void *owner, struct cairn_error *err),
@@ -204,7 +203,7 @@ static enum cairn_code write_pieces(struct cairn_srv *server, struct cairn_store
     return code;
 }
 
-/* ---- in a copy ---- */
+/* ---- pieces named in a copy ---- */
 
 static enum cairn_code print_pieces(const struct cairn_srv_pieces *pieces, struct cairn_buf *ret,
                                     struct cairn_error *err) {
@@ -216,7 +215,6 @@ static enum cairn_code print_pieces(const struct cairn_srv_pieces *pieces, struc
     return cairn_buf_append_text(ret, "],", err);
 }
 
-/* Those that a copy names, if any. */
 static enum cairn_code read_pieces(const json_t *document, struct cairn_srv_pieces *ret,
                                    struct cairn_error *err) {
     const json_t *pieces = json_object_get(document, "pieces");
@@ -236,7 +234,7 @@ static enum cairn_code read_pieces(const json_t *document, struct cairn_srv_piec
     return CAIRN_OK;
 }
 
-/* One of them, which is what its name says; CAIRN_CORRUPT: it is not, or it is not there. */
+/* Reads a piece and compares it with the digest in its name; CAIRN_CORRUPT: differs or missing. */
 static enum cairn_code get_piece(struct cairn_store_worker *worker,
                                  const struct cairn_srv_piece *piece, json_t **ret,
                                  struct cairn_error *err) {
@@ -290,7 +288,7 @@ static enum cairn_code raise_once(void *owner, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* Of the copy and of its pieces. */
+/* The digest covers the copy and its pieces. */
 static enum cairn_code see_to_pieces(struct look *look, struct cairn_buf *ret_list,
                                      struct cairn_error *err) {
     uint8_t digests[2][CAIRN_SHA256_BYTES];
@@ -313,10 +311,10 @@ static enum cairn_code keep_written(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_value_put(tx, WRITTEN, look->digest, err);
 }
 
-/* ---- those that are there ---- */
+/* ---- copies in the store ---- */
 
 struct copies {
-    uint64_t numbers[SEEN_MAX];   /* rising, as they are listed */
+    uint64_t numbers[SEEN_MAX];
     int64_t written_ms[SEEN_MAX]; /* by the store's clock */
     size_t count;
 };
@@ -372,8 +370,8 @@ static void drop_pieces(const struct look *look, const struct copies *copies) {
     if (code) cairn_log(DEBUG, "catalog.pieces_unread", "cause=\"%s\"", why.message);
 }
 
-/* What cannot be deleted now is found with the next one. The rows of a copy that is kept were read
- * after an older one was written: a token that was revoked before that is in neither of them. */
+/* Failed deletions are retried with the next copy. A kept copy was read after an older one was
+ * written, so no kept copy has a token that was revoked before that. */
 static void drop_older(const struct look *look) {
     struct cairn_store_worker *worker = look->worker;
     struct copies copies;
@@ -392,7 +390,7 @@ static void drop_older(const struct look *look) {
     }
 }
 
-/* ---- writing ---- */
+/* ---- writing a copy ---- */
 
 static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,
                            struct look *look, const char *pieces, struct cairn_error *err) {
@@ -447,7 +445,7 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
     struct cairn_srv_lease lease;
     cairn_srv_lease_init(&lease, server, "catalog-copy", "");
     enum cairn_code code = cairn_srv_lease_take(&lease, err);
-    if (code == CAIRN_BUSY) return CAIRN_OK; /* another server does */
+    if (code == CAIRN_BUSY) return CAIRN_OK;
     if (!code) code = write(copy, server, worker, &look, err);
     cairn_srv_lease_end(&lease);
     cairn_srv_said_release(&look.said);
@@ -456,7 +454,7 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
     return code;
 }
 
-/* ---- taking over ---- */
+/* ---- import by a reindex ---- */
 
 struct taking {
     const json_t *document;
@@ -473,7 +471,7 @@ static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cair
     return CAIRN_OK;
 }
 
-/* All of them before anything is taken over. */
+/* Checks all pieces before any import. */
 static enum cairn_code look_at_pieces(struct cairn_store_worker *worker,
                                       const struct cairn_srv_pieces *pieces,
                                       struct cairn_error *err) {

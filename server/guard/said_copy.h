@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * said_copy: .cairn/catalog/<generation>.json, which keeps in the store what people have said.
+ * said_copy: .cairn/catalog/<generation>.json, the store's copy of user metadata: pins, aliases,
+ * metrics, policies, quotas and tokens.
  *
- * Why:     pins, aliases, metrics, policies, quotas and tokens stand in the catalog alone; its loss
- *          would take them along. One document of it was as large as a year of saves, and beyond 64
- *          MiB none was written.
- * Promise: 1   what was said is in the store a little after `catalog-copy-interval`, at the next
- *              round of the sweep, at a clean stop, or after the next start.
- *          2   the number is one of the store's generation that this server took for it (Q35): two
- *              servers never write one key, and a server that is frozen writes none.
- *          3   an older copy is deleted when two newer ones are there.
- *          4   no token that was revoked is taken over, however old the copy (revoked.h).
- *          5   where something was said of many versions, that is in objects of its own
- *              (said_copy.h), and a copy is taken over with all of them or not at all.
- *          6   a look takes a twentieth of the time: the next one waits for so long.
- *          7   a piece has the versions whose ids begin alike; its key is the SHA-256 of its bytes,
- *              so one that is there is not written again, and none is ever written over.
- *          8   a piece that a kept copy names is not deleted, nor is any where such a copy cannot
- *              be read.
- * Limits:  as server/ledger/said.h; a catalog with more to say logs that, and readyz says so. One
- *          piece in memory; 4,096 of them.
- * Threads: the sweeping thread; take by who reindexes.
+ * Why:     the catalog alone holds this data, and its loss would lose it. A single document would
+ *          be as large as a year of saves, and beyond 64 MiB none could be written.
+ * Promise: 1   new metadata is in the store soon after `catalog-copy-interval`, at the next round
+ *              of the sweep, at a clean stop, or after the next start.
+ *          2   the number is a generation of the store that this server took for the copy (Q35):
+ *              two servers never write one key, and a frozen server writes none.
+ *          3   an older copy is deleted when two newer ones exist.
+ *          4   no revoked token is imported, however old the copy (revoked.h).
+ *          5   metadata of many versions is in objects of its own (pieces); a copy is imported with
+ *              all of them or not at all.
+ *          6   a copy takes at most a twentieth of the time: the next one waits accordingly.
+ *          7   a piece has the versions whose ids share a prefix; its key is the SHA-256 of its
+ *              bytes, so an existing piece is neither written again nor overwritten.
+ *          8   a piece that a kept copy names is not deleted, nor is any piece while such a copy is
+ *              unreadable.
+ * Limits:  as server/ledger/said.h; a larger catalog is logged and reported by readyz. One piece in
+ *          memory; 4,096 of them.
+ * Threads: the sweeping thread; take: the reindex.
  * Next:    server/ledger/said.h; docs/format.md, "The catalog's own words".
  */
 #pragma once
@@ -30,17 +30,16 @@
 #include "server/server.h"
 
 struct cairn_srv_said_copy {
-    uint64_t looked_ms, event; /* mono clock, number of the newest event; 0: never */
-    bool too_large;            /* logged */
-    uint64_t rest_ms;          /* until the next look, at least */
+    uint64_t looked_ms, event; /* mono clock; number of the newest event; 0: never */
+    bool too_large;
+    uint64_t rest_ms; /* least time until the next look */
 };
-/* Where something was said since. */
 enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
                                           struct cairn_srv *server,
                                           struct cairn_store_worker *worker,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* A copy into the catalog: 0 is the newest, 1 the one before. ret_key "": there is none; on
- * CAIRN_CORRUPT the one that is no copy, and nothing of it was taken. */
+/* Imports a copy into the catalog: before 0 is the newest, 1 its predecessor. ret_key "": no copy;
+ * on CAIRN_CORRUPT the damaged copy, of which nothing was imported. */
 enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
                                          struct cairn_store_worker *worker, size_t before,
                                          struct cairn_key *ret_key, uint64_t *ret_rows,

@@ -11,15 +11,13 @@
 #include "server/guard/stores.h"
 #include "store/whole.h"
 
-/* Of one store; more are freed when they are given back. */
+/* For each store; further returned workers are freed. */
 #define IDLE_MAX 16
 
 struct cairn_srv_idle {
     struct cairn_store_worker *worker;
     struct cairn_srv_idle *next;
 };
-
-/* ---- life ---- */
 
 enum cairn_code
 cairn_srv_tiers_new(struct cairn_srv *server,
@@ -51,7 +49,7 @@ cairn_srv_tiers_new(struct cairn_srv *server,
 
 void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers) {
     if (!tiers) return;
-    CAIRN_ASSERT(!tiers->copying); /* who copies has ended */
+    CAIRN_ASSERT(!tiers->copying);
     for (size_t i = 0; i < tiers->count; i++) {
         struct cairn_srv_tier *tier = &tiers->tiers[i];
         while (tier->idle) {
@@ -65,8 +63,6 @@ void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers) {
     cairn_lock_release(&tiers->lock);
     free(tiers);
 }
-
-/* ---- looking ---- */
 
 bool cairn_srv_tiers_any(const struct cairn_srv *server) {
     return server->tiers && server->tiers->count > 1;
@@ -82,8 +78,6 @@ struct cairn_srv_tier *cairn_srv_tier_find(const struct cairn_srv *server, const
 bool cairn_srv_tier_is_main(const struct cairn_srv *server, const struct cairn_srv_tier *tier) {
     return tier == &server->tiers->tiers[server->tiers->main];
 }
-
-/* ---- workers ---- */
 
 enum cairn_code cairn_srv_tier_borrow(struct cairn_srv *server, struct cairn_srv_tier *tier,
                                       struct cairn_store_worker **ret, struct cairn_error *err) {
@@ -155,7 +149,7 @@ static enum cairn_code add_mark(struct cairn_srv_run_objects *objects,
     return CAIRN_OK;
 }
 
-/* A store lists by key, so the keys of a version follow each other. */
+/* A store lists by key, so a version's keys are adjacent. */
 static enum cairn_code add_touched(struct cairn_srv_run_objects *objects,
                                    const struct cairn_srv_seen *seen, struct cairn_error *err) {
     if (objects->touched_count &&
@@ -211,7 +205,7 @@ static void drop_twice(struct cairn_srv_seen *seen, size_t *count) {
     *count = kept;
 }
 
-/* Marks to their versions; an attempt and its copy are one, and so is a version in two stores. */
+/* Assigns marks to versions; merges attempts with their copies, and versions in several stores. */
 static void put_together(struct cairn_srv_run_objects *objects) {
     size_t kept = 0;
     drop_twice(objects->versions, &objects->version_count);
@@ -254,7 +248,6 @@ bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objec
            bsearch(&number, objects->attempts, objects->attempt_count, sizeof(number), by_number);
 }
 
-/* Adds what another store has of the same run. */
 static enum cairn_code join_objects(struct cairn_srv_run_objects *objects,
                                     const struct cairn_srv_run_objects *more,
                                     struct cairn_error *err) {
@@ -311,8 +304,7 @@ enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects
 
 /* ---- documents ---- */
 
-/* What is there and is not what it should be is CAIRN_CORRUPT here, what a newer release wrote
- * CAIRN_UNSUPPORTED: its run is frozen by either, the others go on. */
+/* CAIRN_CORRUPT: damaged; CAIRN_UNSUPPORTED: of a newer release. Either freezes only its run. */
 static enum cairn_code not_so(enum cairn_code code, const char *key, struct cairn_error *err) {
     if (code == CAIRN_TOO_LARGE) code = CAIRN_CORRUPT;
     return cairn_within(err, code, "%s", key);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * above: what operations call in rooms above theirs.
+ * above: functions of higher rooms that operations call.
  *
- * Why:     the end of an operation takes back a wish that another room keeps.
- * Promise: 1   each function says which source has it.
+ * Why:     cancelling a queued operation also cancels the copy that requested it, in another room.
+ * Promise: 1   each function names its source.
  * Limits:  -
- * Threads: as said.
+ * Threads: as stated.
  * Next:    server/operations/run.c.
  */
 #pragma once
 
 #include "server/ledger/operations.h"
 
-/* server/copies/copying.c: in the change that ends an operation which has not begun to work. Its
- * wish goes with it, or the next sweep would begin it again; only promotions have one. */
+/* server/copies/copying.c: in the transaction that ends a queued operation, withdraws the requested
+ * copy, or the next sweep would begin it again; only promotions have one. */
 enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                         const struct cairn_srv_operation *operation,
                                         struct cairn_error *err) CAIRN_MUST_USE;

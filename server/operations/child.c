@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command `cairn` as an operation runs it: posix_spawn, two pipes and poll; its arguments and
- * environment. What reads files of strangers may fail, use up its memory or be killed, and the
- * server goes on.
- *  1  The child has the environment that is given, descriptors 0 to 2, and the folder as 3.
- *  2  Its standard error is handed on line by line (64 KiB; longer ones are dropped), 1 MiB of its
- *     standard output is kept. It is waited for: no zombie is left.
- *  3  Address, token and store settings of this server go by the environment, never by arguments,
- *     which every user of the machine can read. Of the server's own environment it gets `passed`;
- *     the variables of AWS go to an import alone, which sends to the store itself. No profile of
- *     the server's user is read.
- *  4  It ends with the thread that started it (CAIRN_PARENT); the setting operation-memory bounds
+/* Runs the command `cairn` for an operation: posix_spawn, two pipes and poll; its arguments and
+ * environment. A command that reads foreign files may fail, exhaust its memory or be killed without
+ * harm to the server.
+ *  1  The child has the given environment, descriptors 0 to 2, and the folder as 3.
+ *  2  Its standard error is passed on by lines (64 KiB; longer ones are dropped); 1 MiB of its
+ *     standard output is kept. It is reaped.
+ *  3  Address, token and store settings go by the environment, never by arguments, which every user
+ *     of the machine can read. Of the server's environment the child gets `passed`; the AWS
+ *     variables only for an import, which uploads by itself. No profile of the server's user is
+ *     read.
+ *  4  It ends with the thread that started it (CAIRN_PARENT); the setting operation-memory limits
  *     its address space (CAIRN_MEMORY). */
 
 #include <ctype.h>
@@ -39,9 +39,9 @@ extern char **environ;
 
 struct child_start {
     const char *program;
-    char *const *arguments, *const *environment; /* end with NULL */
-    int folder_fd;                               /* its descriptor 3 */
-    bool inside;                                 /* it works in that folder; else in / */
+    char *const *arguments, *const *environment; /* NULL-terminated */
+    int folder_fd;                               /* becomes descriptor 3 */
+    bool inside;                                 /* working directory: the folder; otherwise / */
 };
 
 static int add_actions(posix_spawn_file_actions_t *actions, const struct child_start *start,
@@ -80,7 +80,7 @@ static enum cairn_code spawn_child(const struct child_start *start, int output, 
     return failed ? cairn_fail_errno(err, "cannot start %s", start->program) : CAIRN_OK;
 }
 
-/* Both ends above the numbers that the child's own get, so that none is overwritten. */
+/* Moves both ends above the child's own descriptors, so that dup2 overwrites none. */
 static enum cairn_code make_pipe(int ret[2], struct cairn_error *err) {
     int ends[2];
     ret[0] = ret[1] = -1;
@@ -90,7 +90,7 @@ static enum cairn_code make_pipe(int ret[2], struct cairn_error *err) {
         close(ends[i]);
     }
     if (ret[0] >= 0 && ret[1] >= 0) {
-        (void)fcntl(ret[1], F_SETFL, 0); /* the child's end may wait */
+        (void)fcntl(ret[1], F_SETFL, 0); /* the child's end blocks */
         return CAIRN_OK;
     }
     return cairn_fail_errno(err, "pipe");
@@ -135,7 +135,7 @@ static void take_lines(struct cairn_srv_child *child, const char *data, size_t s
     }
 }
 
-/* Reads what both pipes hold now, without waiting. */
+/* Reads both pipes without blocking. */
 static void take_in(struct cairn_srv_child *child,
                     void (*line)(void *owner, struct cairn_view text), void *owner) {
     char data[4096];
@@ -145,14 +145,14 @@ static void take_in(struct cairn_srv_child *child,
         (void)!cairn_buf_append(&child->output, data, (size_t)size, NULL);
 }
 
-/* A pipe may stay open in what the child has started, so its end is not waited for. */
+/* Waits for the child, not for the pipes' end: its own children may keep a pipe open. */
 bool cairn_srv_child_listen(struct cairn_srv_child *child, int timeout_ms,
                             void (*line)(void *owner, struct cairn_view text), void *owner) {
     struct pollfd ends[2] = {{.fd = child->error_fd, .events = POLLIN},
                              {.fd = child->output_fd, .events = POLLIN}};
     bool ended = child->pid && waitpid(child->pid, &child->status, WNOHANG) == child->pid;
     if (!ended) (void)poll(ends, 2, timeout_ms);
-    /* Closed by the child, which has not been waited for yet. */
+    /* The child closed its pipes but has not exited yet. */
     if (!ended && ((ends[0].revents | ends[1].revents) & (POLLHUP | POLLIN)) == POLLHUP)
         (void)poll(NULL, 0, 5);
     take_in(child, line, owner);
@@ -177,8 +177,6 @@ void cairn_srv_child_release(struct cairn_srv_child *child) {
     cairn_buf_release(&child->line);
 }
 
-/* ---- the command ---- */
-
 void cairn_srv_place_release(struct cairn_srv_place *place) {
     if (place->folder_fd >= 0) close(place->folder_fd);
     place->folder_fd = -1;
@@ -194,14 +192,14 @@ void cairn_srv_operation_command_release(struct cairn_srv_operation_command *com
 /* ---- its environment ---- */
 
 struct variables {
-    char **items; /* each owned */
+    char **items;
     size_t count, capacity;
 };
 
 static void release_variables(struct variables *variables) {
     for (size_t i = 0; i < variables->count; i++) {
         if (!variables->items[i]) continue;
-        cairn_wipe(variables->items[i], strlen(variables->items[i])); /* one is the token */
+        cairn_wipe(variables->items[i], strlen(variables->items[i]));
         free(variables->items[i]);
     }
     free(variables->items);
@@ -236,7 +234,7 @@ static enum cairn_code add_text(struct variables *variables, struct cairn_error 
     return value && value[0] ? add_variable(variables, err, name, value) : CAIRN_OK;
 }
 
-/* The store's settings as they hold here, wherever they came from. */
+/* The store's settings in effect, whatever their origin. */
 #define ADD_TEXT(name) add_text(variables, err, "cairn_" #name, settings->name)
 #define ADD_BOOL(name) add_text(variables, err, "cairn_" #name, settings->name ? "true" : "false")
 #define ADD_COUNT(name) add_number(variables, err, "cairn_" #name, settings->name, "")
@@ -250,7 +248,7 @@ static enum cairn_code add_store(const struct cairn_srv_settings *settings,
     return CAIRN_OK;
 }
 
-/* What a program needs to be started, to find a folder for its files and to trust its peers. */
+/* Variables needed to start a program, to find a temporary folder and to trust peers. */
 static const char *const passed[] = {
     "LD_LIBRARY_PATH", "TMPDIR",       "SSL_CERT_FILE", "SSL_CERT_DIR",
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -263,7 +261,7 @@ static bool has_name(const char *variable, const char *name) {
     return !strncmp(variable, name, size) && variable[size] == '=';
 }
 
-/* HOME is where AWS_* look for a profile; without them it may be the only place of one. */
+/* HOME locates the AWS profile, which without AWS_* may be the only source of credentials. */
 static bool is_passed(const char *variable, bool sends) {
     bool aws = cairn_text_starts(variable, "AWS") && variable[3] == '_';
     if (sends && (aws || has_name(variable, "HOME"))) return true;
@@ -309,7 +307,7 @@ static enum cairn_code find_program(char *ret, size_t capacity, struct cairn_err
                       "the command cairn is not installed beside cairn-server (%s)", ret);
 }
 
-/* The address at which the command reaches this server: loopback where it listens on all. */
+/* The address at which the command reaches this server; loopback if it listens on all addresses. */
 static enum cairn_code find_url(const struct cairn_srv *server, uint16_t port,
                                 struct cairn_buf *ret, struct cairn_error *err) {
     const struct cairn_srv_settings *settings = server->settings;

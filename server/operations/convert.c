@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST {R}/imports and POST {C}/exports: what `cairn import` and `cairn export` do, as an operation
- * on the server's machine; and the paths there that a caller may name.
- *  O01  A path is opened only where it lies in a folder that the settings name; no link and no ".."
- *     on the way from there is followed, nor a link that is put there meanwhile. Without such a
- *     setting nothing is opened, and the answer names the setting.
- *  1  {project} in the setting stands for the caller's project: below that folder lies what belongs
- *     to it, and from that component on no link is followed either. */
+/* POST {R}/imports and POST {C}/exports run `cairn import` and `cairn export` as operations on the
+ * server's machine; checks of the paths there that a caller names.
+ *  O01  A path is opened only within a folder of the settings; no link and no ".." below it is
+ *     followed, also if a link is created meanwhile. Without such a setting nothing is opened, and
+ *     the error names the setting.
+ *  1  {project} in the setting stands for the caller's project: its data lies below that folder,
+ *     and from that component on no link is followed either. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,27 +22,27 @@
 #include "server/operations/operations.h"
 #include "server/settings.h"
 
-/* ---- paths that a caller may name ---- */
+/* ---- paths named by callers ---- */
 
 #define DEPTH_MAX 64
 
 struct folders {
-    const char *setting, *folders; /* its name and its value, with commas between */
-    const char *project;           /* of the run that is read or written */
+    const char *setting, *folders; /* name and value, separated by commas */
+    const char *project;
     bool make;
 };
 
-/* The rest of the path below this folder; NULL: the path is not in it. */
+/* The rest of the path below the folder; NULL: not in it. */
 static const char *behind(const char *path, const char *folder, size_t size) {
     while (size > 1 && folder[size - 1] == '/') size--;
     if (strncmp(path, folder, size) != 0) return NULL;
-    if (size == 1) return path + 1; /* the root */
+    if (size == 1) return path + 1;
     if (path[size] != '/' && path[size] != '\0') return NULL;
     return path + size + (path[size] == '/');
 }
 
-/* One folder of the setting for this project. *ret_fixed: of so many bytes the operator has given
- * the names himself, and may have given links; where {project} begins, anybody may have. */
+/* Expands a folder of the setting for this project. *ret_fixed: length of the prefix that the
+ * operator named and where links are allowed; from {project} on, others may have created links. */
 static bool expand_folder(const char *folder, size_t size, const char *project, char ret[PATH_MAX],
                           size_t *ret_fixed) {
     const size_t mark = sizeof(CAIRN_SRV_FOLDERS_PROJECT) - 1;
@@ -66,7 +66,7 @@ static bool expand_folder(const char *folder, size_t size, const char *project, 
     return true;
 }
 
-/* The first folder of the setting that the path lies in. *ret_rest: of the path, behind root. */
+/* Finds the first configured folder that contains the path. *ret_rest: the path below root. */
 static enum cairn_code find_root(const struct folders *allowed, const char *path,
                                  char root[PATH_MAX], const char **ret_rest,
                                  struct cairn_error *err) {
@@ -92,7 +92,7 @@ static enum cairn_code find_root(const struct folders *allowed, const char *path
                       allowed->setting);
 }
 
-/* What is not there, and what the server may not see, are the caller's mistakes. */
+/* Missing and inaccessible files are the caller's mistakes. */
 static enum cairn_code say_refused(const char *name, struct cairn_error *err) {
     if (errno == ENOENT || errno == ENOTDIR)
         return cairn_fail(err, CAIRN_NOT_FOUND, "/path: there is no %s", name);
@@ -101,7 +101,7 @@ static enum cairn_code say_refused(const char *name, struct cairn_error *err) {
     return cairn_fail_errno(err, "/path: %s", name);
 }
 
-/* A component is a folder, or the last one a file; a link is neither. */
+/* Opens a folder, or as last component a file; refuses a link. */
 static enum cairn_code open_component(int at_fd, const char *name, bool last, bool make,
                                       struct cairn_srv_place *ret, struct cairn_error *err) {
     struct stat status;
@@ -126,8 +126,8 @@ static enum cairn_code open_component(int at_fd, const char *name, bool last, bo
     return ret->folder_fd < 0 ? cairn_fail_errno(err, "/path: %s", name) : CAIRN_OK;
 }
 
-/* make: folders that are missing are made. CAIRN_FORBIDDEN: it lies in none of the folders;
- * CAIRN_NOT_FOUND; CAIRN_INVALID: a link, or neither a file nor a folder. */
+/* make: creates missing folders. CAIRN_FORBIDDEN: in none of the configured folders;
+ * CAIRN_NOT_FOUND; CAIRN_INVALID: a link, or neither file nor folder. */
 static enum cairn_code open_place(const struct folders *allowed, const char *path,
                                   struct cairn_srv_place *ret, struct cairn_error *err) {
     char root[PATH_MAX], rest[PATH_MAX];
@@ -184,16 +184,14 @@ static enum cairn_code look_below(int folder_fd, unsigned depth, struct cairn_er
     return code;
 }
 
-/* Refuses a link anywhere below it. */
+/* Refuses a link anywhere below the folder. */
 static enum cairn_code check_no_link(const struct cairn_srv_place *place, struct cairn_error *err) {
     if (place->name[0]) return CAIRN_OK;
     int fd = openat(place->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? cairn_fail_errno(err, "/path") : look_below(fd, 0, err);
 }
 
-/* ---- arguments ---- */
-
-/* Each argument is a word of its own, with its value behind '=': no value is taken for a flag. */
+/* One word for each argument, its value after '=': no value is taken for a flag. */
 static void add_argument(json_t *arguments, const char *format, ...) CAIRN_PRINTF(2, 3);
 static void add_argument(json_t *arguments, const char *format, ...) {
     va_list values;
@@ -213,7 +211,7 @@ static enum cairn_code check_word(const char *name, const char *given, const cha
     return cairn_fail(err, CAIRN_INVALID, "/%s: \"%s\" is not known: %s", name, given, words.data);
 }
 
-/* Begins the operation, or shows the one that is alike. */
+/* Begins the operation, or shows the running one with the same request. */
 static enum cairn_code begin_operation(struct cairn_srv_request *request,
                                        struct cairn_srv_operation_wish *wish,
                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
@@ -240,7 +238,8 @@ static json_t *import_arguments(const struct cairn_srv_request *request,
     add_argument(arguments, "import");
     add_argument(arguments, "--no-links");
     add_argument(arguments, "--store=%s", cairn_store_url(request->server->store));
-    add_argument(arguments, "--socket=/proc/self/no-uploader"); /* of another server, perhaps */
+    /* ignore an uploader of another server */
+    add_argument(arguments, "--socket=/proc/self/no-uploader");
     if (said->new_version) add_argument(arguments, "--new-version");
     if (said->latest) add_argument(arguments, "--latest");
     if (said->labels) {
@@ -306,7 +305,8 @@ static json_t *export_arguments(const struct version *version,
     json_t *arguments = json_array();
     const struct cairn_run_name *name = &version->request->params.run_name;
     add_argument(arguments, "export");
-    add_argument(arguments, "--same"); /* it may have been whole when its server ended */
+    /* a repeat after the server died may find the export complete */
+    add_argument(arguments, "--same");
     if (said->to) add_argument(arguments, "--to=%s", said->to);
     if (said->dtype) add_argument(arguments, "--dtype=%s", said->dtype);
     if (said->max_shard_bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations: two pools whose tasks each run one command or one work of this process; the routes
- * /v1/operations, and the object that shows one. Promises in operations.h. */
+/* Operations: two pools whose tasks run a command or a work function; the routes /v1/operations and
+ * the JSON of an operation. Promises in operations.h. */
 #include "server/operations/operations.h"
 
 #include <poll.h>
@@ -24,37 +24,36 @@
 
 #define LISTEN_MS 100
 #define WRITE_EVERY_MS 500
-#define KILL_MS 30000 /* an import gives its save up for 15 s at most */
+#define KILL_MS 30000 /* an import needs up to 15 s to give its save up */
 #define END_AGAIN_MS 500
 #define END_TRIES 20
 
-/* Operations that only read have places of their own, so that they hold up no change. */
+/* Reading operations have slots of their own, so that they delay no change. */
 enum lane { LANE_CHANGES, LANE_READS, LANES };
 
-/* What is pushed to a pool: the thread that gets it takes the task whose turn it is then, of those
- * of the lane that wait. */
+/* Pushed to a pool per waiting task: the thread that pops it runs the lane's next task by then. */
 struct turn {
-    struct cairn_srv_task task; /* first */
+    struct cairn_srv_task task; /* must be first */
     struct cairn_srv_operations *operations;
     enum lane lane;
 };
 struct task {
-    struct turn *turn; /* until it is pushed */
+    struct turn *turn;
     enum lane lane;
     bool waits, runs;
-    uint64_t number;       /* counts them, as they came */
-    uint64_t project_turn; /* when its project last had a turn; 0: not while one of it was listed */
+    uint64_t number;
+    uint64_t project_turn; /* when its project last got a slot; 0: not since it was last idle */
     struct cairn_srv *server;
     char id[CAIRN_SRV_OPERATION_BYTES];
     struct cairn_run_name name;
     struct cairn_srv_operation_command command;
-    cairn_srv_operation_work *work; /* instead of a command */
+    cairn_srv_operation_work *work;
     struct cairn_srv_caller caller;
     struct cairn_srv_lease lease;
     struct cairn_srv_operation_end end;
-    uint64_t done, total;             /* as the command says */
-    bool told, started, cancel, late; /* late: for longer than operation-time */
-    struct cairn_error failure;       /* as the command says */
+    uint64_t done, total;             /* as the command reports */
+    bool told, started, cancel, late; /* late: exceeded operation-time */
+    struct cairn_error failure;       /* as the command reports */
     struct task *next;
 };
 struct cairn_srv_operations {
@@ -65,14 +64,13 @@ struct cairn_srv_operations {
     struct cairn_lock lock;
     struct {
         struct task *tasks;
-        uint64_t number, turns; /* given so far */
+        uint64_t number, turns;
     } locked;
 };
 
-/* ---- the list of what this server does ---- */
+/* ---- the list of this server's tasks ---- */
 
-/* One token leaves room for others (a server that asks for no tokens counts by lane alone). The
- * lock is held. */
+/* One token leaves room for others (without tokens only the lane counts). The lock must be held. */
 static enum cairn_code check_room(const struct cairn_srv_operations *operations,
                                   const struct task *task, struct cairn_error *err) {
     size_t most = operations->server->settings->operations_at_once, listed = 0, of_token = 0;
@@ -105,7 +103,7 @@ static enum cairn_code list_task(struct cairn_srv_operations *operations, struct
     return CAIRN_OK;
 }
 
-/* ---- whose turn it is ---- */
+/* ---- fair order ---- */
 
 static size_t running_of(const struct cairn_srv_operations *operations, const struct task *task) {
     size_t count = 0;
@@ -114,8 +112,7 @@ static size_t running_of(const struct cairn_srv_operations *operations, const st
     return count;
 }
 
-/* First the project that has the fewest places, then the one whose last turn is longest ago, then
- * what came first. The lock is held. */
+/* Order: fewest slots of the project, its longest wait, oldest task. The lock must be held. */
 static bool goes_before(const struct cairn_srv_operations *operations, const struct task *one,
                         const struct task *other) {
     size_t places = running_of(operations, one), others = running_of(operations, other);
@@ -124,7 +121,7 @@ static bool goes_before(const struct cairn_srv_operations *operations, const str
     return one->number < other->number;
 }
 
-/* Takes the next waiting task of a lane; each pushed turn has one. */
+/* Takes the next waiting task of a lane; each turn finds one. */
 static struct task *take_next(struct cairn_srv_operations *operations, enum lane lane) {
     CAIRN_HOLD(&operations->lock);
     struct task *next = NULL;
@@ -143,7 +140,7 @@ static struct task *take_next(struct cairn_srv_operations *operations, enum lane
 static struct turn *wait_in_line(struct cairn_srv_operations *operations, struct task *task) {
     CAIRN_HOLD(&operations->lock);
     task->waits = true;
-    return CAIRN_TAKE(task->turn); /* the task may be over before that is */
+    return CAIRN_TAKE(task->turn); /* the task may end first */
 }
 
 static bool is_listed(struct cairn_srv_operations *operations, const char *id) {
@@ -165,13 +162,13 @@ static void forget_task(struct task *task) {
         CAIRN_HOLD(&operations->lock);
         struct task **at = &operations->locked.tasks;
         while (*at && *at != task) at = &(*at)->next;
-        CAIRN_ASSERT(*at); /* it is listed until here */
+        CAIRN_ASSERT(*at);
         *at = task->next;
     }
     free_task(task);
 }
 
-/* ---- its row ---- */
+/* ---- the row ---- */
 
 static enum cairn_code start_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct task *task = argument;
@@ -214,7 +211,7 @@ static void end_row(struct task *task) {
         (void)poll(NULL, 0, END_AGAIN_MS);
     }
     cairn_srv_lease_end(&task->lease);
-    if (code) /* the next look of any server ends it */
+    if (code) /* the next look of any server ends the operation */
         cairn_log(WARN, "operation.end_not_written", "operation=%s cause=\"%s\"", task->id,
                   why.message);
     else
@@ -223,9 +220,9 @@ static void end_row(struct task *task) {
     cairn_srv_waiters_wake(server->waiters, task->id);
 }
 
-/* ---- what the command says ---- */
+/* ---- the command's output ---- */
 
-/* Lines of --progress=json, the failure of --json, and notes, which are for its log alone. */
+/* Takes lines of --progress=json, the error of --json, and notes for the log. */
 static void take_line(void *owner, struct cairn_view text) {
     struct task *task = owner;
     CAIRN_AUTO_JSON json_t *line = NULL;
@@ -276,7 +273,6 @@ static void say_failure(const struct task *task, const struct cairn_error *why,
         cairn_buf_clear(ret);
 }
 
-/* The next write or look makes up for it. */
 static void note_late(const struct task *task, const struct cairn_error *why) {
     cairn_log(DEBUG, "operation.late", "operation=%s cause=\"%s\"", task->id, why->message);
 }
@@ -295,7 +291,7 @@ static void finish(struct task *task, const struct cairn_error *why) {
 
 /* ---- one command ---- */
 
-/* Writes progress and reads the wish to cancel; false: the task is to end. */
+/* Writes progress and reads the request to cancel; false: end the task. */
 static bool write_row(struct task *task, uint64_t *written_done) {
     struct cairn_srv *server = task->server;
     struct cairn_error why = {0};
@@ -309,7 +305,7 @@ static bool write_row(struct task *task, uint64_t *written_done) {
     return !task->cancel;
 }
 
-/* Until the command has ended; a signal asks it to, and KILL_MS later another one makes it. */
+/* Follows the command until it exits; SIGTERM first, SIGKILL KILL_MS later. */
 static bool follow(struct task *task, struct cairn_srv_child *child) {
     struct cairn_srv_operations *operations = task->server->operations;
     uint64_t write_ms = 0, kill_ms = UINT64_MAX, written = 0;
@@ -335,7 +331,7 @@ static bool follow(struct task *task, struct cairn_srv_child *child) {
     return asked;
 }
 
-/* What became of it, from how the command ended; *ret_why where that is not DONE. */
+/* Sets the task's final state from the exit status; *ret_why unless DONE. */
 static void judge_command(struct task *task, const struct cairn_srv_child *child, bool asked,
                           struct cairn_buf *result, struct cairn_error *ret_why) {
     struct cairn_error why = task->failure;
@@ -389,7 +385,7 @@ static void run_command(struct task *task) {
     cairn_srv_child_release(&child);
 }
 
-/* ---- work of this process ---- */
+/* ---- a work function ---- */
 
 struct telling {
     struct task *task;
@@ -427,7 +423,7 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
     if (!code) code = dumped;
     task->end.state = CAIRN_SRV_OPERATION_DONE;
     task->end.result = dumped ? NULL : result.data;
-    if (!code) task->done = task->total; /* what it has told lags, and omits what was there */
+    if (!code) task->done = task->total; /* its reports lag, and omit what was there before */
     if (code) {
         bool stops = task->server->operations->stopping || task->server->stopping;
         bool cancelled = code == CAIRN_CANCELLED && task->cancel;
@@ -455,7 +451,7 @@ static void drop_task(struct task *task) {
 static void run_task(struct task *task, struct cairn_store_worker *worker) {
     struct cairn_srv *server = task->server;
     struct cairn_error why = {0};
-    if (server->operations->stopping) { /* it waited until now */
+    if (server->operations->stopping) {
         drop_task(task);
         return;
     }
@@ -470,7 +466,7 @@ static void run_task(struct task *task, struct cairn_store_worker *worker) {
         else
             run_command(task);
     } else {
-        cairn_srv_lease_end(&task->lease); /* it was cancelled, or ended by another server */
+        cairn_srv_lease_end(&task->lease);
     }
     forget_task(task);
 }
@@ -483,7 +479,7 @@ static void run_turn(struct cairn_srv_task *base, struct cairn_store_worker *wor
     run_task(take_next(operations, lane), worker);
 }
 
-/* Where the pool stops, one that waits is dropped instead, as every other one will be. */
+/* If the pool stops, drops the task, as it does with all others. */
 static void push_turn(struct cairn_srv_operations *operations, struct task *task) {
     enum lane lane = task->lane;
     struct turn *turn = wait_in_line(operations, task);
@@ -492,7 +488,7 @@ static void push_turn(struct cairn_srv_operations *operations, struct task *task
     drop_task(take_next(operations, lane));
 }
 
-/* ---- beginning one ---- */
+/* ---- beginning an operation ---- */
 
 struct beginning {
     const struct cairn_srv_operation_wish *wish;
@@ -586,7 +582,7 @@ enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
     return CAIRN_OK;
 }
 
-/* ---- what others left ---- */
+/* ---- operations of dead servers ---- */
 
 struct left {
     struct cairn_srv *server;
@@ -602,7 +598,7 @@ static enum cairn_code find_left(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_operations_unfinished(tx, &left->ids, &left->count, err);
 }
 
-/* O02: its server is gone, or was stopped for longer than its lease. */
+/* O02: the server is gone, or was suspended beyond its lease. */
 static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct left *left = argument;
     const struct cairn_srv_operation_end end = {
@@ -613,7 +609,7 @@ static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument, struct 
     left->ended = false;
     CAIRN_TRY(cairn_srv_lease_take_in(tx, &left->lease, err));
     if (!left->lease.held && cairn_srv_catalog_is_shareable(left->server->catalog))
-        return CAIRN_OK; /* another server does it; and the time that was counted here is kept */
+        return CAIRN_OK; /* another server ends it; CAIRN_OK keeps the raised tick */
     left->ended = true;
     CAIRN_TRY(cairn_srv_operation_end(tx, left->id, &end, err));
     return cairn_srv_lease_drop_in(tx, &left->lease, err);
@@ -638,7 +634,7 @@ enum cairn_code cairn_srv_operations_look(struct cairn_srv *server, struct cairn
         enum cairn_code ended = cairn_srv_catalog_write(server->catalog, end_left, &left, &why);
         left.lease.dropped = !ended;
         cairn_srv_lease_end(&left.lease);
-        if (ended || !left.ended) continue; /* another server has it, or the next look comes */
+        if (ended || !left.ended) continue; /* another server has it, or retry at the next look */
         cairn_log(WARN, "operation.interrupted", "operation=%s", left.id);
         cairn_srv_waiters_wake(server->waiters, left.id);
     }
@@ -656,7 +652,7 @@ enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
     if (!operations) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for operations");
     operations->server = server;
     cairn_lock_init(&operations->lock, CAIRN_LOCK_server_operations);
-    *ret = operations; /* its threads find it there */
+    *ret = operations;
     struct cairn_srv_pool_options options = {
         server->store, (uint32_t)server->settings->operations_at_once, "operation", 0};
     enum cairn_code code = CAIRN_OK;
@@ -682,12 +678,12 @@ void cairn_srv_operations_free(struct cairn_srv_operations *operations) {
     if (!operations) return;
     cairn_srv_operations_stop(operations);
     for (enum lane lane = 0; lane < LANES; lane++) cairn_srv_pool_free(operations->pools[lane]);
-    CAIRN_ASSERT(!operations->locked.tasks); /* each was run or dropped */
+    CAIRN_ASSERT(!operations->locked.tasks);
     cairn_lock_release(&operations->lock);
     free(operations);
 }
 
-/* ---- an operation as the API shows it ---- */
+/* ---- JSON of an operation ---- */
 
 static json_t *parse(const struct cairn_buf *text) {
     json_t *json = NULL;
@@ -809,7 +805,7 @@ enum cairn_code cairn_srv_on_operation_get(struct cairn_srv_request *request,
 
 /* ---- DELETE /v1/operations/{operation} ---- */
 
-/* A queued operation ends here; a running one is cancelled by its row. */
+/* Ends a queued operation; cancels a running one by its row. */
 static enum cairn_code cancel_operation(struct cairn_srv_tx *tx, void *argument,
                                         struct cairn_error *err) {
     struct call *call = argument;
@@ -838,7 +834,7 @@ enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
     if (!code) {
         cairn_log(INFO, "operation.cancel", "operation=%s", call.operation.id);
         cairn_srv_waiters_wake(request->server->waiters, call.operation.id);
-        cairn_srv_jobs_sweep(request->server); /* of a copy that is wanted no more */
+        cairn_srv_jobs_sweep(request->server); /* removes a copy that is no longer wanted */
         code = reply_operation(request, &call.operation, reply, err);
     }
     cairn_srv_operation_release(&call.operation);
@@ -847,7 +843,7 @@ enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
 
 /* ---- GET /v1/operations ---- */
 
-/* Rows of others are passed over, so a page may be short and have a next one. */
+/* Skips rows that the caller may not read, so a page may be short and yet have a next one. */
 static enum cairn_code add_row(const struct cairn_srv_operation *operation, void *owner,
                                struct cairn_error *err) {
     struct call *call = owner;

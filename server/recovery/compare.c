@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The catalog against its stores, run by run, before anything is said or done about a run.
- *  Q35  In the life of a server a run is compared before the first answer about it and before the
- *     first sweep in it: the newest attempt record, and every committed.json, of which the catalog
- *     must know. What is newer in the store freezes that run (Q36).
- *  1  The store is read first and the catalog after it, so that what goes on meanwhile never looks
- *     like a catalog that is behind. A version whose record is in the store and not in its row is
- *     recorded first: a reader may have seen it, so `latest` must not begin below it.
- *  2  A record that is no record of this run's, or has no manifest, freezes nothing by being there;
- *     an attempt record that cannot be read does, since its number is taken.
- *  3  Further stores are compared only where the catalog has a mark for the store: it was adopted,
- *     or the store was taken back. The mark goes when every run was compared.
- *  4  What differs there, and a store that does not answer, is a cause to freeze the run; the
- *     reconcile that follows settles it. A version that was moved after the backup is missing in
- *     the main store and is not lost; a copy that was made after it has no row.
+/* Compares the catalog with its stores, run by run, before any answer about a run or change of it.
+ *  Q35  Once in the life of a server, before the first answer about a run and the first sweep in
+ *     it, the newest attempt record and every committed.json are compared: the catalog must know
+ *     them. Anything newer in the store freezes that run (Q36).
+ *  1  The store is read before the catalog, so that concurrent changes never look like a catalog
+ *     that is behind. A version with a record in the store and not in its row is recorded first: a
+ *     reader may have seen it, so `latest` must not be older.
+ *  2  A record of another run, or without a manifest, does not freeze the run; an unreadable
+ *     attempt record does, since its number is taken.
+ *  3  Other stores are compared only while the catalog marks them unread: the store was adopted or
+ *     taken back. The mark goes when every run was compared.
+ *  4  A difference there, or an unreachable store, freezes the run; the reconcile that follows
+ *     resolves it. After a restored backup, a version moved since is missing in the main store but
+ *     not lost, and a copy made since has no row.
  * Two listings of a run's prefix; where keys may not list, a HEAD of the next attempt. */
 
 #include <inttypes.h>
@@ -37,11 +37,11 @@
 #define BUSY_MAX 64
 #define CAUSE_BYTES 400
 
-/* Runs by the hash of their names. Only runs of the catalog are kept, so their number bounds it. */
+/* A set of hashes of run names. Only runs of the catalog enter, which bounds its size. */
 struct cairn_srv_compared {
     struct cairn_lock lock;
     struct {
-        uint64_t *keys; /* 0: free */
+        uint64_t *keys;
         size_t count, capacity;
         uint64_t busy[BUSY_MAX];
         size_t busy_count;
@@ -63,20 +63,20 @@ void cairn_srv_compared_free(struct cairn_srv_compared *compared) {
     free(compared);
 }
 
-/* The place of a key, or the free one where it belongs; capacity is a power of two. */
+/* The slot of a key, or the free slot to insert it; capacity is a power of two. */
 static size_t place_of(const uint64_t *keys, size_t capacity, uint64_t key) {
     size_t at = key & (capacity - 1);
     while (keys[at] && keys[at] != key) at = (at + 1) & (capacity - 1);
     return at;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static bool is_known(const struct cairn_srv_compared *compared, uint64_t key) {
     size_t capacity = compared->locked.capacity;
     return capacity && compared->locked.keys[place_of(compared->locked.keys, capacity, key)] == key;
 }
 
-/* The lock is held. Without memory a run is compared once more, which harms nothing. */
+/* The caller holds the lock. Without memory the run is merely compared again. */
 static void add_key(struct cairn_srv_compared *compared, uint64_t key) {
     size_t capacity = compared->locked.capacity;
     if (2 * compared->locked.count >= capacity) {
@@ -91,19 +91,19 @@ static void add_key(struct cairn_srv_compared *compared, uint64_t key) {
         compared->locked.keys = keys;
         compared->locked.capacity = capacity = wanted;
     }
-    CAIRN_ASSERT(compared->locked.count < capacity); /* else no place is empty */
+    CAIRN_ASSERT(compared->locked.count < capacity); /* a free slot must remain */
     size_t at = place_of(compared->locked.keys, capacity, key);
     compared->locked.count += compared->locked.keys[at] == 0;
     compared->locked.keys[at] = key;
 }
 
-/* 0 stands for an empty place. */
+/* 0 marks a free slot. */
 static uint64_t key_of(const struct cairn_run_name *name) {
     uint64_t key = cairn_srv_key_of_run(name);
     return key ? key : 1;
 }
 
-/* ---- a run in the further stores ---- */
+/* ---- a run in the other stores ---- */
 
 static bool any_unread(const struct cairn_srv *server) {
     for (size_t i = 0; cairn_srv_tiers_any(server) && i < server->tiers->count; i++)
@@ -121,7 +121,6 @@ static enum cairn_code find_aside(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_aside_there(tx, aside->key, &aside->there, err);
 }
 
-/* Judges a version that this catalog has not committed. */
 static enum cairn_code judge_unknown_there(const struct cairn_srv_mend *mend,
                                            struct cairn_srv_mend_version *one,
                                            char ret[CAUSE_BYTES], struct cairn_error *err) {
@@ -160,14 +159,14 @@ static enum cairn_code judge_there(struct cairn_srv_mend *mend, char ret[CAUSE_B
         CAIRN_TRY(judge_one(mend, &mend->objects.versions[i], ret, err));
     if (ret[0]) return CAIRN_OK;
     enum cairn_code code = cairn_srv_mend_find_missing(mend, err);
-    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the catalog has no such run */
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
     if (!code && mend->missing_count)
         snprintf(ret, CAUSE_BYTES, "step %" PRIu64 " (%s) is in no store", mend->missing[0].step,
                  mend->missing[0].id.text);
     return code;
 }
 
-/* A store that has just not answered is not waited for once more with each run. */
+/* An unreachable store is not retried for each run. */
 static const struct cairn_srv_tier *find_away(struct cairn_srv *server) {
     for (size_t i = 0; i < server->tiers->count; i++)
         if (server->tiers->tiers[i].unread &&
@@ -183,7 +182,7 @@ static void note_away(struct cairn_srv *server, const struct cairn_srv_mend *men
         tier->away_until_ms = cairn_mono_ms() + CAIRN_SRV_TIER_SHUN_MS;
 }
 
-/* ret_cause "": nothing differs, or nothing was to be compared. */
+/* ret_cause "": no difference, or nothing to compare. */
 static enum cairn_code compare_stores(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       const struct cairn_run_name *name,
                                       char ret_cause[CAUSE_BYTES], struct cairn_error *err) {
@@ -233,15 +232,14 @@ struct comparison {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     struct cairn_srv_run_objects objects;
-    uint64_t newest; /* attempt in the store; 0: none */
-    bool readable;   /* its record is one of this run's */
+    uint64_t newest; /* newest attempt in the store; 0: none */
+    bool readable;   /* the attempt record is of this run */
     char nonce[CAIRN_NONCE_TEXT_BYTES], unreadable[300];
-    /* what the catalog says */
     bool has_run;
     char cause[CAUSE_BYTES];
     struct cairn_srv_seen *unknown; /* committed in the store, not in the catalog; owned */
     size_t unknown_count;
-    bool unrecorded; /* the store has a record whose version is not recorded in the catalog */
+    bool unrecorded; /* a version with a record in the store is not recorded in the catalog */
 };
 
 static enum cairn_code look_at_attempts(struct comparison *at, struct cairn_error *err) {
@@ -258,7 +256,7 @@ static enum cairn_code look_at_attempts(struct comparison *at, struct cairn_erro
     return code;
 }
 
-/* Without a right to list: one HEAD of the attempt after the newest that is known. */
+/* Without the right to list: one HEAD of the attempt after the newest known one. */
 static enum cairn_code probe(struct comparison *at, uint64_t known, struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_attempt(&at->objects.name, known + 1, &key);
@@ -293,8 +291,8 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
     return CAIRN_OK;
 }
 
-/* A version that was committed here, at any time, is known; one whose record is in the store and
- * not in its row is shown once the row says so. */
+/* A version that was ever committed here is known; one with a record in the store and not in its
+ * row is shown once its row has it. */
 static enum cairn_code is_unknown(struct cairn_srv_tx *tx, struct comparison *at,
                                   const struct cairn_srv_seen *seen, bool *ret,
                                   struct cairn_error *err) {
@@ -328,8 +326,7 @@ static enum cairn_code look_in_catalog(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* The first of them that the store really calls committed; a record alone is what a deletion left,
- * or a stranger's. */
+/* Finds the first unknown version that the store holds committed; a record alone is remains. */
 static enum cairn_code judge_unknown(struct comparison *at, struct cairn_error *err) {
     for (size_t i = 0; i < at->unknown_count && !at->cause[0]; i++) {
         const struct cairn_srv_seen *seen = &at->unknown[i];
@@ -376,7 +373,7 @@ static enum cairn_code list_run(struct comparison *at, struct cairn_error *err) 
     at->has_run = known.run.id != 0;
     objects->trash_changes = known.trash_changes;
     cairn_srv_run_release(&known.run);
-    /* Unknown names are compared, too; each costs one short listing. */
+    /* Unknown names are compared, too, for one short listing each. */
     CAIRN_TRY(cairn_srv_run_objects_list(objects, at->worker, true, err));
     if (!objects->listed) return probe(at, known.run.attempt, err);
     if (objects->attempt_count) at->newest = objects->attempts[objects->attempt_count - 1];
@@ -402,13 +399,13 @@ static enum cairn_code compare_run(struct comparison *at, struct cairn_error *er
     CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
     if (at->has_run)
         CAIRN_TRY(cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
-    /* A reader may have seen it: no older answer may come after that (Q24, P7). */
+    /* A reader may have seen the version: no older answer may follow (Q24, P7). */
     return at->unrecorded
                ? cairn_srv_record_write_missing(at->server, at->worker, &at->objects.name, err)
                : CAIRN_OK;
 }
 
-/* ---- whose turn it is ---- */
+/* ---- one thread a run ---- */
 
 static bool begin_run(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
     CAIRN_HOLD(&compared->lock);
@@ -440,7 +437,7 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
     if (!CAIRN_RULE(Q35) || !begin_run(server->compared, key, ret_busy)) return CAIRN_OK;
     struct comparison at = {.server = server, .worker = worker, .objects.name = *name};
     enum cairn_code code = compare_run(&at, err);
-    /* A run that is frozen now has a row, which says so from here on. */
+    /* From now on a frozen run has a row that says so. */
     end_run(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
     cairn_srv_run_objects_release(&at.objects);
     free(at.unknown);
@@ -454,7 +451,7 @@ bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name
     return is_known(server->compared, key) || !CAIRN_RULE(Q35);
 }
 
-/* ---- all of them ---- */
+/* ---- all runs ---- */
 
 static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {

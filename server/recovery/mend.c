@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the stores say of one run, read, verified and taken over by the catalog: for a reconcile,
- * which ends the freeze of a run, and for a reindex. The stores alone are enough to restore from;
- * so they are enough to mend a catalog with, run by run, without a stop of the others.
- *  1  Taken over are: the numbers, nonces and jobs of attempts; each version that one store has
- *     whole (Q37); and what newer attempts superseded or revived. What claims to be committed and
- *     does not verify is set aside, by key and cause; what a newer release wrote never is.
- *  2  Nothing is deleted: a version that the catalog calls committed and of which no store has a
- *     record, and main no manifest, goes into the trash. One that lies in a further store is not
- *     lost: the rows of its copies are put right.
- *  3  The generation is raised first, then `reconcile-wait` passes, then the stores are read (Q35):
- *     what another server had under way has ended. One transaction takes it all over and ends the
- *     freeze; rows of copies of known versions are put right before it, under their hold.
- *  4  Where one of the stores of the setting does not answer the run stays frozen.
- *  5  A version moves by api/lifecycle.def; what a store calls committed and this catalog open or
- *     given up is taken over as committed. An attempt's record is read from the next store where
- *     one has it not, or damaged.
- *  6  A copy that is whole is whatever its row says, so it is read again. One that is not there and
- *     whose row says whole is gone, where the version lies elsewhere; in the main store too.
- *  7  A copy whose record is there and that is damaged counts as there: readers fall back, `cairn
- *     verify --repair` mends it. It is told by name.
- *  8  Objects without a record in a further store are a copy that is being made: the sweep goes on
- *     with it. In the main store they stay as they are.
+/* Reads and verifies one run in all stores and imports it into the catalog, for a reconcile, which
+ * ends the freeze of a run, and for a reindex. The stores alone suffice to restore, and therefore
+ * to repair a catalog run by run while the other runs continue.
+ *  1  Imported are numbers, nonces and jobs of attempts; each version that is whole in some store
+ *     (Q37); what newer attempts superseded or revived. A version that claims to be committed and
+ *     does not verify is set aside, by key and cause; one of a newer release never is.
+ *  2  Nothing is deleted: a version that the catalog calls committed, without a record in any store
+ *     and a manifest in main, goes into the trash. If another store has it, the rows of its copies
+ *     are corrected instead.
+ *  3  The generation is raised first, then `reconcile-wait` passes, then the stores are read (Q35),
+ *     so that requests of other servers have ended. One transaction imports everything and ends the
+ *     freeze; rows of copies of known versions are corrected before it, under their hold.
+ *  4  While a configured store does not answer, the run stays frozen.
+ *  5  A version moves by api/lifecycle.def; one that a store calls committed and this catalog open
+ *     or given up becomes committed. An attempt's record that is missing or damaged in one store is
+ *     read from the next.
+ *  6  A whole copy counts whatever its row says, so the copy is read. A copy that is absent
+ *     although its row says whole becomes gone if the version lies elsewhere, also in the main
+ *     store.
+ *  7  A damaged copy with a record counts as present and is reported by name: readers fall back,
+ *     and `cairn verify --repair` repairs it.
+ *  8  Objects without a record in a store of copies are an unfinished copy, which the sweep
+ *     continues. In the main store they stay as they are.
  * 16 runs a round. */
 
 #include <inttypes.h>
@@ -54,8 +55,8 @@
 #include "store/whole.h"
 
 #define MISSING_MAX 1000000
-#define RECOUNT_MS 60000 /* between two, of any project */
-#define HOLD_MS 10000    /* less than proxies wait for an answer; it may be asked again */
+#define RECOUNT_MS 60000
+#define HOLD_MS 10000 /* below the timeouts of proxies; callers retry */
 
 enum cairn_code cairn_srv_mend_open(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
                                     struct cairn_error *err) {
@@ -74,8 +75,6 @@ void cairn_srv_mend_release(struct cairn_srv_mend *mend) {
     cairn_srv_run_objects_release(&mend->objects);
     cairn_srv_run_stores_release(&mend->stores);
 }
-
-/* ---- what the catalog says ---- */
 
 struct known {
     const struct cairn_version_id *id;
@@ -108,7 +107,6 @@ static bool is_read(const struct cairn_srv_mend *mend, const char *store) {
     return false;
 }
 
-/* Something of it lies, or may lie, in a store beside main: that is no loss to be settled here. */
 static bool is_elsewhere(const struct missing *missing, const char *id) {
     const struct cairn_srv_mend *mend = missing->mend;
     for (size_t i = 1; i < mend->stores.count; i++)
@@ -153,10 +151,8 @@ enum cairn_code cairn_srv_mend_find_missing(struct cairn_srv_mend *mend, struct 
     return cairn_srv_catalog_read(mend->server->catalog, find_missing, mend, err);
 }
 
-/* ---- what a store has of a version ---- */
-
-/* Q37, in one store. CAIRN_CORRUPT: something is there that is not what it should be;
- * CAIRN_UNSUPPORTED: a newer release wrote it; CAIRN_NOT_FOUND: the rest of a deletion. */
+/* Q37, in one store. CAIRN_CORRUPT: damaged; CAIRN_UNSUPPORTED: of a newer release;
+ * CAIRN_NOT_FOUND: remains of a deletion. */
 static enum cairn_code verify_in_store(struct cairn_store_worker *worker,
                                        const struct cairn_version_place *place,
                                        struct cairn_record *ret_record,
@@ -167,7 +163,7 @@ static enum cairn_code verify_in_store(struct cairn_store_worker *worker,
     return cairn_srv_copy_look(worker, &version, CAIRN_DOCUMENT_BIT(LAYOUT), err);
 }
 
-/* Readers look for the record: without one there is no copy. */
+/* Readers look for the record: without it there is no copy. */
 static enum cairn_srv_copy_seen by_listing(const struct cairn_srv_run_store *store,
                                            const struct cairn_srv_mend_version *one) {
     const struct cairn_srv_seen *seen =
@@ -186,8 +182,7 @@ static void tell_wrong(const struct cairn_srv_mend *mend, size_t index,
         mend->tell(mend->owner, mend->stores.stores[index].name, key.text, why->code, why->message);
 }
 
-/* The first whole copy gives record and manifest; a further one has to be of the same. digest: NULL
- * or the catalog's. */
+/* The first whole copy supplies record and manifest, which others must match. digest: or NULL. */
 static enum cairn_code read_copy(const struct cairn_srv_mend *mend,
                                  struct cairn_srv_mend_version *one, size_t index,
                                  const uint8_t digest[32], struct cairn_error *err) {
@@ -238,8 +233,7 @@ static bool is_there(enum cairn_srv_copy_seen seen) {
            seen == CAIRN_SRV_SEEN_NEWER || seen == CAIRN_SRV_SEEN_RECORD;
 }
 
-/* row: NULL where there is none, which says whole of the main store alone (copies.h#1). False: it
- * stays as it is. */
+/* row NULL means whole in the main store, and no copy in others (copies.h#1). False: no change. */
 static bool wanted(const struct cairn_srv_copy *row, enum cairn_srv_copy_seen seen, bool main,
                    enum cairn_srv_copy_state *ret) {
     bool whole = row ? row->state == CAIRN_SRV_COPY_WHOLE : main;
@@ -281,11 +275,11 @@ static enum cairn_code put_copies(struct cairn_srv_tx *tx, const struct cairn_sr
                                   struct cairn_error *err) {
     struct cairn_srv_mend_version copy = *one;
     struct rows rows = {.mend = mend, .one = &copy};
-    CAIRN_ASSERT(one->verified); /* it lies whole somewhere */
+    CAIRN_ASSERT(one->verified);
     return put_rows(tx, &rows, err);
 }
 
-/* ---- copies of a version that is known ---- */
+/* ---- copies of a known version ---- */
 
 static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct rows *rows = argument;
@@ -294,7 +288,7 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_copies_get(tx, rows->one->place.id.text, &rows->copies, err);
 }
 
-/* Whose record is there is asked no more where the row says whole. *ret: something differs. */
+/* A copy with a record is not verified if its row says whole. *ret: a row differs. */
 static enum cairn_code compare_rows(struct rows *rows, bool verify, bool *ret,
                                     struct cairn_error *err) {
     const struct cairn_srv_mend *mend = rows->mend;
@@ -360,14 +354,14 @@ static enum cairn_code settle_copies(const struct cairn_srv_mend *mend,
     }
     cairn_manifest_release(&one->manifest);
     one->manifest = (struct cairn_manifest){0};
-    one->verified = false; /* it is known: there is nothing to take */
+    one->verified = false; /* known: nothing to import */
     cairn_srv_version_release(&rows.version);
     return code;
 }
 
 /* ---- attempts and versions of a run ---- */
 
-/* 5. What is damaged everywhere is damaged as in the nearest store that has it. */
+/* 5. If no store has it undamaged, reports the damage in the nearest store. */
 static enum cairn_code read_attempt(struct cairn_srv_mend *mend, struct cairn_srv_mend_attempt *one,
                                     struct cairn_error *err) {
     for (size_t i = 0; i < mend->stores.count && !one->readable; i++) {
@@ -416,8 +410,8 @@ enum cairn_code cairn_srv_mend_read_version(struct cairn_srv_mend *mend, size_t 
                       : cairn_srv_mend_look_at_copies(mend, one, err);
 }
 
-/* Committed in the catalog, without a record in the store: deleted by a later catalog when the
- * manifest is gone, too; else the record is missing and is written again (Q24). */
+/* Of a version without a record: if the manifest is gone, too, a later catalog deleted it;
+ * otherwise the record is written again (Q24). */
 static enum cairn_code look_for_missing(struct cairn_srv_mend *mend, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_find_missing(mend, err));
     for (size_t i = 0; i < mend->missing_count; i++) {
@@ -433,14 +427,14 @@ static enum cairn_code look_for_missing(struct cairn_srv_mend *mend, struct cair
     return CAIRN_OK;
 }
 
-/* ---- the transaction that takes it over ---- */
+/* ---- the importing transaction ---- */
 
 static enum cairn_code put_aside(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                                  const char *key, const char *cause, struct cairn_error *err) {
     return cairn_srv_aside_put(tx, key, cause, cairn_srv_wall_ms(mend->server), err);
 }
 
-/* Numbers of unreadable records are taken over, too: their keys are in use for good. */
+/* Numbers of unreadable records count, too: their keys are used for good. */
 static enum cairn_code take_attempts(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
                                      struct cairn_srv_run *run, struct cairn_error *err) {
     for (size_t i = 0; i < mend->attempt_count; i++) {
@@ -467,7 +461,7 @@ static int64_t wall_ms_of(const struct cairn_record *record) {
     struct tm when = {0};
     if (!strptime(record->committed_at, "%Y-%m-%dT%H:%M:%S", &when)) return 1;
     time_t seconds = timegm(&when);
-    return seconds > 0 ? (int64_t)seconds * 1000 : 1; /* 0 would read as never committed */
+    return seconds > 0 ? (int64_t)seconds * 1000 : 1; /* 0 means never committed */
 }
 
 static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
@@ -501,7 +495,7 @@ static enum cairn_code take_versions(struct cairn_srv_tx *tx, struct cairn_srv_m
             CAIRN_TRY(take_version(tx, mend, run_id, one, err));
             continue;
         }
-        if (one->newer) continue; /* a server that compares the run names it */
+        if (one->newer) continue; /* a server that compares the run reports it */
         struct cairn_key key;
         cairn_key_committed(&one->place, &key);
         CAIRN_TRY(put_aside(tx, mend, key.text, one->cause, err));
@@ -539,7 +533,6 @@ enum cairn_code cairn_srv_mend_take(struct cairn_srv_mend *mend, size_t from, si
     return CAIRN_OK;
 }
 
-/* Supersedes what a save of that attempt superseded by on_exists. */
 static enum cairn_code replay_marks(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                                     uint64_t attempt, struct cairn_error *err) {
     for (size_t i = 0; i < mend->objects.mark_count; i++)
@@ -548,8 +541,7 @@ static enum cairn_code replay_marks(struct cairn_srv_tx *tx, const struct cairn_
     return CAIRN_OK;
 }
 
-/* In the order of the attempts that this catalog did not know: each supersedes, and revives what it
- * resumed from (Q4). */
+/* In order, each attempt unknown so far supersedes, and revives what it resumed from (Q4). */
 static enum cairn_code replay(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                               uint64_t known_attempt, struct cairn_error *err) {
     if (known_attempt) CAIRN_TRY(replay_marks(tx, mend, known_attempt, err));
@@ -576,7 +568,7 @@ static enum cairn_code settle_missing(struct cairn_srv_tx *tx, struct cairn_srv_
     return CAIRN_OK;
 }
 
-/* Gives up open versions of older attempts: a newer one has taken over (Q26). */
+/* Gives up open versions of older attempts (Q26). */
 static enum cairn_code give_up_open(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
                                     const struct cairn_srv_run *run, struct cairn_error *err) {
     mend->given_up = 0;
@@ -602,7 +594,7 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     CAIRN_TRY(cairn_srv_run_get(tx, &mend->objects.name, &run, err));
     uint64_t known_attempt = run.attempt;
     CAIRN_TRY(take_attempts(tx, mend, &run, err));
-    CAIRN_ASSERT(run.attempt >= known_attempt); /* a number only grows: it fences */
+    CAIRN_ASSERT(run.attempt >= known_attempt); /* numbers only grow: they fence */
     CAIRN_TRY(take_versions(tx, mend, run.id, err));
     CAIRN_TRY(replay(tx, mend, known_attempt, err));
     for (size_t i = 0; i < mend->objects.version_count; i++)
@@ -615,13 +607,13 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
 
 enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_write(mend->server->catalog, apply, mend, err));
-    /* Another server may have frozen it. */
+    /* Another server may have frozen the run, so the count may be 0. */
     if (mend->server->frozen_runs) atomic_fetch_sub(&mend->server->frozen_runs, 1);
     cairn_srv_waiters_wake_run(mend->server->waiters, &mend->objects.name);
     return CAIRN_OK;
 }
 
-/* ---- reconcile: one run ---- */
+/* ---- reconciling one run ---- */
 
 static void announce(const struct cairn_srv_mend *mend) {
     const struct cairn_run_name *name = &mend->objects.name;
@@ -647,9 +639,8 @@ static enum cairn_code count_again(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_usage_recount(tx, recount->project, &recount->before, &recount->after, err);
 }
 
-/* policies.h#2: what a hand has changed in the database is put right here. It looks at every
- * version of the project while all other changes wait, so thousands of runs that are reconciled one
- * after the other share one. */
+/* policies.h#2: corrects usage after manual changes of the database. It reads every version of the
+ * project while all other changes wait, so a series of reconciles shares one recount. */
 static enum cairn_code recount(struct cairn_srv *server, const char *project,
                                struct cairn_error *err) {
     struct recount call = {.project = project};
@@ -675,7 +666,7 @@ static void tell_damaged(void *owner, const char *store, const char *key, enum c
                   cause);
 }
 
-/* What this release cannot read it must not set aside: the newer one takes it over. */
+/* Documents that this release cannot read are not set aside: a newer server imports them. */
 static enum cairn_code refuse_newer(const struct cairn_srv_mend *mend, struct cairn_error *err) {
     for (size_t i = 0; i < mend->attempt_count; i++)
         if (mend->attempts[i].newer)
@@ -704,13 +695,12 @@ static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_wo
     return code;
 }
 
-/* ---- reconcile: those that were asked for ---- */
+/* ---- requested reconciles ---- */
 
 struct requests {
     struct cairn_srv_reconcile_request runs[CAIRN_SRV_RECONCILES_MAX];
     size_t count;
     uint64_t tick;
-    /* of a note */
     struct cairn_srv_reconcile_request *run;
     const char *note;
 };
@@ -731,7 +721,7 @@ static enum cairn_code keep_note(struct cairn_srv_tx *tx, void *argument, struct
 static enum cairn_code serve_request(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      struct requests *requests, struct cairn_error *err) {
     struct cairn_srv_reconcile_request *run = requests->run;
-    if (!run->due_tick) { /* the generation was not raised for it yet */
+    if (!run->due_tick) { /* the generation is not raised yet */
         CAIRN_TRY(cairn_srv_identity_raise(server, worker, err));
         run->due_tick = requests->tick + server->settings->reconcile_wait_ms;
         requests->note = "the generation was raised; the store is read after reconcile-wait";
@@ -742,7 +732,7 @@ static enum cairn_code serve_request(struct cairn_srv *server, struct cairn_stor
     return reconcile(server, worker, &run->name, err);
 }
 
-/* False: another server does it. */
+/* False: another server reconciles. */
 static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *worker,
                         struct requests *requests, enum cairn_code *ret_code,
                         struct cairn_error *err) {
@@ -752,7 +742,7 @@ static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *wor
     if (*ret_code == CAIRN_BUSY) return false;
     if (!*ret_code) *ret_code = serve_request(server, worker, requests, err);
     cairn_srv_lease_end(&lease);
-    if (*ret_code == CAIRN_UNSUPPORTED) { /* the caller is told that it will not end */
+    if (*ret_code == CAIRN_UNSUPPORTED) { /* tell the caller that it cannot end */
         requests->note = err->message;
         (void)!cairn_srv_catalog_write(server->catalog, keep_note, requests, NULL);
     }
@@ -764,7 +754,7 @@ static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *wor
 
 void cairn_srv_reconcile_requested(struct cairn_srv *server, struct cairn_store_worker *worker) {
     struct requests requests = {0};
-    struct cairn_error away = {0}; /* what did not answer one run is not asked for the next ones */
+    struct cairn_error away = {0}; /* skip further runs after a store did not answer */
     bool shared = cairn_srv_catalog_is_shared(server->catalog);
     if ((!server->frozen_runs && !shared) || server->frozen) return;
     if (cairn_srv_catalog_read(server->catalog, find_requests, &requests, NULL)) return;

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn-server --reindex: an empty catalog filled by what the stores alone say, main and the
- * further ones: raise, wait, list the stores for their runs, then run by run what a reconcile does.
- * The command `cairn` is installed on machines that have no database's libraries; the server's
- * program has both engines, and the settings that the store is opened with.
- *  Q37  Committed is what has its record, the manifest of that digest and every object with its
- *     length; attempt records, in the order of their numbers, give numbers, nonces, jobs and what
- *     is superseded, so no number is given out twice; marks give the trash.
- *  Q35  The store's generation is raised first, which stops a server on the old catalog, then
- *     `reconcile-wait` passes, then the bucket is listed.
- *  1  What cannot be read is named and passed over; what a newer release wrote is called that and
- *     is no damage. A run of which the store did not answer is tried again by the same call later,
- *     as is one that was killed.
- *  2  Dry: neither the store nor a catalog on a disk is written.
- *  3  Each further store is one of this main store, and answers, before anything is written; one
- *     that the caller leaves out is not asked at all.
- *  4  A version is had where one store has it whole, with a row of each copy; a copy that is
- *     damaged is told with its store.
+/* cairn-server --reindex: fills an empty catalog from the stores alone: raise the generation, wait,
+ * list the stores for runs, then treat each run as a reconcile does. It is the server's program
+ * that reindexes, since it has both engines and the store's settings; `cairn` is installed on
+ * machines without the databases' libraries.
+ *  Q37  A version is committed if it has its record, the manifest with that digest and every object
+ *     with its length. Attempt records, in the order of their numbers, give numbers, nonces, jobs
+ *     and what is superseded, so no number is used twice; marks give the trash.
+ *  Q35  The store's generation is raised first, which stops a server on the old catalog; then
+ *     `reconcile-wait` passes; then the bucket is listed.
+ *  1  Unreadable objects are reported and skipped; documents of a newer release are reported as
+ *     such, not as damage. A repeated call retries runs for which the store did not answer, and
+ *     resumes after a kill.
+ *  2  A dry run writes neither the store nor a catalog on disk.
+ *  3  Before any write, each other store must answer and name this main store; a store left out by
+ *     the caller is not contacted.
+ *  4  A version is imported if one store has it whole, with a row for each copy; a damaged copy is
+ *     reported with its store.
  *  5  The catalog is new, or was begun by the same command; no server starts on it before the
  *     command has ended with nothing unread.
- *  6  Without grant.key in the data_dir nothing is begun, unless new-grant-key says that it is lost
- *     for good.
- *  7  Results go to standard output; progress, what is damaged or unread, and failures to standard
- *     error; the exit status is that of docs/codes.md: 7 where something is damaged, 5 where
- *     something was not answered.
+ *  6  Without grant.key in the data_dir the command refuses, unless new-grant-key says that the key
+ *     is lost for good.
+ *  7  Results go to standard output; progress, findings and failures to standard error; the exit
+ *     status is that of docs/codes.md: 7 if anything is damaged, 5 if a store did not answer.
  * 1,000,000 runs; of a run its ids, and 64 manifests at a time. */
 
 #include <errno.h>
@@ -51,35 +50,36 @@
 #define PAGES_MAX 1000000
 #define RUNS_MAX 1000000
 #define TAKEN_AT_ONCE 64
-#define UNREAD_IN_A_ROW_MAX 16 /* then the store is away, and each further run would wait for it */
-#define COPIES_MAX 1000        /* of what was said; two are there, mostly */
+/* then the store counts as unreachable */
+#define UNREAD_IN_A_ROW_MAX 16
+#define COPIES_MAX 1000 /* of user metadata; mostly there are two */
 #define PROGRESS_MS 5000
-#define SIGN_LATE_MS 15000 /* of a sign: the requests before it */
+#define SIGN_LATE_MS 15000 /* time for the requests before a sign of life */
 #define SIGN_LOOK_MS 500
-#define CLOCKS_APART_MS 120000 /* this machine's and the store's */
+#define CLOCKS_APART_MS 120000 /* between this machine's clock and the store's */
 
-/* Copies of committed versions in one store. */
 struct store_count {
     const char *name, *url;
     bool left_out;
-    uint64_t whole, alone; /* alone: of these, those that no other store has whole */
-    uint64_t unfinished;   /* objects without a record */
+    uint64_t whole, alone; /* alone: whole in no other store */
+    uint64_t unfinished;   /* copies without a record */
     uint64_t damaged, remains;
 };
 struct counts {
-    struct store_count stores[CAIRN_SRV_TIERS_MAX]; /* main, nearest, left out */
+    /* main, then nearest first, then those left out */
+    struct store_count stores[CAIRN_SRV_TIERS_MAX];
     size_t store_count;
     uint64_t runs, attempts;
-    uint64_t versions, found; /* taken over; there already, of a call that was ended */
-    uint64_t remains;         /* records of versions that were deleted */
-    uint64_t said;            /* rows of the copy of what people have said */
-    uint64_t damaged, unread; /* objects that are not what they should be; that were not answered */
-    uint64_t newer;           /* documents of a newer release: named, and not taken over */
+    uint64_t versions, found; /* imported now; imported by an earlier call */
+    uint64_t remains;         /* records of deleted versions */
+    uint64_t said;
+    uint64_t damaged, unread; /* damaged objects; unanswered requests */
+    uint64_t newer;           /* documents of a newer release, reported and not imported */
 };
 struct reindex {
-    struct cairn_srv *server; /* stores, catalog, waiters, settings */
+    struct cairn_srv *server;
     const struct cairn_srv_reindexing *asked;
-    uint64_t printed_ms; /* when progress was last told */
+    uint64_t printed_ms;
     struct counts done;
 };
 
@@ -105,9 +105,9 @@ void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexi
     ret->without = take_value(argc, argv, "--without=");
 }
 
-/* ---- what is told meanwhile ---- */
+/* ---- progress and findings ---- */
 
-/* name: of the run at hand, NULL while the stores are listed. */
+/* name: the current run, NULL while the stores are listed. */
 static void progress(struct reindex *reindex, const struct cairn_run_name *name, uint64_t number,
                      uint64_t runs) {
     if (reindex->asked->quiet || cairn_mono_ms() < reindex->printed_ms + PROGRESS_MS) return;
@@ -128,7 +128,7 @@ static void print_line(const json_t *line) {
     if (line && !cairn_json_show(line, &text, NULL)) fprintf(stderr, "%s\n", text.data);
 }
 
-/* An object that is damaged, of a newer release (CAIRN_UNSUPPORTED), or could not be read. */
+/* Reports an object that is damaged, of a newer release (CAIRN_UNSUPPORTED), or unreadable. */
 static void tell_problem(struct reindex *reindex, const char *what, enum cairn_code code,
                          const char *cause) {
     bool damaged = code == CAIRN_CORRUPT, newer = code == CAIRN_UNSUPPORTED;
@@ -145,9 +145,9 @@ static void tell_problem(struct reindex *reindex, const char *what, enum cairn_c
     print_line(line);
 }
 
-/* ---- which runs there are ---- */
+/* ---- listing the runs ---- */
 
-/* Another program's folder in the same bucket makes no run: it has no record of Cairn's. */
+/* Another program's folder in the bucket has no record of Cairn's and makes no run. */
 static bool run_of(const char *key, struct cairn_run_name *ret) {
     const char *rest = NULL;
     struct cairn_key_parts parts;
@@ -163,8 +163,7 @@ static int by_name(const void *a, const void *b) {
     return order ? order : strcmp(left->run, right->run);
 }
 
-/* A store lists by key, so the keys of a run follow each other; where one does not, sorting finds
- * the run's further names. */
+/* A run's keys are adjacent in a listing; if a store breaks that, sorting finds duplicates. */
 static enum cairn_code add_run(struct cairn_srv_run_names *names, const struct cairn_run_name *name,
                                struct cairn_error *err) {
     if (names->count && !by_name(&names->names[names->count - 1], name)) return CAIRN_OK;
@@ -225,7 +224,7 @@ static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_run_take(tx, making->name, cairn_srv_wall_ms(making->server), &run, err);
 }
 
-/* Where there are several stores, the store's name stands before the key. */
+/* With several stores, puts the store's name before the key. */
 static void tell_wrong(void *owner, const char *store, const char *key, enum cairn_code code,
                        const char *cause) {
     struct reindex *reindex = owner;
@@ -260,7 +259,7 @@ static void count_version(struct reindex *reindex, const struct cairn_srv_mend *
     count_copies(reindex, one, mend->stores.count);
 }
 
-/* Takes versions over as they are verified: at most 64 manifests are in memory. */
+/* Imports versions as they are verified: at most 64 manifests are in memory. */
 static enum cairn_code take_versions(struct reindex *reindex, struct cairn_srv_mend *mend,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_versions_new(mend, err));
@@ -305,7 +304,7 @@ static enum cairn_code take_run(struct reindex *reindex, struct cairn_store_work
     return code;
 }
 
-/* ---- all of it ---- */
+/* ---- all runs ---- */
 
 static enum cairn_code take_runs(struct reindex *reindex, struct cairn_store_worker *worker,
                                  const struct cairn_srv_run_names *names, struct cairn_error *err) {
@@ -331,8 +330,8 @@ static enum cairn_code take_runs(struct reindex *reindex, struct cairn_store_wor
     return CAIRN_OK;
 }
 
-/* After the versions that it speaks of. In the place of a copy that is damaged stands the one
- * before: what was said between the two is lost, and the rest is had. */
+/* Imports user metadata after the versions that it refers to. If its newest copy is damaged,
+ * imports the one before, and loses what was added in between. */
 static enum cairn_code take_said(struct reindex *reindex, struct cairn_store_worker *worker,
                                  struct cairn_error *err) {
     for (size_t before = 0; before < COPIES_MAX; before++) {
@@ -348,8 +347,7 @@ static enum cairn_code take_said(struct reindex *reindex, struct cairn_store_wor
     return CAIRN_OK;
 }
 
-/* An empty folder or bucket would get a store.json of its own, and look like a store that lost all
- * of its runs. */
+/* Refuses a missing store.json: created anew, it would look like a store that lost all its runs. */
 static enum cairn_code must_be_store(struct reindex *reindex, struct cairn_store_worker *worker,
                                      struct cairn_error *err) {
     struct cairn_store_record record = {0};
@@ -373,7 +371,7 @@ static void add_store(struct reindex *reindex, const char *name, const struct ca
         (struct store_count){.name = name, .url = cairn_store_url(store), .left_out = left_out};
 }
 
-/* 3. Stores that are read have the same index as in run_stores. */
+/* 3. A store that is read has the same index as in run_stores. */
 static enum cairn_code must_be_ours(struct reindex *reindex, struct cairn_error *err) {
     struct cairn_srv *server = reindex->server;
     struct cairn_srv_tiers *tiers = server->tiers;
@@ -400,7 +398,7 @@ static enum cairn_code must_be_ours(struct reindex *reindex, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* Q35: requests that the old catalog's server has sent end meanwhile. */
+/* Q35: waits until requests in flight from the old catalog's server have ended. */
 static void wait_for_others(const struct cairn_srv *server) {
     uint64_t wait_ms = server->settings->reconcile_wait_ms;
     struct timespec left = {.tv_sec = (time_t)(wait_ms / 1000),
@@ -424,7 +422,8 @@ static enum cairn_code reindex_all(struct reindex *reindex, struct cairn_store_w
     CAIRN_TRY(must_be_store(reindex, worker, err));
     CAIRN_TRY(must_be_ours(reindex, err));
     if (!reindex->asked->dry) {
-        CAIRN_ASSERT(reindex->server->settings->adopt_store); /* its generation is ahead of none */
+        /* the new catalog's generation is behind */
+        CAIRN_ASSERT(reindex->server->settings->adopt_store);
         CAIRN_TRY(cairn_srv_identity_start(reindex->server, worker, err));
         wait_for_others(reindex->server);
     }
@@ -433,7 +432,7 @@ static enum cairn_code reindex_all(struct reindex *reindex, struct cairn_store_w
     return code;
 }
 
-/* ---- what is told at the end ---- */
+/* ---- results ---- */
 
 static json_t *stores_json(const struct counts *done) {
     CAIRN_AUTO_JSON json_t *array = json_array();
@@ -449,7 +448,7 @@ static json_t *stores_json(const struct counts *done) {
     return CAIRN_TAKE(array);
 }
 
-/* The output of a program that no other one reads (docs/command.md), so no row of messages.def. */
+/* Not a row of messages.def: no other program reads this output (docs/command.md). */
 static enum cairn_code print_json(const struct cairn_srv *server, const char *where,
                                   const struct reindex *reindex, struct cairn_error *err) {
     const struct counts *done = &reindex->done;
@@ -523,7 +522,7 @@ void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
 
 /* ---- the new catalog ---- */
 
-/* Grants that jobs hold are signed with it: under a new one every save that is under way ends. */
+/* Jobs hold grants signed with this key: a new key would end every save under way. */
 static enum cairn_code look_for_key(const struct cairn_srv_settings *settings,
                                     struct cairn_error *err) {
     char path[1024];
@@ -553,18 +552,18 @@ static enum cairn_code open_catalog(struct cairn_srv *server, const char *where,
     return cairn_srv_waiters_new(&server->waiters, err);
 }
 
-/* ---- a server that goes on ---- */
+/* ---- is a server running? ---- */
 
-/* Its sign of life (health.h) is another one within the interval that the last one names, unless it
- * said that it stopped and none has started since. A sign that is older by far is nobody's. */
+/* A server is alive if its sign of life (health.h) changes within the announced interval, unless it
+ * reported a stop and none has started since. A much older sign is ignored. */
 static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
                                        struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_srv_sign first = {0}, now;
     struct cairn_store_record record;
     struct cairn_error why = {0};
     if (asked->force || asked->dry) return CAIRN_OK;
-    if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK; /* told later */
-    if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK;        /* none, or damaged */
+    if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK;
+    if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK;
     uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
     int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;
     bool old = first.modified_ms && age_ms > (int64_t)wait_ms + CLOCKS_APART_MS;
@@ -577,7 +576,7 @@ static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
     for (uint64_t until_ms = cairn_mono_ms() + wait_ms; cairn_mono_ms() < until_ms;) {
         (void)poll(NULL, 0, SIGN_LOOK_MS);
         if (cairn_srv_sign_read(worker, &now, &why) || !strcmp(now.mark, first.mark)) continue;
-        if (now.stopped_at >= record.generation) return CAIRN_OK; /* it has just ended */
+        if (now.stopped_at >= record.generation) return CAIRN_OK;
         return cairn_fail(err, CAIRN_CONFLICT,
                           "a server works on this store: its sign in .cairn/health.json was "
                           "written just now. Stop it first; or say --force, which makes it change "
@@ -602,7 +601,7 @@ static enum cairn_code leave_out(struct cairn_srv *server, const char *names,
     return CAIRN_OK;
 }
 
-/* Stores that were read need no comparison at the server's start. */
+/* The next start need not compare stores that were read here. */
 static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct counts *done = argument;
     for (size_t i = 1; i < done->store_count; i++)
@@ -646,7 +645,7 @@ enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *aske
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
     struct reindex reindex = {.server = server, .asked = asked, .printed_ms = cairn_mono_ms()};
     struct cairn_store_worker *worker = NULL;
-    settings->adopt_store = true; /* the store is ahead of an empty catalog, which is why */
+    settings->adopt_store = true; /* the store is ahead of an empty catalog by intent */
     CAIRN_TRY(leave_out(server, asked->without, err));
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
     enum cairn_code code = look_for_server(asked, worker, err);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Policies and their plans over HTTP: GET, PUT and DELETE of the retention policy of a run, of a
- * project, of the server; POST {R}/retention/preview and /apply: what a policy keeps and removes,
- * and removing exactly what was shown.
- *  1  Each version of a plan is shown, newest first, with what becomes of it and all its reasons;
- *     one that is removed has none.
- *  2  A plan takes no memory but its own and that of its text (64 MiB), however many versions. */
+/* Retention policies over HTTP: GET, PUT and DELETE for a run, a project or the server; POST
+ * {R}/retention/preview shows a plan, and /apply removes exactly what was shown.
+ *  1  A plan lists each version, newest first, with its outcome and all reasons to keep it; a
+ *     removed version has no reason.
+ *  2  A plan needs memory for itself and for its text (64 MiB) only, however many versions. */
 
 #include <math.h>
 #include <stdio.h>
@@ -18,15 +17,13 @@
 #include "server/versions/versions.h"
 
 #define ASSUMED_MAX 10000
-#define PLAN_BYTES_MAX (64 * CAIRN_MIB) /* as much as clients take */
-
-/* ---- as the API shows them ---- */
+#define PLAN_BYTES_MAX (64 * CAIRN_MIB) /* clients accept as much */
 
 static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
-/* NULL: no scope has a policy. */
+/* NULL: no policy is set. */
 static const char *scope_text(enum cairn_srv_scope scope) {
     static const char *const names[] = {"run", "project", "server"};
     return scope < CAIRN_SRV_SCOPE_NONE ? names[scope] : NULL;
@@ -73,8 +70,8 @@ static json_t *version_json(const struct cairn_srv_retain *retain, size_t at) {
                       .reasons = reasons);
 }
 
-/* Values of a plan's versions take up ten times their text, so each is written and given back. Keys
- * are sorted, and that of the versions is the last: an empty list is what they are put into. */
+/* JSON values take ten times the memory of their text, so each version is encoded and freed at
+ * once. Keys are sorted and "versions" is the last: the text goes into its empty list. */
 #define LIST_END "]}"
 #define LIST_BEGIN "\"versions\":["
 
@@ -89,7 +86,7 @@ static enum cairn_code put_versions(const struct cairn_srv_retain *retain, struc
     return CAIRN_OK;
 }
 
-/* assumed: saves to come are among the versions, so there is nothing to apply. */
+/* assumed: the plan includes future saves and cannot be applied. */
 static enum cairn_code reply_plan(struct cairn_srv_reply *reply, const struct cairn_srv *server,
                                   const struct cairn_srv_retain *retain, bool assumed,
                                   struct cairn_error *err) {
@@ -117,8 +114,6 @@ static enum cairn_code reply_plan(struct cairn_srv_reply *reply, const struct ca
     return cairn_buf_append_text(body, LIST_END "\n", err);
 }
 
-/* ---- policies ---- */
-
 struct policy_call {
     struct cairn_srv_request *request;
     const struct cairn_policy *policy;
@@ -131,7 +126,7 @@ static enum cairn_code read_policy(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct policy_call *call = argument;
     const struct cairn_run_name *name = &call->request->params.run_name;
-    if (name->run[0]) { /* the others may have a policy before their first run */
+    if (name->run[0]) { /* projects and the server may have a policy before their first run */
         CAIRN_AUTO(srv_run) run = {0};
         CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
         CAIRN_TRY(cairn_srv_run_there(&run, err));
@@ -198,8 +193,8 @@ struct plan_call {
     struct cairn_srv_request *request;
     struct cairn_srv_retain_query query;
     struct cairn_policy policy;
-    struct cairn_plan_item *assumed; /* owned */
-    const json_t *saves;             /* what they are read from, once the policy is known */
+    struct cairn_plan_item *assumed;
+    const json_t *saves; /* JSON of assumed saves, parsed once the policy is known */
     struct cairn_srv_retain retain;
 };
 
@@ -222,7 +217,7 @@ static enum cairn_code read_assumed(const json_t *json, size_t index, struct pla
     return CAIRN_OK;
 }
 
-/* Saves to come follow the newest version, as one job would go on. */
+/* Future saves follow the newest version, as of one job. */
 static enum cairn_code read_saves(struct plan_call *call, struct cairn_error *err) {
     const struct cairn_srv_candidates *there = &call->retain.candidates;
     size_t count = json_array_size(call->saves);
@@ -245,7 +240,7 @@ static enum cairn_code make_plan(struct cairn_srv_tx *tx, void *argument, struct
     call->query.assumed_count = 0;
     CAIRN_TRY(cairn_srv_retain_plan(tx, &call->query, &call->retain, err));
     if (!json_array_size(call->saves)) return CAIRN_OK;
-    /* Their labels and metrics are asked by the policy that holds, and the tag is of no use. */
+    /* The policy in force says which labels and metrics to read; the tag is not used. */
     enum cairn_srv_scope scope = call->retain.scope;
     call->policy = call->retain.policy;
     call->query.policy = &call->policy;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing by hand: POST {R}/trash, many versions at once; and a run with all that it has, as an
- * operation in rounds (promises in remove_run.h). Each version is judged and moved by itself, in
- * transactions of its own (Q27); what cannot go is named. */
+/* Removal by request: POST {R}/trash, for many versions at once; and a whole run, as an operation
+ * in rounds (promises in remove_run.h). Each version is checked and moved in transactions of its
+ * own (Q27); the answer names versions that stay. */
 
 #include <inttypes.h>
 #include <poll.h>
@@ -23,10 +23,8 @@
 
 #define REFS_MAX 1000
 #define REMOVE_ROUND_MAX 100
-#define RECORD_LOOK_MS 200 /* a version that was just committed gets its record */
+#define RECORD_LOOK_MS 200 /* wait for the record of a version just committed */
 #define RECORD_LOOKS 150
-
-/* ---- POST {R}/trash ---- */
 
 static enum cairn_code add_result(json_t *items, const char *ref, enum cairn_code code,
                                   const struct cairn_srv_trashed *gone,
@@ -39,7 +37,7 @@ static enum cairn_code add_result(json_t *items, const char *ref, enum cairn_cod
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
-/* What is about one version is in the answer; what is about all ends the call. */
+/* Errors of one version are part of the answer; others end the call. */
 static bool is_its_own(enum cairn_code code) {
     return code == CAIRN_NOT_FOUND || code == CAIRN_IN_USE || code == CAIRN_NOT_COMMITTED ||
            code == CAIRN_DELETED || code == CAIRN_INVALID || code == CAIRN_ABORTED;
@@ -90,7 +88,7 @@ enum cairn_code cairn_srv_on_trash(struct cairn_srv_request *request, struct cai
                                 err);
 }
 
-/* ---- a whole run: may it go? ---- */
+/* ---- may a whole run go? ---- */
 
 struct judging {
     struct cairn_srv *server;
@@ -107,7 +105,6 @@ static void look_at_node(void *argument, const struct cairn_srv_node_mark *node)
             cairn_srv_node_writes(judging->server, node->node, &run->name, run->attempt);
 }
 
-/* Refuses while trainers are at work, or a version is pinned, leased or has an alias. */
 static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                  const struct cairn_srv_run *run, struct cairn_error *err) {
     struct judging judging = {.server = server, .run = run, .tick = cairn_srv_tick(tx)};
@@ -128,9 +125,9 @@ static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *serv
 struct removal {
     const struct cairn_srv_remove_run *wish;
     struct cairn_srv_to_remove round;
-    size_t next;                      /* of the round's committed ones */
-    uint64_t removed, bytes, aborted; /* so far */
-    uint64_t aborted_now;             /* in the transaction at hand */
+    size_t next;
+    uint64_t removed, bytes, aborted;
+    uint64_t aborted_now;
     bool hidden;
 };
 
@@ -178,7 +175,7 @@ static enum cairn_code give_up_open(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* Hides the run unless a version came in since the look. */
+/* Hides the run unless a version was added since the last round. */
 static enum cairn_code hide_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removal *removal = argument;
     CAIRN_AUTO(srv_run) run = {0};
@@ -231,7 +228,7 @@ static enum cairn_code trash_next(struct removal *removal, struct cairn_error *e
                                             .first = still_ours,
                                             .argument = removal};
     enum cairn_code code = cairn_srv_trash_one(&one, &gone, &why);
-    if (code == CAIRN_DELETED) code = CAIRN_OK; /* from the trash, too */
+    if (code == CAIRN_DELETED) code = CAIRN_OK; /* deleted from the trash meanwhile */
     if (code && err) *err = why;
     if (code) return code;
     removal->next++;
@@ -331,8 +328,8 @@ struct call {
     struct cairn_srv_request *request;
     uint64_t attempt;
     struct cairn_srv_run_removal plan;
-    char running[CAIRN_SRV_OPERATION_BYTES]; /* "": none */
-    struct cairn_error refused;              /* what is in its way now */
+    char running[CAIRN_SRV_OPERATION_BYTES];
+    struct cairn_error refused; /* why the removal is refused now */
 };
 
 static enum cairn_code read_plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -380,7 +377,7 @@ static enum cairn_code begin_removal(struct call *call, const char *confirm,
         (json_int_t)call->attempt, "versions", (json_int_t)(plan->versions + plan->open), "who",
         request->caller.who, "from", request->from);
     if (!asked || !arguments) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to remove a run");
-    if (!server->operations) { /* a test's */
+    if (!server->operations) {
         json_t *result = NULL;
         enum cairn_code code = remove_work(server, request->store, arguments, NULL, &result, err);
         if (!code) return cairn_srv_reply_json(reply, 200, result, err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A policy's plan for a run, carrying it out, and the bases that make the plan after a commit
- * cheap: a plan over all that a run keeps took 115 ms of CPU at 54,750 versions, each commit.
- * Promises in retain.h. */
+/* Plans a run's retention policy, applies it, and keeps bases that make the plan after a commit
+ * cheap: without one, each commit took 115 ms of CPU at 54,750 versions. Promises in retain.h. */
 #include "server/retention/retain.h"
 
 #include <inttypes.h>
@@ -23,14 +22,14 @@
 #include "server/metrics.h"
 
 #define NEWEST_KEPT 1 /* K of Q28 */
-#define AFTER_MAX 4   /* times the saves that may follow: with those that are not shown */
+#define AFTER_MAX 4   /* times saves_max: includes uncommitted versions */
 
 void cairn_srv_retain_release(struct cairn_srv_retain *retain) {
     cairn_srv_candidates_release(&retain->candidates);
     cairn_plan_retention_release(&retain->plan);
 }
 
-/* retain.h#1; versions in the order of their rows, which is that of Q25. */
+/* retain.h#1; versions in the order of their rows, which is the order of Q25. */
 static enum cairn_code make_tag(struct cairn_srv_retain *retain, struct cairn_error *err) {
     struct cairn_sha256 sha;
     uint8_t digest[CAIRN_SHA256_BYTES];
@@ -82,7 +81,7 @@ enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
     return make_tag(ret, err);
 }
 
-/* ---- carrying it out ---- */
+/* ---- applying a plan ---- */
 
 static const char *const reasons[] = {
     [CAIRN_SRV_SCOPE_RUN] = "by the retention policy of the run",
@@ -98,13 +97,12 @@ struct removal {
     struct cairn_srv_version version;
 };
 
-/* Its place in the order of Q25. */
+/* The version's position in the order of Q25. */
 static struct cairn_plan_item place_of(const struct cairn_srv_version *version) {
     return (struct cairn_plan_item){
         .line = version->line, .step = version->step, .attempt = version->attempt, .n = version->n};
 }
 
-/* Is it the newest that is shown, or newer than that? */
 static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  bool *ret, struct cairn_error *err) {
     struct cairn_version_id id;
@@ -120,7 +118,7 @@ static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv
     return CAIRN_OK;
 }
 
-/* retain.h#2: may it go now? */
+/* retain.h#2. */
 static enum cairn_code judge_removal(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct removal *removal = argument;
@@ -145,11 +143,11 @@ static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct 
     struct removal *removal = argument;
     CAIRN_TRY(judge_removal(tx, removal, err));
     if (!removal->may) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_ticks_advance(tx, removal->server, err)); /* P8: the grace */
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, removal->server, err)); /* P8: the grace period */
     return cairn_srv_version_trash(tx, &removal->version, removal->reason, err);
 }
 
-/* records.h#1: the mark first, then the row; the mark is made what the row says in the end. */
+/* records.h#1: writes the mark, then the row, then corrects the mark to the row's final state. */
 static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   struct removal *removal, struct cairn_error *err) {
     struct cairn_error unused = {0};
@@ -168,13 +166,12 @@ static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_w
     return code ? code : settled;
 }
 
-/* Removes one version of a plan, and counts it where it went. */
 static enum cairn_code carry_out_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      struct removal *removal, enum cairn_srv_scope scope,
                                      struct cairn_srv_retain_done *done, struct cairn_error *err) {
     removal->server = server;
     removal->reason = reasons[scope];
-    CAIRN_ASSERT(removal->id[0]); /* a plan with assumed saves is never carried out */
+    CAIRN_ASSERT(removal->id[0]); /* plans with assumed saves are not applied */
     enum cairn_code code = remove_one(server, worker, removal, err);
     bool went = !code && removal->may;
     if (went)
@@ -193,7 +190,7 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
                                            struct cairn_srv_retain_done *ret,
                                            struct cairn_error *err) {
     uint64_t tried = 0;
-    CAIRN_ASSERT(retain->plan.count == retain->candidates.count); /* by its own index */
+    CAIRN_ASSERT(retain->plan.count == retain->candidates.count);
     for (size_t i = 0; i < retain->candidates.count && tried < most; i++) {
         if (!cairn_plan_removes(&retain->plan, i)) continue;
         struct removal removal = {.id = retain->candidates.ids[i].text,
@@ -206,23 +203,22 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
 
 /* ---- bases of runs ---- */
 
-/* The newest saves, some of them in flight, come after the base. Each change of a version is an
- * event: from the oldest changed one after the base on the rows are read again, mostly one or two.
- * A change of the base itself ends it. */
+/* A base is the plan over a run's older versions. Later rows are read again from the oldest changed
+ * one on, mostly one or two. A change within the base discards it. */
 struct cairn_srv_retained_base {
     struct cairn_srv_retained_base *next;
-    struct cairn_srv_known known; /* newest: of the base, in the order of Q25 */
+    struct cairn_srv_known known; /* newest: the base's last version in the order of Q25 */
     struct cairn_plan_base plan;
-    struct cairn_version_id *ids;      /* of plan.waiting */
-    struct cairn_srv_candidates after; /* the versions after the base */
-    struct cairn_plan_item changed;    /* from here on they are not what was read */
+    struct cairn_version_id *ids;
+    struct cairn_srv_candidates after;
+    struct cairn_plan_item changed; /* versions from here on are out of date */
 };
 struct cairn_srv_retained {
     size_t from;
     uint32_t saves_max;
-    struct cairn_lock lock; /* server_retained */
+    struct cairn_lock lock;
     struct {
-        struct cairn_srv_retained_base *first; /* the one that was put last */
+        struct cairn_srv_retained_base *first;
     } locked;
 };
 
@@ -280,7 +276,7 @@ void cairn_srv_retained_put(struct cairn_srv_retained *retained,
     cairn_lock_take(&retained->lock);
     take_base->next = retained->locked.first;
     retained->locked.first = take_base;
-    /* Another one of the same run was put meanwhile, or there are too many: the older one goes. */
+    /* Frees an older base of the same run, or the oldest beyond the limit. */
     struct cairn_srv_retained_base **at = &take_base->next;
     for (size_t i = 1; *at && i < CAIRN_SRV_RETAINED_MAX; i++) {
         if (cairn_srv_known_is_of(&(*at)->known, &take_base->known.name)) break;
@@ -292,7 +288,7 @@ void cairn_srv_retained_put(struct cairn_srv_retained *retained,
     free_base(surplus);
 }
 
-/* ---- a look ---- */
+/* ---- planning in a transaction ---- */
 
 struct look {
     struct cairn_srv_tx *tx;
@@ -301,7 +297,7 @@ struct look {
     int64_t run_id, now_ms;
     struct cairn_policy policy;
     uint8_t digest[CAIRN_SHA256_BYTES];
-    uint64_t event; /* the last one of the catalog */
+    uint64_t event;
     struct cairn_srv_leaving *leaving;
     struct cairn_error *err;
 };
@@ -323,7 +319,7 @@ static enum cairn_code add_leaving(const struct look *look, const struct cairn_v
     return CAIRN_OK;
 }
 
-/* Without what is asked again before a removal (retain.h#2). */
+/* Drops the marks that are checked again before a removal (retain.h#2). */
 static enum cairn_code add_after(struct cairn_srv_retained_base *base,
                                  const struct cairn_srv_candidates *rows, size_t from,
                                  struct cairn_error *err) {
@@ -355,9 +351,9 @@ static enum cairn_code plan_next(const struct look *look, struct cairn_srv_retai
     return CAIRN_OK;
 }
 
-/* ---- a plan over everything, and a base of it ---- */
+/* ---- a full plan, and its base ---- */
 
-/* How many of the oldest are the base: all before those that are in flight. */
+/* The number of oldest versions in the base: all before the first one in flight. */
 static size_t base_count(const struct cairn_srv_candidates *candidates) {
     size_t ret = candidates->count;
     for (size_t i = candidates->count;
@@ -421,9 +417,9 @@ static enum cairn_code plan_anew(const struct look *look, struct cairn_srv_retai
     return plan_whole(look, &candidates);
 }
 
-/* ---- is a base still what it was? ---- */
+/* ---- is a base still valid? ---- */
 
-/* Was this version handed out by the base? It is over then. */
+/* Marks a trashed version as over; true if the base had returned it for removal. */
 static bool take_trashed(struct cairn_srv_retained_base *base, const char *version) {
     for (size_t i = 0; i < base->plan.waiting_count; i++) {
         if (strcmp(base->ids[i].text, version) != 0) continue;
@@ -433,7 +429,7 @@ static bool take_trashed(struct cairn_srv_retained_base *base, const char *versi
     return false;
 }
 
-/* retain.h#5: what an event changes of a base. */
+/* retain.h#5: applies an event to a base. */
 static bool judge_event(void *owner, const struct cairn_srv_event_short *event, bool newer) {
     struct cairn_srv_retained_base *base = owner;
     uint64_t line = event->line, step = event->step;
@@ -489,7 +485,7 @@ enum cairn_code cairn_srv_retained_plan(struct cairn_srv_tx *tx,
     bool made = false;
     cairn_srv_leaving_release(ret);
     CAIRN_TRY(cairn_srv_policy_get(tx, name, &look.policy, &ret->scope, err));
-    if (cairn_policy_empty(&look.policy)) return CAIRN_OK; /* retention.h#3, without rows */
+    if (cairn_policy_empty(&look.policy)) return CAIRN_OK; /* retention.h#3, without reading rows */
     CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
     look.run_id = run.id;
     CAIRN_TRY(cairn_srv_policy_digest(&look.policy, look.digest, err));
@@ -504,7 +500,7 @@ enum cairn_code cairn_srv_retained_plan(struct cairn_srv_tx *tx,
     return plan_anew(&look, base);
 }
 
-/* ---- by itself ---- */
+/* ---- after a commit ---- */
 
 struct own {
     struct cairn_srv *server;

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Objects and uploads below versions that this catalog does not know: of a node that was cut off
- * for good, a process that woke after days, a catalog that was put back. One listing of the whole
+/* Objects and uploads of versions that this catalog does not know: left by an isolated node, by a
+ * process that resumed after days, or by a restore of an older catalog. One listing of the whole
  * store at a time, a few pages a round; then /v1/orphans, /v1/not-freed and /v1/gc.
- *  Q31  Only below a version of which the store's own clock says that nothing was written for 48 h,
- *     and which an earlier look, an hour ago or more, has found the same: first its id becomes a
- *     row that is given up, so that no begin can join it any more, then the sweep deletes what a
- *     row in that state has (Q30).
- *  Q30  What came to a version that is gone after its last sweep is swept once more, by the same
- *  rule.
- *  1  A committed.json, and a run that the catalog does not know, keep everything: such a version
- *     may be a checkpoint of a catalog that was lost. It is shown with what to do about it.
- *  2  No request lists the store: the answer is what the last look found; a request may ask for a
- *     look.
- * 3  Marks alone keep themselves: the copy in the main store is removed without them (records.h#3),
- *     so their version may lie in a store that was not read.
- * A look every 6 hours, the first an hour after the start; 20 pages of a listing a round; the first
- * 1,000 orphans are kept, what is behind them is found when those are gone. */
+ *  Q31  A version qualifies if by the store's clock nothing was written for 48 h and a listing at
+ *     least an hour ago found the same. Its id first becomes a row in a given-up state, so that no
+ *     begin can join it; then the sweep deletes its objects as for any such row (Q30).
+ *  Q30  Objects that arrived after the last sweep of a GONE version are swept once more, by the
+ *     same rule.
+ *  1  A committed.json, or a run that the catalog does not know, keeps all objects: the version may
+ *     be a checkpoint of a lost catalog. The list shows it with advice.
+ *  2  No request lists the store: answers show the last finished listing; a request may start one.
+ *  3  Marks alone are kept: the copy in the main store is removed without them (records.h#3), so
+ *     the version may lie in a store that was not listed.
+ * A listing starts every 6 hours, first an hour after startup; it takes 20 pages a round and keeps
+ * 1,000 orphans; the next listing finds further ones once those are gone. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,7 +40,6 @@
 #define OLD_MS (48 * HOUR_MS)
 #define FRESH_MS 2000
 
-/* What becomes of an orphan, and how people are told. */
 #define VERDICTS(X)                                                                                \
     X(DUE, "it is deleted now")                                                                    \
     X(SEEN_ONCE, "it was found for the first time: a look an hour later decides")                  \
@@ -64,41 +61,41 @@ static const char *const verdict_texts[] = {
 struct orphan {
     struct cairn_srv_met met;
     uint64_t objects, bytes, uploads;
-    int64_t newest_ms; /* the store's clock */
-    bool record;       /* a committed.json is among them */
-    bool more;         /* than marks */
-    uint64_t seen_ms;  /* mono clock: since when it is found as it is now */
+    int64_t newest_ms; /* latest write, by the store's clock */
+    bool record;
+    bool more;        /* has objects other than marks */
+    uint64_t seen_ms; /* mono clock: when it was first seen unchanged */
     enum verdict verdict;
 };
 struct orphans {
-    struct orphan *items; /* KEPT_MAX */
+    struct orphan *items;
     size_t count;
 };
 struct look_status {
-    bool looking;            /* or about to */
-    uint64_t objects, bytes; /* that the look which is under way, or the last one, has seen */
-    uint64_t versions;       /* orphans of the last look */
+    bool looking;            /* a listing is running or about to start */
+    uint64_t objects, bytes; /* seen by the running listing, or the last one */
+    uint64_t versions;
     uint64_t orphan_bytes;
-    int64_t looked_ms; /* wall clock: the end of the last look; 0: there was none */
-    char trouble[200]; /* why it could not be ended; "" */
+    int64_t looked_ms; /* wall clock: end of the last listing; 0: none yet */
+    char trouble[200]; /* why the last listing failed; "": it did not */
 };
 enum phase { PHASE_IDLE, PHASE_OBJECTS, PHASE_UPLOADS };
 struct cairn_srv_orphans {
     struct cairn_srv *server;
     enum phase phase;
-    uint64_t begun_ms; /* mono clock: of the last look, at first of the start */
-    bool hurried;      /* a call waits for it */
-    char *page;        /* of the listing that is under way; NULL: its first */
+    uint64_t begun_ms; /* mono clock: start of the last listing; at first, of the server */
+    bool hurried;      /* a request waits for the listing */
+    char *page;        /* continuation of the listing; NULL: first page */
     struct orphans before, now;
-    struct cairn_version_id last; /* keys of one version stand side by side */
-    struct orphan *current;       /* of that version; NULL: it is none */
-    int64_t store_ms;             /* the newest that the store has written for us (T01) */
+    struct cairn_version_id last; /* a version's keys are adjacent in a listing */
+    struct orphan *current;       /* the orphan of `last`; NULL: no orphan */
+    int64_t store_ms;             /* latest time that the store gave an object of ours (T01) */
     uint64_t objects, bytes;
     struct cairn_lock lock;
     struct {
         bool asked;
-        uint64_t ended_ms; /* mono clock; 0: no look has ended */
-        json_t *items;     /* of the last look that ended */
+        uint64_t ended_ms; /* mono clock: end of the last listing; 0: none */
+        json_t *items;     /* of the last finished listing */
         struct look_status status;
     } locked;
 };
@@ -124,8 +121,6 @@ void cairn_srv_orphans_free(struct cairn_srv_orphans *orphans) {
     free(orphans);
 }
 
-/* ---- whose it is ---- */
-
 static enum cairn_code met_look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return cairn_srv_met_look(tx, argument, err);
 }
@@ -136,7 +131,7 @@ static struct orphan *find_orphan(const struct orphans *orphans, const char *id)
     return NULL;
 }
 
-/* Objects come first, then uploads: a version may have both. */
+/* The version may be found already: objects are listed first, then uploads. */
 static enum cairn_code turn_to(struct cairn_srv_orphans *orphans, const struct cairn_srv_met *place,
                                struct cairn_error *err) {
     struct cairn_srv_met met = *place;
@@ -161,7 +156,7 @@ static enum cairn_code take_entry(struct cairn_srv_orphans *orphans,
         orphans->store_ms = entry->modified_ms;
     if (!cairn_key_run(entry->key, &met.name, &rest)) return CAIRN_OK;
     cairn_key_read(rest, &parts);
-    if (parts.kind < CAIRN_KEY_COMMITTED) return CAIRN_OK; /* below no version */
+    if (parts.kind < CAIRN_KEY_COMMITTED) return CAIRN_OK; /* not the key of a version */
     met.id = parts.id;
     met.step = parts.step;
     if (strcmp(orphans->last.text, met.id.text) != 0) CAIRN_TRY(turn_to(orphans, &met, err));
@@ -176,7 +171,7 @@ static enum cairn_code take_entry(struct cairn_srv_orphans *orphans,
     return CAIRN_OK;
 }
 
-/* ---- one look ---- */
+/* ---- one listing ---- */
 
 static enum cairn_code begin_look(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
     struct orphans *const both[] = {&orphans->before, &orphans->now};
@@ -208,8 +203,8 @@ static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
     return CAIRN_OK;
 }
 
-/* What is due was the same at a look an hour ago or more: a clock of the store that jumps ages
- * nothing that is being written. */
+/* DUE needs an unchanged finding of an hour ago: after a jump of the store's clock, objects that
+ * are still being written look old. */
 static enum verdict judge_orphan(const struct cairn_srv_orphans *orphans, struct orphan *orphan) {
     const struct orphan *before = find_orphan(&orphans->before, orphan->met.id.text);
     uint64_t now_ms = cairn_srv_mono_ms(orphans->server);
@@ -297,7 +292,7 @@ static enum cairn_code read_pages(struct cairn_srv_orphans *orphans,
         orphans->phase = more ? PHASE_UPLOADS : PHASE_IDLE;
     }
     if (orphans->phase == PHASE_IDLE) return end_look(orphans, ret_due, err);
-    orphans->last.text[0] = '\0'; /* of another round, and perhaps another state by now */
+    orphans->last.text[0] = '\0'; /* its row may have changed since the last round */
     CAIRN_HOLD(&orphans->lock);
     orphans->locked.status.objects = orphans->objects;
     orphans->locked.status.bytes = orphans->bytes;
@@ -357,7 +352,7 @@ static enum cairn_code bury_one(struct cairn_srv_orphans *orphans, struct orphan
              " uploads lay in the store, the last of %s",
              orphan->objects, orphan->uploads, written);
     CAIRN_TRY(cairn_srv_catalog_write(orphans->server->catalog, bury, &burial, err));
-    orphan->verdict = VERDICT_SEEN_ONCE; /* should it be there again, it is found again */
+    orphan->verdict = VERDICT_SEEN_ONCE; /* found anew if it is still in the store */
     if (burial.done)
         cairn_log(WARN, "sweep.orphan", "version=%s run=%s/%s step=%" PRIu64 " reason=\"%s\"",
                   orphan->met.id.text, orphan->met.name.project, orphan->met.name.run,
@@ -371,7 +366,7 @@ enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans, struct
         struct orphan *orphan = &orphans->before.items[i];
         if (orphan->verdict != VERDICT_DUE) continue;
         enum cairn_code code = bury_one(orphans, orphan, &why);
-        if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen */
+        if (code == CAIRN_CATALOG_BEHIND) continue;
         if (code) return cairn_fail(err, code, "%s", why.message);
     }
     return CAIRN_OK;
@@ -423,7 +418,7 @@ struct page {
 static enum cairn_code take_row(const struct cairn_srv_not_freed_row *row, void *owner,
                                 struct cairn_error *err) {
     struct page *page = owner;
-    if (page->count++ == page->limit) return CAIRN_OK; /* there is another page */
+    if (page->count++ == page->limit) return CAIRN_OK;
     (void)cairn_text_copy(page->after, sizeof(page->after), row->version.text);
     CAIRN_AUTO_JSON json_t *kept = cairn_srv_not_freed_json(&row->not_freed);
     json_t *item = json_pack("{s:s, s:s, s:s, s:I, s:s}", "project", row->name.project, "run",
@@ -501,8 +496,7 @@ enum cairn_code cairn_srv_on_gc_get(struct cairn_srv_request *request,
     return reply_gc(request, orphans, reply, err);
 }
 
-/* A look begins with the next round, unless one is under way or has ended within two seconds. True:
- * this call is why. */
+/* Asks for a listing, unless one runs or ended within two seconds. True: this call started it. */
 static bool ask_for_look(struct cairn_srv_orphans *orphans) {
     CAIRN_HOLD(&orphans->lock);
     uint64_t ended_ms = orphans->locked.ended_ms;
@@ -512,7 +506,7 @@ static bool ask_for_look(struct cairn_srv_orphans *orphans) {
     return begins;
 }
 
-/* Versions that the store has not freed are tried again, too. */
+/* Makes the sweep also retry versions that the store has not freed. */
 static enum cairn_code say_asked(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct cairn_run_name all = {0};
     (void)argument;
@@ -520,7 +514,7 @@ static enum cairn_code say_asked(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_GC_ASKED, &all, NULL, err);
 }
 
-/* May be repeated until nothing is under way: what has just ended is not begun again. */
+/* Repeatable, to poll: a listing that has just ended is not started again. */
 enum cairn_code cairn_srv_on_gc(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                 struct cairn_error *err) {
     struct cairn_srv_orphans *orphans = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One round of what falls due by time: catalog time, commits and records that were left over,
- * versions that stayed open too long, the trash (Q24, Q26, Q27, Q34), temporary files, old rows.
- * What is deleted, and in which order, is in sweep_objects.c. */
+/* One round of timed work: catalog time, unfinished commits and records, versions open for too
+ * long, the trash (Q24, Q26, Q27, Q34), temporary files, old rows. sweep_objects.c deletes
+ * objects. */
 #include "server/sweep/sweep.h"
 #include "server/sweep/sweep_objects.h"
 
@@ -38,38 +38,39 @@
 #define HOUR_MS UINT64_C(3600000)
 #define UNUSED_MS (48 * HOUR_MS)
 #define NOTED_MS (10 * UINT64_C(60000))
-#define LOG_BYTES_MAX (256 * CAIRN_MIB) /* of the catalog's log; it is cut at a quarter of that */
+/* of the catalog's WAL, which is truncated at a quarter of this */
+#define LOG_BYTES_MAX (256 * CAIRN_MIB)
 #define RAISE_MS (10 * UINT64_C(60000))
 
 struct temporaries {
-    char *keys[TEMPORARIES_MAX]; /* owned */
+    char *keys[TEMPORARIES_MAX];
     size_t count;
 };
 struct both_temporaries {
     struct temporaries before, now;
 };
 
-/* Version ids that one query found, worked on after it. */
+/* Version ids are collected by one query, then worked on outside of it. */
 struct cairn_srv_sweep {
     struct cairn_srv *server;
     struct cairn_srv_ids ids;
     enum cairn_srv_round round;
-    size_t passed; /* of those that a query finds: they could not be swept in this round */
-    uint64_t away; /* stores that have not answered in this round (sweep_objects.h) */
-    uint64_t tick; /* of the change that is under way */
+    size_t passed; /* rows to skip in the next query: they failed in this round */
+    uint64_t away; /* bits of stores that did not answer in this round (sweep_objects.h) */
+    uint64_t tick;
     struct cairn_srv_version version;
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
     uint64_t tidied_ms, noted_ms; /* mono clock; 0: never */
     struct both_temporaries temporaries;
-    bool raised;        /* the generation, in this round */
+    bool raised;
     uint64_t raised_ms; /* mono clock */
     struct cairn_srv_said_copy said_copy;
-    bool went_well; /* the last round */
+    bool went_well;
     bool log_told;
 };
 
-/* sweep.h#4: a signal came. */
+/* sweep.h#4: a signal arrived. */
 static bool is_ending(const struct cairn_srv_sweep *sweep) {
     return sweep->server->leaving || sweep->server->stopping;
 }
@@ -82,10 +83,8 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
     return cairn_srv_ticks_advance(tx, found->server, err);
 }
 
-/* ---- queries ---- */
-
-/* The versions of sweep->round. AGAIN (Q30): after 10 s, for a request that was on the wire when
- * its version was given up, and after 1, 24 and 48 h, for late writes of paused processes. */
+/* Finds the versions of sweep->round. AGAIN (Q30): 10 s after the version was given up, for
+ * requests then in flight, and after 1, 24 and 48 h, for late writes of paused processes. */
 static enum cairn_code find_ids(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
@@ -104,7 +103,7 @@ static enum cairn_code find_round(struct cairn_srv_sweep *found, enum cairn_srv_
     return cairn_srv_catalog_read(found->server->catalog, find_ids, found, err);
 }
 
-/* ---- Q26: open for too long, or needing a node that is silent ---- */
+/* ---- Q26: open too long, or a needed node is silent ---- */
 
 static void judge_node(void *argument, const struct cairn_srv_node_mark *node) {
     struct cairn_srv_sweep *found = argument;
@@ -127,7 +126,8 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
     cairn_srv_version_release(&found->version);
     found->version = fresh;
     if (fresh.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    /* Q53: a whole version waits for a store or a release that can commit it, however long. */
+    /* Q53: a fully uploaded version waits, however long, for a store or release that can commit
+     * it. */
     bool whole = false;
     CAIRN_TRY(cairn_srv_version_whole(tx, &fresh, &whole, err));
     if (whole) return CAIRN_OK;
@@ -135,7 +135,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
     enum cairn_code code = CAIRN_TIMEOUT;
     CAIRN_TRY(cairn_srv_members_gone(tx, &fresh, found->reason, err));
     if (found->reason[0]) {
-        code = CAIRN_SOURCE_GONE; /* Q56, of a run that was frozen when it was reported */
+        code = CAIRN_SOURCE_GONE; /* Q56, for a run that was frozen at the report */
     } else if (cairn_srv_tick(tx) >= fresh.opened_tick + open_max_ms) {
         char text[24];
         cairn_duration_text(open_max_ms, text);
@@ -168,8 +168,8 @@ static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_er
 
 /* ---- Q35: the generation ---- */
 
-/* sweep.h#2: the first deletion of a round raises it, by compare-and-set: a copy of this catalog
- * that is put back later is then behind. Each later one compares it. */
+/* sweep.h#2: the first deletion of a round raises the generation by compare-and-set, so that a
+ * catalog restored from an earlier copy is recognized; later deletions compare it. */
 static enum cairn_code raise_once(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker,
                                   struct cairn_error *err) {
     if (sweep->raised) return cairn_srv_identity_compare(sweep->server, worker, err);
@@ -179,13 +179,13 @@ static enum cairn_code raise_once(struct cairn_srv_sweep *sweep, struct cairn_st
     return CAIRN_OK;
 }
 
-/* And every ten minutes, so that a copy is never older than that without showing. */
+/* Raises the generation every ten minutes, which bounds the age of an unrecognized catalog copy. */
 static enum cairn_code raise_now_and_then(struct cairn_srv_sweep *sweep,
                                           struct cairn_store_worker *worker,
                                           struct cairn_error *err) {
     uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
     sweep->raised = false;
-    if (!sweep->raised_ms) sweep->raised_ms = now_ms; /* the start has raised it */
+    if (!sweep->raised_ms) sweep->raised_ms = now_ms; /* startup has just raised it */
     return now_ms - sweep->raised_ms < RAISE_MS ? CAIRN_OK : raise_once(sweep, worker, err);
 }
 
@@ -201,8 +201,8 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
     if (version.state != CAIRN_STATE_COMMITTED || !version.trashed || version.pinned ||
         cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
         return CAIRN_OK;
-    bool aliased = false; /* a mark of another hand may have trashed what an alias points at */
-    bool leased = false;  /* Q29: or what is in the trash is read by its id */
+    bool aliased = false; /* a mark by another program may have trashed an aliased version */
+    bool leased = false;  /* Q29: a trashed version may still be read by its id */
     CAIRN_TRY(cairn_srv_version_aliased(tx, version.id.text, &aliased, err));
     CAIRN_TRY(cairn_srv_version_leased(tx, version.id.text, &leased, err));
     if (aliased || leased) return CAIRN_OK;
@@ -216,7 +216,7 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
     CAIRN_TRY(find_round(found, CAIRN_SRV_ROUND_TRASHED, err));
     if (found->ids.count) CAIRN_TRY(raise_once(found, worker, err));
     for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
-        CAIRN_ASSERT(found->raised);
+        CAIRN_ASSERT(found->raised); /* Q35 */
         found->version = (struct cairn_srv_version){.id = found->ids.ids[i]};
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
     }
@@ -225,16 +225,15 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
 
 /* ---- objects ---- */
 
-/* Keeps the first failure of a round, whose other parts go on. */
 static void keep_first(enum cairn_code code, const struct cairn_error *why,
                        struct cairn_error *first) {
     if (code && !first->code) *first = *why;
 }
 
-/* sweep.h#1. CAIRN_CATALOG_BEHIND: nothing more may be deleted. */
+/* sweep.h#1. CAIRN_CATALOG_BEHIND: stop deleting. */
 static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *first, struct cairn_error *err) {
-    CAIRN_ASSERT(found->raised); /* Q35: before the first deletion of a round */
+    CAIRN_ASSERT(found->raised); /* Q35 */
     for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
         const char *id = found->ids.ids[i].text;
         struct cairn_error why = {0};
@@ -243,7 +242,7 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
         if (code == CAIRN_CATALOG_BEHIND && found->server->frozen)
             return cairn_fail(err, code, "%s", why.message);
         found->passed += code != CAIRN_OK;
-        if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen now */
+        if (code == CAIRN_CATALOG_BEHIND) continue; /* only that run is frozen */
         if (code == CAIRN_BUSY) continue;           /* another server sweeps it */
         if (code) (void)cairn_within(&why, code, "%s", id);
         keep_first(code, &why, first);
@@ -251,8 +250,8 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
     return CAIRN_OK;
 }
 
-/* Versions that cannot be swept (a store that has copies of them is away, or is not named any more)
- * are passed over: however many there are, the others behind them get their turn. */
+/* Skips versions that fail (a store with a copy is unreachable, or no longer configured), so that
+ * any number of them cannot starve the versions behind. */
 static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                   enum cairn_srv_round round, struct cairn_error *first,
                                   struct cairn_error *err) {
@@ -260,7 +259,7 @@ static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_st
     size_t looked = 0;
     found->passed = 0;
     do {
-        found->ids.count = 0; /* where the read fails, too */
+        found->ids.count = 0; /* also if the query fails */
         code = find_round(found, round, err);
         if (!code && found->ids.count) code = raise_once(found, worker, err);
         if (!code && found->ids.count) code = sweep_found(found, worker, first, err);
@@ -271,7 +270,7 @@ static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_st
     return code;
 }
 
-/* What came after the sweeps of a version: the round goes on where it fails. */
+/* Ends uploads found after the sweeps of their versions; a failure does not end the round. */
 static void sweep_uploads(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
     struct cairn_srv_uploads *uploads = found->server->uploads;
     struct cairn_error why = {0};
@@ -283,7 +282,7 @@ static void sweep_uploads(struct cairn_srv_sweep *found, struct cairn_store_work
     if (cairn_srv_uploads_hurried(uploads)) cairn_srv_jobs_sweep(found->server);
 }
 
-/* Q31. What is buried here is found by the query for dead ones, in this round. */
+/* Q31. The round's query for dead versions then finds the ones given up here. */
 static void sweep_orphans(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
     struct cairn_srv_orphans *orphans = found->server->orphans;
     struct cairn_error why = {0};
@@ -313,7 +312,7 @@ static enum cairn_code count_not_freed(struct cairn_srv *server, struct cairn_er
     return CAIRN_OK;
 }
 
-/* What fails here keeps nothing else of the round: *first is told at its end. */
+/* Each part runs whether or not another fails; the round reports *first at its end. */
 static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
                                      struct cairn_store_worker *worker, struct cairn_error *first,
                                      struct cairn_error *err) {
@@ -331,9 +330,9 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
 
 /* ---- temporary files ---- */
 
-/* What small puts that died left in a folder store, where no version is swept: below .cairn/, and
- * among the layouts and attempts of runs. Deleted is only what was there, unpublished, at two looks
- * an hour apart: a small put takes no hour, and only one clock counts. */
+/* Deletes temporary files that interrupted small puts left in a folder store outside of versions:
+ * below .cairn/, and among the layouts and attempts of runs. A file is deleted if two listings an
+ * hour apart saw it unpublished: a small put takes far less, and one clock decides. */
 static void drop_keys(struct temporaries *seen) {
     for (size_t i = 0; i < seen->count; i++) free(seen->keys[i]);
     seen->count = 0;
@@ -355,7 +354,7 @@ static enum cairn_code take_temporary(struct both_temporaries *temporaries,
         cairn_log(INFO, "sweep.temporary", "key=%s", entry->key);
         return cairn_store_perform(worker, &abort_upload, err);
     }
-    if (temporaries->now.count == TEMPORARIES_MAX) return CAIRN_OK; /* the next hour's */
+    if (temporaries->now.count == TEMPORARIES_MAX) return CAIRN_OK;
     char *key = strdup(entry->key);
     if (!key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for temporary files");
     temporaries->now.keys[temporaries->now.count++] = key;
@@ -365,7 +364,7 @@ static enum cairn_code take_temporary(struct both_temporaries *temporaries,
 static enum cairn_code look_below(struct both_temporaries *temporaries,
                                   struct cairn_store_worker *worker, const char *prefix,
                                   struct cairn_error *err) {
-    CAIRN_AUTO(store_listing) listing = {0}; /* the first page is enough for one hour */
+    CAIRN_AUTO(store_listing) listing = {0}; /* one page an hour suffices */
     struct cairn_store_request list = {
         .op = CAIRN_STORE_UPLOADS, .key = prefix, .listing = &listing};
     CAIRN_TRY(cairn_store_perform(worker, &list, err));
@@ -414,7 +413,7 @@ static enum cairn_code sweep_temporaries(struct both_temporaries *temporaries,
     return code;
 }
 
-/* ---- rows of what is over ---- */
+/* ---- old rows ---- */
 
 static enum cairn_code forget_rows(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
@@ -447,7 +446,7 @@ static enum cairn_code trim_rows(struct cairn_srv_tx *tx, void *argument, struct
                                  &dropped, err);
 }
 
-/* A reader of another program (a shell, a copy by hand) keeps the log from being cut. */
+/* A reader in another program (a SQL shell, a manual copy) keeps the WAL from being truncated. */
 static void look_at_log(struct cairn_srv_sweep *found) {
     uint64_t bytes = cairn_srv_catalog_log_bytes(found->server->catalog);
     bool large = bytes > LOG_BYTES_MAX;
@@ -467,7 +466,7 @@ static enum cairn_code note_usage(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_usage_note(tx, cairn_srv_wall_ms(argument), err);
 }
 
-/* How much projects take up is a line of the page: without a note it goes on from the next one. */
+/* Records projects' usage for the page's chart; a failure only leaves a gap there. */
 static void note_usage_now_and_then(struct cairn_srv_sweep *sweep) {
     struct cairn_error why = {0};
     uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
@@ -477,8 +476,8 @@ static void note_usage_now_and_then(struct cairn_srv_sweep *sweep) {
         cairn_log(INFO, "sweep.usage_not_noted", "cause=\"%s\"", why.message);
 }
 
-/* What tests of the store left behind, by keys that may not delete; what small puts left in a
- * folder that died; and rows of shards of committed versions. */
+/* Deletes remains of store probes made with keys that may not delete, temporary files in a folder
+ * store, and shard rows of committed versions. */
 static void tidy_hourly(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_store *store = sweep->server->store;
     struct cairn_error why = {0};
@@ -499,7 +498,7 @@ static enum cairn_code raise_for_copies(void *owner, struct cairn_error *err) {
     return raise_once(sweep, round->worker, err);
 }
 
-/* Copies that were asked for or are to go; the round goes on where they fail. */
+/* Makes requested copies and deletes removed ones; a failure does not end the round. */
 static void sweep_copies(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
     struct cairn_srv_copies_round round = {.server = found->server, .worker = worker};
     struct cairn_error why = {0};
@@ -529,7 +528,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
         cairn_srv_jobs_commit(server, found->ids.ids[i].text);
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
-    if (is_ending(found)) return CAIRN_OK; /* sweep_leave writes what was said */
+    if (is_ending(found)) return CAIRN_OK; /* sweep_leave copies user metadata */
     tidy_hourly(found, worker);
     note_usage_now_and_then(found);
     struct cairn_error why = {0};

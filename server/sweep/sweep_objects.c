@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deletes what a dead version left in the store; promises in sweep_objects.h. */
+/* Deletes a dead version's objects; promises in sweep_objects.h. */
 #include "server/sweep/sweep_objects.h"
 
 #include <inttypes.h>
@@ -27,25 +27,26 @@ struct dead {
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
-    uint64_t *away;                  /* as the caller has it */
-    bool record_aside;               /* a reconcile found that its committed.json is none */
-    bool own_layout;                 /* written by this version, and named by none that committed */
-    struct cairn_srv_not_freed kept; /* by the store, at earlier sweeps */
-    bool is_due;                     /* for a sweep of Q30, not only for what was kept */
-    bool hidden;                     /* no object of it is seen any more */
-    /* S27: a key that the store does not delete keeps none of the others. */
+    uint64_t *away;
+    bool record_aside;               /* a reconcile found that its committed.json is no record */
+    bool own_layout;                 /* written by this version, and used by no committed one */
+    struct cairn_srv_not_freed kept; /* what the store refused at earlier sweeps */
+    bool is_due;                     /* for a sweep of Q30, not only to retry a refusal */
+    bool hidden;                     /* no listing shows an object of it any more */
+    /* S27: a key that the store refuses to delete does not stop the deletion of others. */
     enum cairn_code refused;
-    struct cairn_error refusal; /* the first */
+    struct cairn_error refusal;
     uint64_t refused_objects, refused_bytes;
-    uint64_t deleted_objects, deleted_bytes; /* as they were seen; versions of them may be left */
+    uint64_t deleted_objects, deleted_bytes; /* deleted; old object versions may remain */
     struct cairn_srv_left left;
-    bool (*spares)(const char *key); /* these stay; NULL: none does */
+    bool (*spares)(const char *key); /* keys to keep; NULL: none */
 };
 
 static enum cairn_code read_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &dead->version, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, dead->version.run_id, err)); /* it may be, by now */
+    /* may have thawed since the query */
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, dead->version.run_id, err));
     CAIRN_TRY(cairn_srv_not_freed_get(tx, dead->id, &dead->kept, err));
     const struct cairn_srv_version *version = &dead->version;
     if (version->copied) CAIRN_TRY(cairn_srv_copies_get(tx, dead->id, &dead->copies, err));
@@ -60,7 +61,7 @@ static enum cairn_code read_dead(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-/* Q32: freezes the run if the record of a version that was given up is there. */
+/* Q32: freezes the run if a given-up version has a record. */
 static enum cairn_code no_record(struct dead *dead, const char *key, struct cairn_error *err) {
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
     enum cairn_code code = cairn_store_perform(dead->worker, &head, err);
@@ -73,8 +74,7 @@ static enum cairn_code no_record(struct dead *dead, const char *key, struct cair
                                 "a version that was given up has a committed.json", err);
 }
 
-/* In a bucket with versioning a delete of what is not there makes a marker all the same, one at
- * each sweep. */
+/* HEAD first: in a versioned bucket, deleting an absent key adds a delete marker at each sweep. */
 static enum cairn_code delete_key(struct dead *dead, const char *key, struct cairn_error *err) {
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
     struct cairn_error why = {0};
@@ -104,7 +104,7 @@ static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* At most CAIRN_STORE_DELETIONS_MAX entries, in one request where the store has one for that. */
+/* At most CAIRN_STORE_DELETIONS_MAX entries, in one request if the store supports it. */
 static enum cairn_code remove_batch(struct dead *dead, const char *prefix,
                                     const struct cairn_store_entry *entries, size_t count,
                                     struct cairn_error *err) {
@@ -160,8 +160,8 @@ static enum cairn_code abort_uploads(struct dead *dead, const struct cairn_store
     return CAIRN_OK;
 }
 
-/* store/ compares each listing with what was asked; here it is asserted once more, since one wrong
- * key deletes somebody's checkpoint. A store whose listings cannot be trusted ends the sweep. */
+/* Asserts again what store/ checked: one wrong key in a listing would delete a checkpoint. A store
+ * whose listings are wrong ends the sweep. */
 static enum cairn_code list_page(struct dead *dead, struct cairn_store_request *list,
                                  struct cairn_error *err) {
     struct cairn_error why = {0};
@@ -213,8 +213,8 @@ enum cairn_code cairn_srv_sweep_end_uploads(struct cairn_store_worker *worker,
     return remove_prefix(&dead, prefix.text, true, err);
 }
 
-/* In a bucket with versioning the deletes have only hidden it. What its store keeps is told, and
- * costs until its lock ends: the copy is gone for every reader, and its row with it. */
+/* In a versioned bucket, deletes only hide objects. Refused object versions are logged and billed
+ * until their lock ends; the copy is gone for readers, and so is its row. */
 static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_srv_version *version,
                                   const char *prefix, struct cairn_error *err) {
     struct cairn_store_purge all = {.prefix = prefix, .spares = dead->spares};
@@ -249,7 +249,7 @@ enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_stor
     return dead.refused ? dead.refused : purge_copy(&dead, version, key.text, err);
 }
 
-/* What has not answered for one version is not waited for with each further one of a round. */
+/* Skips a store that did not answer for an earlier version of the round. */
 static enum cairn_code remove_copy(struct dead *dead, struct cairn_srv_tier *tier,
                                    struct cairn_error *err) {
     struct cairn_srv *server = dead->server;
@@ -267,8 +267,8 @@ static enum cairn_code remove_copy(struct dead *dead, struct cairn_srv_tier *tie
     return code;
 }
 
-/* Before the version's own objects: a row of a copy says what there is to delete. One that is gone
- * is swept with its version, for late writes. */
+/* Copies go before the version's own objects, since their rows say what to delete. A GONE copy is
+ * swept with its version, for late writes. */
 static enum cairn_code remove_copies(struct dead *dead, struct cairn_error *err) {
     struct cairn_srv *server = dead->server;
     for (size_t i = 0; i < dead->copies.count; i++) {
@@ -287,7 +287,7 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(&dead->version);
     struct cairn_key key;
     CAIRN_ASSERT(dead->version.state != CAIRN_STATE_OPEN);
-    CAIRN_ASSERT(dead->version.state != CAIRN_STATE_COMMITTED); /* else a checkpoint is lost */
+    CAIRN_ASSERT(dead->version.state != CAIRN_STATE_COMMITTED); /* or a checkpoint is lost */
     CAIRN_TRY(remove_copies(dead, err));
     CAIRN_TRY(delete_records(dead, err));
     cairn_key_version_prefix(&place, &key);
@@ -302,7 +302,7 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     return dead->refused;
 }
 
-/* ---- what the store keeps ---- */
+/* ---- objects that the store keeps ---- */
 
 static void note_left(struct dead *dead, enum cairn_code code, const char *reason, uint64_t objects,
                       uint64_t bytes, bool counted) {
@@ -314,8 +314,8 @@ static void note_left(struct dead *dead, enum cairn_code code, const char *reaso
     (void)cairn_text_copy(dead->left.reason, sizeof(dead->left.reason), reason);
 }
 
-/* After Q30's deletes nothing of the version is seen any more; in a bucket with versioning this is
- * what frees it. What may not be listed is at least what the catalog or this sweep knows of. */
+/* After the deletes of Q30, frees the object versions of a versioned bucket. If they cannot be
+ * listed, the bytes known to the catalog or to this sweep are reported as a lower bound. */
 static enum cairn_code purge(struct dead *dead, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(&dead->version);
     struct cairn_key below, layout;
@@ -336,12 +336,11 @@ static enum cairn_code purge(struct dead *dead, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* Did the store refuse, so that the next round would meet the same refusal? */
 static bool is_kept(const struct dead *dead, enum cairn_code code) {
     return code && (dead->refused || code == CAIRN_FORBIDDEN || code == CAIRN_UNSUPPORTED);
 }
 
-/* What the store refuses is no failure of the sweep: it is noted, and tried again after a while. */
+/* A refusal of the store is no failure of the sweep: it is noted and retried after a pause. */
 static enum cairn_code remove_what_may_go(struct dead *dead, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = remove_all(dead, &why);
@@ -363,7 +362,7 @@ static enum cairn_code mark_gone(struct cairn_srv_tx *tx, struct dead *dead,
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
     bool first = version.state != CAIRN_STATE_GONE;
-    CAIRN_ASSERT(!dead->refused); /* what is still seen is not gone */
+    CAIRN_ASSERT(!dead->refused); /* visible objects: not gone */
     if (first) {
         struct cairn_srv_move move = {.event = CAIRN_EVENT_SWEPT};
         CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
@@ -390,8 +389,8 @@ static bool is_due_by(const struct cairn_srv_version *version, uint64_t tick) {
            version->gone_tick + pauses_ms[version->sweeps] <= tick;
 }
 
-/* Another server may have done it since it was found. What is still seen waits for the time of its
- * next try; the sweeps of Q30 that follow do not. */
+/* False if another server has swept it since the query. A version with visible objects waits for
+ * its retry; later sweeps of Q30 do not. */
 static bool judge_due(struct dead *dead) {
     uint64_t tick = cairn_srv_ticks_now(dead->server);
     bool waits = dead->kept.there && dead->kept.next_tick > tick;
@@ -401,7 +400,7 @@ static bool judge_due(struct dead *dead) {
     return dead->is_due || (dead->kept.there && !waits);
 }
 
-/* Logs a try that ends otherwise than the one before. */
+/* Logs a result that differs from the previous try's. */
 static void tell_end(const struct dead *dead) {
     const struct cairn_srv_version *version = &dead->version;
     const struct cairn_srv_left *left = &dead->left, *before = &dead->kept.left;
@@ -426,7 +425,7 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     struct dead dead = {.server = server, .worker = worker, .id = version_id, .away = away};
     cairn_srv_lease_init(&dead.lease, server, "version", version_id);
     struct cairn_srv_copy_hold hold = {0};
-    bool tiers = cairn_srv_tiers_any(server); /* a promotion sees that the copy is not wanted */
+    bool tiers = cairn_srv_tiers_any(server); /* busy until a promotion sees its copy unwanted */
     if (tiers) CAIRN_TRY(cairn_srv_copy_hold_take(&hold, server, version_id, err));
     enum cairn_code code = cairn_srv_lease_take(&dead.lease, err);
     if (!code) code = cairn_srv_catalog_read(server->catalog, read_dead, &dead, err);
@@ -471,7 +470,7 @@ static enum cairn_code mark_deleted(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_layouts_deleted(tx, unused->layouts, unused->count, err);
 }
 
-/* A copy brings its layout along; it stays while any version names it. */
+/* Each copy brings its layout along, which stays while any version uses it. */
 static enum cairn_code delete_in_tiers(struct cairn_srv *server, const char *key,
                                        struct cairn_error *err) {
     for (size_t i = 0; cairn_srv_tiers_any(server) && i < server->tiers->count; i++) {
@@ -502,7 +501,7 @@ static enum cairn_code delete_layout(struct cairn_srv *server, struct cairn_stor
 
 struct one_unused {
     const struct cairn_srv_layout *layout;
-    bool taken; /* by a reconcile: the store had a version that names it */
+    bool taken; /* a reconcile found a version that uses it */
 };
 
 static enum cairn_code look_at_unused(struct cairn_srv_tx *tx, void *argument,
@@ -512,7 +511,7 @@ static enum cairn_code look_at_unused(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_layout_there(tx, one->layout, &one->taken, err);
 }
 
-/* Those of a run that was frozen since they were listed stay, to be judged anew (Q36). */
+/* Layouts of a run frozen since the query stay, and are judged again later (Q36). */
 static enum cairn_code sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      struct unused *unused, const struct cairn_srv_lease *lease,
                                      struct cairn_error *err) {
@@ -543,7 +542,7 @@ enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_s
     if (!unused->count) return CAIRN_OK;
     struct cairn_error why = {0};
     enum cairn_code code = cairn_srv_lease_take(&lease, &why);
-    if (code == CAIRN_BUSY) return CAIRN_OK; /* another server deletes them */
+    if (code == CAIRN_BUSY) return CAIRN_OK;
     if (!code) code = sweep_layouts(server, worker, unused, &lease, &why);
     cairn_srv_lease_end(&lease);
     if (code && err) *err = why;

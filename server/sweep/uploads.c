@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Multipart uploads in the store that no save will end, found run by run; and /v1/uploads. A store
- * keeps the parts of an upload that nobody ends and bills them, and no listing of objects shows
- * them.
- *  1  An upload below a version that is open, or whose record is not written yet, is neither shown
- *     nor ended.
- *  2  Ended are those below versions that are committed or gone, when two looks an hour apart found
- *     them; looks between these, which a call asked for, end none. Such a version gets no upload
- *     any more (P8, P8b). What is below a version that this catalog does not know is shown here and
- *     judged by orphans.c.
- *  3  No request lists the store: the answer is what the last look found.
- *  4  What the store says of one upload, or of one run, and cannot be read hides no other.
- * 64 runs a round of the sweep, a look an hour; 10 pages of a run; the first 1,000 orphans are
- * measured and shown. */
+/* Finds, run by run, multipart uploads that no save will end, and ends them; /v1/uploads. A store
+ * bills the parts of an open upload, and no listing of objects shows them.
+ *  1  An upload below a version that is open, or without a record yet, is neither shown nor ended.
+ *  2  Uploads below committed or gone versions are ended if two hourly listings found them;
+ *     listings that a request asked for end none. Such a version gets no new upload (P8, P8b).
+ *     Uploads of versions that this catalog does not know are shown here and judged by orphans.c.
+ *  3  No request lists the store: answers show the last finished listing.
+ *  4  An unreadable answer about one upload or one run hides no other.
+ * 64 runs a round, a listing an hour, 10 pages a run; the first 1,000 orphans are shown. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,12 +36,11 @@
 #define HOUR_MS UINT64_C(3600000)
 #define FRESH_MS 2000
 
-/* What stands above an upload. */
 enum owner {
-    OWNER_SAVE,    /* it may still be ended by its uploader */
-    OWNER_SWEEP,   /* aborting or deleting: the sweep ends it with the rest */
+    OWNER_SAVE,    /* open: its uploader may still end it */
+    OWNER_SWEEP,   /* aborting or deleting: the sweep ends the upload, too */
     OWNER_NOBODY,  /* committed or gone */
-    OWNER_UNKNOWN, /* no row here */
+    OWNER_UNKNOWN, /* no row in this catalog */
 };
 struct found {
     struct cairn_version_id id;
@@ -54,21 +49,20 @@ struct found {
 };
 struct cairn_srv_uploads {
     struct cairn_srv *server;
-    /* the look that is under way */
     bool looking, by_hand;
-    uint64_t begun_ms; /* of the last hourly one; mono clock; 0: never */
+    uint64_t begun_ms; /* start of the last hourly one; mono clock; 0: never */
     struct cairn_srv_run_names runs;
     size_t next;
     json_t *items;
     uint64_t bytes;
-    struct cairn_srv_ids before, now; /* of OWNER_NOBODY: found by the last look, and by this one */
-    struct found last;                /* uploads of one version stand side by side */
+    struct cairn_srv_ids before, now; /* of OWNER_NOBODY, by the last listing and this one */
+    struct found last;                /* a version's uploads are adjacent in a listing */
     struct cairn_store_part *parts;
     struct cairn_lock lock;
     struct {
-        json_t *items; /* of the last look that ended */
+        json_t *items;
         uint64_t ended_ms;
-        bool asked, looking; /* looking: because a call asked */
+        bool asked, looking; /* looking: a requested listing runs */
     } locked;
 };
 
@@ -94,7 +88,7 @@ void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads) {
     free(uploads);
 }
 
-/* ---- whose it is ---- */
+/* ---- which version it belongs to ---- */
 
 static enum cairn_code judge_owner(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
@@ -135,9 +129,7 @@ static enum cairn_code owner_of(struct cairn_srv_uploads *uploads,
     return cairn_srv_ids_add(&uploads->now, id, err);
 }
 
-/* ---- how large it is ---- */
-
-/* An object store says of an upload only which parts it has; one that ended meanwhile has none. */
+/* Sums the listed parts, all that an object store tells of an upload; 0 if it has ended. */
 static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
                                const struct cairn_store_entry *entry, uint64_t *ret,
                                struct cairn_error *err) {
@@ -173,7 +165,7 @@ static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
     cairn_key_read(entry->key + strlen(name->project) + strlen(name->run) + 2, &parts);
     if (parts.kind == CAIRN_KEY_OTHER || parts.kind == CAIRN_KEY_ATTEMPT ||
         parts.kind == CAIRN_KEY_ATTEMPT_COPY)
-        return CAIRN_OK; /* below no version: Cairn uploads nothing there in parts */
+        return CAIRN_OK; /* not below a version: Cairn makes no multipart upload there */
     CAIRN_TRY(owner_of(uploads, &parts.id, err));
     if (uploads->last.owner == OWNER_SAVE || json_array_size(uploads->items) == SHOWN_MAX)
         return CAIRN_OK;
@@ -227,7 +219,7 @@ static void look_at_run(struct cairn_srv_uploads *uploads, struct cairn_store_wo
                   why.message);
 }
 
-/* ---- one look ---- */
+/* ---- one listing ---- */
 
 static enum cairn_code find_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return cairn_srv_runs_all(tx, argument, err);
@@ -247,7 +239,7 @@ static enum cairn_code begin_look(struct cairn_srv_uploads *uploads, struct cair
     return CAIRN_OK;
 }
 
-/* Is one due? An hourly one counts as asked for, too. */
+/* True if a listing is due; an hourly one also counts as the requested one. */
 static bool is_due(struct cairn_srv_uploads *uploads) {
     uint64_t now_ms = cairn_srv_mono_ms(uploads->server);
     bool hourly = !uploads->begun_ms || now_ms - uploads->begun_ms >= HOUR_MS;
@@ -265,7 +257,7 @@ static bool was_there(const struct cairn_srv_ids *ids, const char *id) {
     return false;
 }
 
-/* Ends the look: *ret_due gets the versions that the look before has found, too (2). */
+/* Ends the listing; *ret_due gets the versions that the previous one found, too (2). */
 static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_srv_ids *ret_due,
                                 struct cairn_error *err) {
     struct cairn_srv *server = uploads->server;
@@ -303,14 +295,14 @@ enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
         if (!is_due(uploads)) return CAIRN_OK;
         CAIRN_TRY(begin_look(uploads, err));
     }
-    uploads->last = (struct found){0}; /* of another round, and perhaps another state by now */
+    uploads->last = (struct found){0}; /* its row may have changed since the last round */
     for (size_t i = 0; i < RUNS_A_ROUND && uploads->next < uploads->runs.count; i++)
         look_at_run(uploads, worker, &uploads->runs.names[uploads->next++]);
     if (uploads->next < uploads->runs.count) return CAIRN_OK;
     return end_look(uploads, ret_due, err);
 }
 
-/* ---- the end of one version's ---- */
+/* ---- ending a version's uploads ---- */
 
 struct ended {
     struct found found;
@@ -329,7 +321,7 @@ static enum cairn_code look_again(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_tx_run_thawed(tx, ended->version.run_id, err);
 }
 
-/* What a promotion to main or a repair has open there is its own, and ends with it. */
+/* A promotion to main, or a repair, holds the version and ends its own uploads. */
 enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
                                       struct cairn_store_worker *worker, const char *version,
                                       struct cairn_error *err) {
@@ -366,8 +358,8 @@ static enum cairn_code must_list(struct cairn_srv *server, struct cairn_error *e
                       "the bucket has to end them, as cairn doctor says");
 }
 
-/* A look begins with the next round, unless one is under way or has ended within two seconds; it
- * ends nothing (2). True: one is under way, or about to. */
+/* Asks for a listing in the next round, unless one runs or ended within two seconds; it ends no
+ * upload (2). True: one runs or is about to. */
 static bool ask_for_look(struct cairn_srv_uploads *uploads) {
     CAIRN_HOLD(&uploads->lock);
     uint64_t ended_ms = uploads->locked.ended_ms;
@@ -376,8 +368,7 @@ static bool ask_for_look(struct cairn_srv_uploads *uploads) {
     return uploads->locked.looking || uploads->locked.asked;
 }
 
-/* POST /v1/uploads may be repeated until nothing is under way: what has just ended is not begun
- * again. */
+/* POST /v1/uploads can be polled: a listing that has just ended is not started again. */
 enum cairn_code cairn_srv_on_upload_look(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(must_list(request->server, err));
@@ -418,7 +409,7 @@ enum cairn_code cairn_srv_on_upload_list(struct cairn_srv_request *request,
 struct ending {
     struct cairn_srv *server;
     struct cairn_srv_version version;
-    struct cairn_srv_met met; /* where the store has it, for one without a row */
+    struct cairn_srv_met met; /* place in the store of a version without a row */
     bool buried;
 };
 
@@ -437,8 +428,8 @@ static enum cairn_code bury(struct cairn_srv_tx *tx, void *argument, struct cair
                               cairn_srv_wall_ms(ending->server), &ending->buried, err);
 }
 
-/* Q31 by hand: the row first, so that no begin joins it; but a record says that it may be a
- * checkpoint. */
+/* Q31 by hand: writes the row first, so that no begin joins the version; a version with a record
+ * may be a checkpoint and is refused. */
 static enum cairn_code end_unknown(struct cairn_srv_request *request, struct ending *ending,
                                    struct cairn_error *err) {
     struct cairn_version_place place = {ending->met.name, ending->met.step, ending->met.id};
@@ -456,7 +447,7 @@ static enum cairn_code end_unknown(struct cairn_srv_request *request, struct end
     return cairn_srv_catalog_write(ending->server->catalog, bury, ending, err);
 }
 
-/* Said before it is done: what the store then refuses was asked for all the same. */
+/* Written before the uploads are ended, so that the request is known even if the store refuses. */
 static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     const struct ending *ending = argument;
@@ -464,7 +455,7 @@ static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
                                    ending->version.id.text, err);
 }
 
-/* Ends the uploads at once, or leaves them to the sweep (*ret_done false). */
+/* *ret_done false: left to the sweep. */
 static enum cairn_code end_known(struct cairn_srv_request *request, struct ending *ending,
                                  bool *ret_done, struct cairn_error *err) {
     const struct cairn_srv_version *version = &ending->version;
@@ -493,7 +484,7 @@ static enum cairn_code end_known(struct cairn_srv_request *request, struct endin
     return CAIRN_OK;
 }
 
-/* Where that version stands, of which the last look found an upload; false: it found none. */
+/* Finds the place of a version with an upload in the last listing; false: not found. */
 static bool find_met(struct cairn_srv_uploads *uploads, const char *version,
                      struct cairn_srv_met *ret) {
     size_t index = 0;
@@ -513,7 +504,7 @@ static bool find_met(struct cairn_srv_uploads *uploads, const char *version,
     return false;
 }
 
-/* What the store did not end is found by the next look. */
+/* The next listing finds uploads that the store did not end. */
 static void forget(struct cairn_srv_uploads *uploads, const char *version) {
     CAIRN_HOLD(&uploads->lock);
     for (size_t i = json_array_size(uploads->locked.items); i-- > 0;) {
