@@ -796,12 +796,12 @@ static enum cairn_code send_file(struct view *view, struct cairn_error *err) {
     char tag[TAG_BYTES];
     size_t file = 0;
     enum cairn_code code = open_view(view, &why);
-    if (code == CAIRN_UNSUPPORTED && view->manifest && send_beside(view, err) == CAIRN_OK)
-        return CAIRN_OK;
-    if (code) {
-        *err = why;
-        return code;
+    if (code == CAIRN_UNSUPPORTED && view->manifest) {
+        enum cairn_code beside = send_beside(view, err);
+        if (beside != CAIRN_NOT_FOUND) return beside;
     }
+    if (code && err) *err = why;
+    if (code) return code;
     make_tag(view, name, tag);
     if (view->model.file_count && !strcmp(name, INDEX_NAME)) return send_index(view, tag, err);
     if (find_model_file(&view->model, name, &file)) return send_model(view, file, tag, err);

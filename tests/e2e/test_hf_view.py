@@ -270,6 +270,9 @@ class HfView(unittest.TestCase):
         (self.folder / "f4" / "config.json").write_text("{}")
         self.world.cairn("put", self.folder / "f4", "narrow/m@1")
         self.assertEqual(self.ask("narrow/m", "config.json")[::2], (200, b"{}"))
+        # Its refusals are its own, not those of the tensor.
+        self.assertEqual(self.ask("narrow/m", "config.json", headers={"Range": "bytes=2-"})[0], 416)
+        self.assertEqual(self.ask("narrow/m", "config.json", headers={"If-Match": '"other"'})[0], 412)
         for name in ("", "model.safetensors"):
             status, _, body = self.ask("narrow/m", name)
             self.assertEqual(status, 501)
