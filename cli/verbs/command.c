@@ -123,9 +123,12 @@ static enum cairn_code keep_token(const struct cairn_cli_profiles *profiles, con
     size_t size = fread(token, 1, sizeof token - 1, stdin);
     CAIRN_TRY(own_token_file(profiles, name, ret, err));
     enum cairn_code code = CAIRN_OK;
-    if (size > TOKEN_BYTES_MAX || !size || strlen(cairn_text_trim(token)) == 0)
+    char *text = cairn_text_trim(token);
+    size_t length = strlen(text);
+    if (size > TOKEN_BYTES_MAX || !length)
         code = cairn_fail(err, CAIRN_INVALID, "standard input holds no token");
-    if (!code) code = cairn_file_replace(ret, (struct cairn_view){token, size}, 0600, err);
+    text[length++] = '\n';
+    if (!code) code = cairn_file_replace(ret, (struct cairn_view){text, length}, 0600, err);
     explicit_bzero(token, sizeof token);
     return code;
 }

@@ -3,6 +3,7 @@
 """cairn profile: servers by name, what wins over what, and to whom a token is shown."""
 import json
 import os
+import pathlib
 import stat
 import subprocess
 import unittest
@@ -96,6 +97,8 @@ class Profile(unittest.TestCase):
 
     def test_a_token_from_standard_input_is_kept_in_a_file_of_its_own(self):
         self.add("in", None, "--token-file", "-", stdin=self.token.read_text())
+        kept, = (row["token_file"] for row in json.loads(self.cairn("profile", "ls", "--json")) if row["name"] == "in")
+        self.assertEqual(pathlib.Path(kept).read_bytes(), self.token.read_text().strip().encode() + b"\n")
         self.assertNotIn(self.token.read_text().strip(), self.file.read_text())
         own = self.home / "cairn" / "profiles.in.token"
         for path in (self.file, own):
