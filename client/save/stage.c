@@ -464,12 +464,24 @@ static bool park(struct cairn_save *save) {
     return true;
 }
 
+/* Ends a job that no shard has used, and keeps cairn_save_fence_stream from the stager: from the
+ * hand-over on the session's thread may free it. */
+static void leave_device(struct cairn_client_stager *stager) {
+    end_job(stager);
+    CAIRN_HOLD(&stager->session->lock);
+    stager->save->behind.stager = NULL;
+}
+
 static enum cairn_code place_copy_seal(struct cairn_client_stager *stager, enum until until,
                                        bool *ret_handed_over, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
     stager->seals = until == SEALED;
     if (until == PLACED) return prepare(stager, err);
-    if (!stager->copied) CAIRN_TRY(copy(stager, &deadline_ms, err));
+    if (!stager->copied) {
+        enum cairn_code code = copy(stager, &deadline_ms, err);
+        if (stager->behind) leave_device(stager);
+        CAIRN_TRY(code);
+    }
     return until == SEALED ? seal(stager, deadline_ms, ret_handed_over, err) : CAIRN_OK;
 }
 
@@ -613,8 +625,9 @@ static void leave(struct cairn_save *save) {
 }
 
 static void copy_in_turn(struct cairn_save *save) {
+    struct cairn_client_stager *stager = save->behind.stager; /* until then this thread's alone */
     take_turn(save);
-    copy_and_seal(save->behind.stager);
+    copy_and_seal(stager);
     leave(save);
 }
 

@@ -431,6 +431,37 @@ TEST(calls_in_another_order_are_refused_and_the_copy_goes_on) {
     cairn_save_free(save);
 }
 
+/* ---- another thread asks for a fence while the copy ends ---- */
+
+struct asking {
+    struct cairn_save *save;
+    atomic_bool enough;
+};
+
+static void *ask_for_fences(void *owner) {
+    struct asking *asking = owner;
+    while (!atomic_load(&asking->enough)) (void)cairn_save_fence_stream(asking->save, NULL, NULL);
+    return NULL;
+}
+
+TEST(a_fence_on_a_stream_may_be_asked_for_until_the_save_is_freed) {
+    ALONE(FILL_BYTES);
+    static uint8_t memory[SMALL_BYTES];
+    write_bytes(memory, SMALL_BYTES, 1);
+    for (uint64_t step = 1; step <= SAVES; step++) {
+        struct asking asking = {0};
+        pthread_t thread;
+        REQUIRE_OK(cairn_save_begin(team.sessions[0], step, NULL, &asking.save, &err));
+        REQUIRE_OK(describe(asking.save, memory, SMALL_BYTES, &err));
+        REQUIRE_OK(cairn_save_stage_begin(asking.save, &err));
+        REQUIRE(!pthread_create(&thread, NULL, ask_for_fences, &asking));
+        EXPECT_CODE(cairn_save_wait(asking.save, CAIRN_STAGED, LONG_MS, &err), CAIRN_OK);
+        atomic_store(&asking.enough, true);
+        REQUIRE(!pthread_join(thread, NULL));
+        cairn_save_free(asking.save);
+    }
+}
+
 /* ---- the trainer dies before its fence ---- */
 
 /* Saves steps until it is killed, and says of each when its copy has begun. */
