@@ -54,7 +54,7 @@ struct cairn_srv_attempt {
     bool has_choice, recorded;
     struct cairn_version_id choice; /* the version resumed from */
     uint64_t choice_step;
-    char *weights; /* owned; #2 */
+    char *weights; /* owned; see #2 */
 };
 enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id, const char *job,
                                          bool *ret_found, struct cairn_srv_attempt *ret,
