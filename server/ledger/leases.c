@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of servers, of the leases of their jobs and of readers, and of nodes; see leases.h. */
+/* Rows of servers, of leases of jobs and readers, and of nodes; see leases.h. */
 #include "server/ledger/leases.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx, struct cairn_erro
     return tx->engine->join(tx, true, &others, err);
 }
 
-/* Has that one joined, and not ended? */
+/* True when that server has joined and is alive. */
 static enum cairn_code server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
                                     struct cairn_error *err) {
     return tx->engine->lives(tx, server, ret, err);
@@ -74,7 +74,7 @@ enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *jo
     return CAIRN_OK;
 }
 
-/* Nobody's, over, or of a server that is gone? */
+/* True without a holder, after its end, or when its server is dead. */
 static enum cairn_code is_free(struct cairn_srv_tx *tx, const struct cairn_srv_holder *holder,
                                const struct cairn_srv_lease_row *found, uint64_t now_tick,
                                bool *ret_free, struct cairn_error *err) {
@@ -166,9 +166,9 @@ enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after,
     }
 }
 
-/* ---- readers of versions ---- */
+/* ---- leases of readers ---- */
 
-/* A row that has ended protects nothing, and the next sweep drops it. */
+/* An ended row protects nothing; the next sweep drops it. */
 
 void cairn_srv_read_lease_name(const char *version, const char *job,
                                char ret[CAIRN_SRV_READ_LEASE_BYTES]) {

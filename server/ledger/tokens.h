@@ -45,7 +45,7 @@ struct cairn_srv_token {
     char parent[CAIRN_TOKEN_ID_BYTES];       /* the maker's token; "": none that exists */
     unsigned scopes;
     int64_t created_ms, expires_ms; /* wall time, as promised; 0: no end */
-    bool over; /* expired once, so for good, if the clock is set back; row: negative date */
+    bool over; /* has expired: stays so if the clock is set back; row: negative date */
 };
 static inline bool cairn_srv_token_expired(const struct cairn_srv_token *token, int64_t now_ms) {
     return token->over || (token->expires_ms && token->expires_ms <= now_ms);
