@@ -37,7 +37,7 @@ struct waiting {
 
 struct cairn_srv_catalog {
     const struct cairn_srv_engine *engine;
-    void *place; /* the engine's */
+    void *place;
     struct cairn_srv_tx *writer;
     _Atomic uint64_t changes;                    /* from 1 on */
     struct cairn_srv_listener *_Atomic listener; /* set once; notifications need it */
@@ -49,7 +49,7 @@ struct cairn_srv_catalog {
     cairn_srv_catalog_failed *_Atomic failed; /* set after failed_owner */
     void *failed_owner;
     struct cairn_metrics *metrics; /* NULL: durations are not counted */
-    size_t metric;                 /* the family */
+    size_t metric;
     pthread_t thread;
     struct cairn_lock lock;
     struct cairn_condition work;
@@ -153,8 +153,7 @@ static void listen_loop(struct cairn_thread *thread, void *owner) {
     } while (cairn_thread_wait(thread, cairn_mono_ms() + AGAIN_MS));
 }
 
-/* No callback runs afterwards; other threads may still call hears(). NULL is fine here and below.
- */
+/* No callback runs afterwards; other threads may still call hears(). Accepts NULL. */
 static void stop_listener(struct cairn_srv_listener *listener) {
     if (!listener) return;
     if (listener->wake_fd >= 0) (void)eventfd_write(listener->wake_fd, 1);
@@ -230,8 +229,7 @@ static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
     if (one->code) tx->engine->undo(tx);
 }
 
-/* When a failure has undone the whole transaction, not only its own change, the batch must end: its
- * earlier changes are lost (engine.h#2). */
+/* A failure that has undone the whole transaction ends the batch (engine.h#2). */
 static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting *one,
                                   struct cairn_error *err) {
     if (tx->engine->is_open(tx)) return CAIRN_OK;
@@ -639,8 +637,7 @@ void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
 
 /* ---- actors ---- */
 
-/* A handler and its callees run on one thread; their changes run on the writing thread, to which
- * the catalog passes this actor. */
+/* The catalog passes a handler thread's actor to the writing thread. */
 
 static _Thread_local const struct cairn_srv_actor *acting;
 

@@ -43,8 +43,8 @@ struct cairn_srv_tx;
 /* where: a folder for SQLite, or postgresql://... as libpq takes it. */
 enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catalog **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* File with the database password, read anew for each session; "" or NULL: none. Call once, before
- * threads start; the text must stay valid. */
+/* File with the database password, read for each session; "" or NULL: none. Call before threads
+ * start; the text must stay valid. */
 void cairn_srv_catalog_password_from(const char *path);
 /* The migration that opening has run. */
 struct cairn_srv_migrated {
@@ -53,8 +53,7 @@ struct cairn_srv_migrated {
 };
 const struct cairn_srv_migrated *
 cairn_srv_catalog_migrated(const struct cairn_srv_catalog *catalog);
-/* True when the folder holds a catalog; always true for PostgreSQL, where only a connection can
- * tell. */
+/* True when the folder holds a catalog; always true for PostgreSQL. */
 bool cairn_srv_catalog_is_there(const char *where);
 /* One in-memory connection, for simulations: changes and reads run on the calling thread. */
 enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
@@ -63,8 +62,8 @@ void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may
 /* This server process's id in the table servers. */
 const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog);
 /* Increases with each transaction of this server, before its notifications. A read that began after
- * the count had a value stays current while the count keeps it, unless another server changes the
- * catalog. Never 0. */
+ * the count had a value is current while the count keeps it, unless another server writes. Never 0.
+ */
 uint64_t cairn_srv_catalog_changes(const struct cairn_srv_catalog *catalog);
 /* is_shareable: several processes may change it. is_shared: another one has since open. */
 bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog);
@@ -108,8 +107,7 @@ enum cairn_srv_query { CAIRN_SRV_QUERY_LOOK, CAIRN_SRV_QUERY_CHANGE, CAIRN_SRV_Q
 struct cairn_metrics;
 void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog, struct cairn_metrics *metrics,
                                    size_t family);
-/* Result of the integrity check. ret: "ok" or a description (engine.h). False: damaged, and no
- * change is accepted. */
+/* Integrity check. ret: "ok" or a description (engine.h). False: damaged and read-only. */
 bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret, size_t capacity);
 /* CAIRN_OK, or the error of the last change. */
 enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
@@ -146,8 +144,8 @@ struct cairn_srv_listener;
 struct cairn_srv_idempotency;
 
 struct cairn_srv_actor {
-    const char *who;                                 /* "" if unknown */
-    const char *from;                                /* an address */
+    const char *who; /* "" if unknown */
+    const char *from;
     const struct cairn_srv_idempotency *idempotency; /* of a POST with a key; else NULL */
 };
 /* NULL, the default of a thread: the server itself. The struct must live until the next call. */

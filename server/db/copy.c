@@ -423,8 +423,6 @@ enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cair
     return code ? cairn_within(err, code, "backup of %s", from) : CAIRN_OK;
 }
 
-/* ---- the command line ---- */
-
 #define PROGRESS_MS 5000
 
 struct command {

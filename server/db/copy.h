@@ -67,8 +67,8 @@ enum cairn_code cairn_srv_copy(const struct cairn_srv_copy_options *options,
                                struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_srv_backup {
-    uint64_t bytes;  /* file size */
-    unsigned schema; /* schema number */
+    uint64_t bytes;
+    unsigned schema;
 };
 /* Backs up one state of the catalog into a new file while a server runs. For PostgreSQL:
  * CAIRN_UNSUPPORTED, with a message that names the alternative. */
@@ -78,14 +78,12 @@ enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cair
 /* CAIRN_CONFLICT: the catalog is the target of an unfinished copy or reindex. */
 enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Prepares a new catalog, or one from an earlier begin_reindex; no server starts on it until the
- * end. CAIRN_CONFLICT: it holds other rows. */
+/* Prepares a new catalog, or one begun here before, which no server opens until the end.
+ * CAIRN_CONFLICT: it holds other rows. */
 enum cairn_code cairn_srv_copy_begin_reindex(const char *where,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- comparing ---- */
 
 struct cairn_srv_copy_compared {
     void (*counted)(void *owner, uint64_t rows); /* progress; or NULL */
@@ -94,10 +92,7 @@ struct cairn_srv_copy_compared {
     uint8_t sha256[CAIRN_SHA256_BYTES];
 };
 
-/* ---- the command line ---- */
-
-/* Runs --copy-catalog with its arguments: FROM TO [--json] [--progress plain|json|none]. Returns
- * the exit status. */
+/* Runs --copy-catalog: FROM TO [--json] [--progress plain|json|none]. Returns the exit status. */
 int cairn_srv_copying_main(int argc, char **argv);
 /* Runs --backup-catalog, which `cairn catalog backup` calls: FROM FILE [--json]. */
 int cairn_srv_backup_main(int argc, char **argv);

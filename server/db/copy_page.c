@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQL generated from the schema's tables, the walks over both databases, and packing; see
- * copy_page.h. */
+/* Generated SQL, the walks over both databases, and packing; see copy_page.h. */
 #include "server/db/copy_page.h"
 
 #include <endian.h>
@@ -126,8 +125,6 @@ void cairn_srv_copy_end_close(struct cairn_srv_copy_end *end) {
     free(end->texts);
     *end = (struct cairn_srv_copy_end){0};
 }
-
-/* ---- rows as bytes ---- */
 
 void cairn_srv_pack_release(struct cairn_srv_pack *pack) {
     cairn_buf_release(&pack->bytes);

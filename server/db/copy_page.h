@@ -23,8 +23,6 @@
 #include "common/buf.h"
 #include "server/db/engine.h"
 
-/* ---- the tables of the schema ---- */
-
 #define CAIRN_SRV_COLUMNS_MAX 64
 #define CAIRN_SRV_KEY_MAX 8
 #define CAIRN_SRV_COLUMN_BYTES 64
@@ -47,8 +45,6 @@ struct cairn_srv_tables {
 enum cairn_code cairn_srv_tables_read(struct cairn_srv_tables *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_tables_release(struct cairn_srv_tables *tables);
-
-/* ---- rows as bytes ---- */
 
 #define CAIRN_SRV_PACK_BYTES_MAX (CAIRN_GIB)
 
@@ -74,9 +70,7 @@ int cairn_srv_unpacked_compare(const struct cairn_srv_table *table,
                                const struct cairn_srv_unpacked *a,
                                const struct cairn_srv_unpacked *b);
 
-/* ---- one side of a copy ---- */
-
-struct cairn_srv_copy_texts; /* a table's statements */
+struct cairn_srv_copy_texts;
 
 struct cairn_srv_copy_end {
     const struct cairn_srv_engine *engine;

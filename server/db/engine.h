@@ -23,9 +23,9 @@
 #include "server/db/sql.h"
 
 struct cairn_srv_engine;
-struct cairn_srv_actor;  /* catalog.h */
-struct cairn_srv_table;  /* copy_page.h */
-struct cairn_srv_backup; /* copy.h */
+struct cairn_srv_actor;
+struct cairn_srv_table;
+struct cairn_srv_backup;
 
 #define CAIRN_SRV_CHECKED_BYTES 400
 enum cairn_srv_checked {
@@ -60,8 +60,7 @@ struct cairn_srv_engine {
     bool (*shared)(const void *place);          /* another process has changed it since open */
     bool (*behind)(const void *place);          /* the database lost commits seen here */
 
-    /* Inside a change: finds whether another joined server is alive. lasting: this server joins,
-     * too. */
+    /* Inside a change: is another joined server alive? lasting: this server joins, too. */
     enum cairn_code (*join)(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
                             struct cairn_error *err);
 
@@ -69,17 +68,12 @@ struct cairn_srv_engine {
     enum cairn_code (*lives)(struct cairn_srv_tx *tx, const char *server, bool *ret,
                              struct cairn_error *err);
 
-    /* ---- connections ---- */
-
     enum cairn_code (*connect)(void *place, bool read_only, struct cairn_srv_tx **ret,
                                struct cairn_error *err);
     void (*disconnect)(struct cairn_srv_tx *tx);
-    /* On the writing connection: migrates the catalog to this program's schema, after a backup of a
-     * file; refuses a newer schema. */
+    /* On the writing connection: migrates to this program's schema; refuses a newer one. */
     enum cairn_code (*migrate)(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
                                struct cairn_error *err);
-
-    /* ---- transactions ---- */
 
     enum cairn_code (*begin_read)(struct cairn_srv_tx *tx, struct cairn_error *err);
     void (*end_read)(struct cairn_srv_tx *tx);
@@ -91,11 +85,8 @@ struct cairn_srv_engine {
     enum cairn_code (*keep)(struct cairn_srv_tx *tx, struct cairn_error *err); /* since savepoint */
     void (*undo)(struct cairn_srv_tx *tx);                                     /* since savepoint */
 
-    /* ---- statements ---- */
-
-    /* Runs a statement whose rows, if any, are not needed. With ret_changed NULL its failure may
-     * surface later, in a statement of a later change or in commit; then the whole transaction is
-     * undone. */
+    /* Runs a statement without its rows. With ret_changed NULL its failure may surface in a later
+     * change or in commit, and undoes the whole transaction. */
     enum cairn_code (*run)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
                            const struct cairn_srv_value *values, uint64_t *ret_changed,
                            struct cairn_error *err);
@@ -121,8 +112,7 @@ struct cairn_srv_engine {
     void (*notify)(struct cairn_srv_tx *tx, uint64_t key);
     /* A session only for listen_for and disconnect. */
     enum cairn_code (*listen)(void *place, struct cairn_srv_tx **ret, struct cairn_error *err);
-    /* Waits for a notification, for wake_fd to be readable, or for wait_ms, then checks that the
-     * session is alive; fails if not. */
+    /* Waits for a notification, wake_fd or wait_ms, then checks that the session is alive. */
     enum cairn_code (*listen_for)(struct cairn_srv_tx *tx, int wake_fd, uint32_t wait_ms,
                                   void (*heard)(void *owner, uint64_t key), void *owner,
                                   struct cairn_error *err);
@@ -143,8 +133,7 @@ struct cairn_srv_engine {
     /* Size of the log beside the file; NULL: the database manages it. */
     uint64_t (*log_bytes)(const void *place);
 
-    /* Result of the file's integrity check, which may end after startup; NULL: left to the
-     * database. ret: "ok" or a description. */
+    /* Result of the file's integrity check; NULL: none here. ret: "ok" or a description. */
     enum cairn_srv_checked (*checked)(const void *place, char ret[CAIRN_SRV_CHECKED_BYTES]);
 
     /* Copies one state into a new file while a server may change the catalog, reads it back and

@@ -177,9 +177,8 @@ static void rollback(struct cairn_srv_tx *tx) {
     (void)!cairn_srv_postgres_query(own, &undo_all, NULL, NULL, NULL);
 }
 
-/* The end of a read needs no answer. But a read without queries never received its position, and
- * the next read would take that old one for its own, as if the database had gone back
- * (engine_postgres.h#6). */
+/* Waits for no answer. But a read without queries never received its position, which the next read
+ * would take for its own, as if the database had gone back (engine_postgres.h#6). */
 static void end_read(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (!own->conn) return;
@@ -192,8 +191,7 @@ static void end_read(struct cairn_srv_tx *tx) {
         cairn_srv_postgres_drop(own);
 }
 
-/* Waits for the answer: later commands rely on the lock, and settle relies on it that a missing
- * transaction has ended. */
+/* Waits for the answer: later commands rely on the lock; so does settle. */
 static enum cairn_code begin_change(struct cairn_srv_postgres *own, struct cairn_error *err) {
     own->batch++;
     own->notify_count = 0;
@@ -231,8 +229,7 @@ static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *
     return code;
 }
 
-/* Finds whether the batch was committed. Its transaction held the lock, so it has ended once this
- * one gets the lock. */
+/* True if the batch was committed: its transaction has ended once this one gets the lock. */
 static enum cairn_code look_for_batch(struct cairn_srv_postgres *own, bool *ret_done,
                                       struct cairn_error *err) {
     const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
@@ -299,8 +296,7 @@ static enum cairn_code savepoint(struct cairn_srv_tx *tx, struct cairn_error *er
     return cairn_srv_postgres_send(own, &set_savepoint, NULL, err);
 }
 
-/* Not waited for: results arrive with the next change's reads or with COMMIT. A failure then undoes
- * the whole transaction (engine.h#2). */
+/* Results arrive with a later read or COMMIT; a failure undoes the transaction (engine.h#2). */
 static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     cairn_srv_postgres_expect_no_more(own);

@@ -47,12 +47,11 @@
 #define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the first libpq release with pipelines */
 #define CAIRN_SRV_POSTGRES_KEPT_MAX 256
 #define CAIRN_SRV_POSTGRES_AHEAD_MAX 512
-/* Flush threshold for commands without a sync: the database waits for the rest without a time-out.
- * libpq by itself flushes only at 8 KiB. */
+/* Flush threshold: the database waits for a sync without a time-out, and libpq flushes at 8 KiB. */
 #define CAIRN_SRV_POSTGRES_UNENDED_BYTES 4096
 #define CAIRN_SRV_POSTGRES_LARGE_BYTES (64 * 1024) /* one statement; may take seconds to send */
 #define CAIRN_SRV_POSTGRES_NOTIFY_MAX 400          /* a notification holds 8,000 bytes */
-#define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, so that fires first */
+#define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which fires first */
 #define CAIRN_SRV_POSTGRES_SETTLE_MS 30000
 #define CAIRN_SRV_POSTGRES_STOPPED_TEXT "5s"
 #define CAIRN_SRV_POSTGRES_LOCK_TEXT "12s" /* longer: a stopped server only delays others */
@@ -79,9 +78,8 @@ struct cairn_srv_postgres {
     uint64_t since;     /* highest position seen before it began (#6) */
     const char *kept[CAIRN_SRV_POSTGRES_KEPT_MAX]; /* prepared statements, named c0, c1, ... */
     size_t kept_count;
-    /* Sent commands without an answer yet: 'c' a command, 'p' one that returns the catalog's
-     * position, 'n' one that increments it, 'e' an expected query, 's' a sync: commands up to it
-     * fail together. */
+    /* Sent, not answered: 'c' a command, 'p' one that returns the catalog's position, 'n' one that
+     * increments it, 'e' an expected query, 's' a sync: commands up to it fail together. */
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
     size_t ahead_count, unended_bytes;
     size_t kept_ahead;                              /* the first of them, of kept changes */
@@ -91,7 +89,7 @@ struct cairn_srv_postgres {
     size_t expected_count, expected_heard, expected_next;
 };
 static inline struct cairn_srv_postgres *cairn_srv_postgres_of(struct cairn_srv_tx *tx) {
-    return (struct cairn_srv_postgres *)tx; /* its first member */
+    return (struct cairn_srv_postgres *)tx;
 }
 
 /* ---- engine_postgres_wire.c ---- */
@@ -109,8 +107,7 @@ enum cairn_code cairn_srv_postgres_send_position(struct cairn_srv_postgres *own,
 /* Flushes what was sent without waiting; the next hear also receives those results. */
 enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Receives the results of all that was sent: the first failure, or the last command's result, for
- * PQclear (ret may be NULL). */
+/* Receives all results: the first failure, or the last result for PQclear (ret may be NULL). */
 enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult **ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Sends and receives. */

@@ -90,8 +90,6 @@ void cairn_srv_postgres_leave(void *place) {
     free(place);
 }
 
-/* ---- sessions ---- */
-
 /* Defaults for libpq; the URI, the environment and a service file take precedence. */
 static const struct {
     const char *keyword, *variable, *value;
@@ -209,8 +207,7 @@ static enum cairn_code demand_all(struct cairn_srv_postgres *own, struct cairn_e
 
 /* ---- remedies for a failed connection ---- */
 
-/* Matches libpq's words, or the database's before authentication. Other words (another language)
- * are passed on without a remedy. */
+/* Matches libpq's words, or the database's before authentication, in English only. */
 static const struct {
     const char *said, *remedy;
 } remedies[] = {
@@ -252,8 +249,7 @@ static enum cairn_code refuse_old_release(const PGconn *conn, struct cairn_error
 
 /* ---- detection of other products ---- */
 
-/* Names in their version(). Products that contain PostgreSQL (Citus, Aurora, EDB's) are not listed.
- */
+/* Names in version(). PostgreSQL with additions (Citus, Aurora, EDB's) is not listed. */
 static const struct {
     const char *said, *name;
 } lookalikes[] = {
@@ -392,8 +388,6 @@ void cairn_srv_postgres_disconnect(struct cairn_srv_tx *tx) {
     free(own);
 }
 
-/* ---- liveness ---- */
-
 /* A session lock by catalog and server name (engine_postgres.h#7). */
 static const struct cairn_srv_statement live = {
     "live", "t",
@@ -457,8 +451,6 @@ enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
     if (code) cairn_srv_postgres_drop(own);
     return code;
 }
-
-/* ---- schema ---- */
 
 /* One row: schema number and catalog position (engine_postgres.h#6). */
 static const char first_table[] =

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands are sent without waiting, in libpq's pipeline, and their results received together: a
- * change that writes a hundred rows waits for the network only as often as it reads. Each wait is
- * bounded. See engine_postgres.h. */
+/* Sends commands without waiting, in libpq's pipeline, and receives results together: a change
+ * waits for the network only as often as it reads. Each wait is bounded. See engine_postgres.h. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -95,8 +94,7 @@ bool cairn_srv_postgres_is_lost(struct cairn_srv_postgres *own) {
 
 /* ---- expected queries ----
  *
- * Sent together before the first one's rows are needed, so that a change waits for the network once
- * for all of them. See engine.h#5. */
+ * Sent together, so that a change waits for the network once for all of them. See engine.h#5. */
 
 struct cairn_srv_postgres_expected {
     const struct cairn_srv_statement *statement; /* NULL: its rows were taken, or it failed */
@@ -207,8 +205,6 @@ void cairn_srv_postgres_expected_release(struct cairn_srv_postgres *own) {
 bool cairn_srv_postgres_only_looks(const struct cairn_srv_statement *statement) {
     return !strncmp(statement->sql, "SELECT ", strlen("SELECT "));
 }
-
-/* ---- receiving ---- */
 
 static bool is_good(const PGresult *result) {
     ExecStatusType status = PQresultStatus(result);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The SQLite engine: file lock, connections with the settings that the promises need, schema,
- * transactions, and prepared statements cached by the address of their text; see engine.h and
- * engine_sqlite.h. */
+/* The SQLite engine: file lock, connections and their settings, schema, transactions, and prepared
+ * statements cached by their text's address; see engine.h and engine_sqlite.h. */
 #include "server/db/engine_sqlite.h"
 
 #include <errno.h>
@@ -103,10 +102,10 @@ static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const ch
     return CAIRN_OK;
 }
 
-/* Beyond CHECKPOINT_PAGES each commit copies the log into the file, and the log restarts when no
- * read uses it. Overlapping reads can prevent that for ever, so beyond LOG_PAGES the writer waits
- * for them, briefly and rarely; journal_size_limit truncates the file on restart. A failure here is
- * retried at the next commit. */
+/* Beyond CHECKPOINT_PAGES each commit copies the log into the file; the log restarts when no read
+ * uses it. Overlapping reads can prevent that for ever, so beyond LOG_PAGES the writer waits for
+ * them, briefly and rarely; journal_size_limit truncates the file then. A failure is retried at the
+ * next commit. */
 static int after_commit(void *owner, sqlite3 *db, const char *name, int pages) {
     struct cairn_srv_sqlite *own = owner;
     uint64_t now_ms = cairn_mono_ms();

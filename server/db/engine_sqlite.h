@@ -31,7 +31,7 @@ struct cairn_srv_sqlite {
     } kept[CAIRN_SRV_STATEMENTS_MAX];
 };
 static inline struct cairn_srv_sqlite *cairn_srv_sqlite_of(struct cairn_srv_tx *tx) {
-    return (struct cairn_srv_sqlite *)tx; /* its first member */
+    return (struct cairn_srv_sqlite *)tx;
 }
 
 enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,

@@ -52,8 +52,7 @@
 #define SHOWN                                                                                      \
     "(v.state = " COMMITTED " AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL)"
 #define SEALED "(v.ranks_sealed = v.world_size)" /* by all ranks */
-/* No shard is unregistered. A subquery for one row: with NOT EXISTS PostgreSQL would hash every
- * unregistered shard. */
+/* No shard is unregistered. With NOT EXISTS, PostgreSQL would hash all unregistered shards. */
 #define REGISTERED                                                                                 \
     "((SELECT 1 FROM shards s WHERE s.version = v.version AND s.registered = 0 LIMIT 1) IS NULL)"
 #define WHOLE "(v.state = " OPEN " AND " SEALED " AND " REGISTERED ")"
@@ -106,14 +105,13 @@
     "CASE WHEN v.state IN (" COMMITTED ", " DELETING ") THEN v.bytes WHEN v.state = " GONE         \
     " THEN 0 ELSE v.sealed_bytes END"
 #define SEALED_BYTES_MAX "1125899906842624" /* CAIRN_SRV_SEALED_BYTES_MAX */
-/* Versions that reference a layout: open (a manifest may be written already), committed or
- * deleting. */
+/* Versions that reference a layout: open (a manifest may exist), committed or deleting. */
 #define LAYOUT_NAMED                                                                               \
     "EXISTS (SELECT 1 FROM versions v WHERE v.run_id = layouts.run_id AND v.layout = "             \
     "layouts.digest AND v.layout_writer = layouts.writer AND v.state IN (" OPEN ", " COMMITTED     \
     ", " DELETING "))"
-/* One change runs at a time (engine.h#4), so its number follows the commit order. The newest row is
- * never trimmed, so no number is reused. */
+/* One change runs at a time (engine.h#4), so numbers follow the commit order. The newest row is
+ * never trimmed, so none is reused. */
 #define EVENT_NEXT "(SELECT coalesce(max(n.seq), 0) + 1 FROM events n)"
 /* Never earlier than the previous event, even after the clock was set back. */
 #define EVENT_AT(wall)                                                                             \

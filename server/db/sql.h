@@ -73,7 +73,7 @@ enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct c
 
 /* Rows of a query: CAIRN_AUTO(srv_rows) rows = {0}; open; while next sets more; getters. */
 struct cairn_srv_rows {
-    void *running; /* the engine's */
+    void *running;
     struct cairn_srv_tx *tx;
 };
 enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
@@ -107,8 +107,6 @@ enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, i
 /* Prefix of inline functions in headers that run one statement. */
 #define CAIRN_SRV_WORD static inline CAIRN_MUST_USE enum cairn_code
 
-/* ---- single values ---- */
-
 CAIRN_SRV_WORD cairn_srv_tick_expect(struct cairn_srv_tx *tx, struct cairn_error *err) {
     return cairn_srv_sql_expect(tx, err, SQL(tick));
 }
@@ -137,12 +135,10 @@ enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_store_seen *seen,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- lists ---- */
-
 #define CAIRN_SRV_ALL SIZE_MAX
 
 struct cairn_srv_ids {
-    struct cairn_version_id *ids; /* owned */
+    struct cairn_version_id *ids;
     size_t count, capacity;
 };
 void cairn_srv_ids_release(struct cairn_srv_ids *ids);
@@ -156,7 +152,7 @@ enum cairn_code cairn_srv_ids_read(struct cairn_srv_rows *rows, size_t limit,
 /* Project and run from this column and the next. */
 void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column, struct cairn_run_name *ret);
 struct cairn_srv_run_names {
-    struct cairn_run_name *names; /* owned */
+    struct cairn_run_name *names;
     size_t count, capacity;
 };
 void cairn_srv_run_names_release(struct cairn_srv_run_names *names);

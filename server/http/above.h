@@ -25,8 +25,7 @@ void cairn_srv_end_flows(struct cairn_srv *server);
 /* server/access/limits.c: authorizes the call and sets request->caller. */
 enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* Call once per request, with the result of cairn_srv_judge as `judged`. CAIRN_RATE_LIMITED sets
- * *ret_wait_ms. */
+/* Call once per request, with cairn_srv_judge's result. CAIRN_RATE_LIMITED sets *ret_wait_ms. */
 enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
                                      enum cairn_code judged, uint64_t *ret_wait_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -261,8 +261,6 @@ struct cairn_srv_trusted {
     unsigned bits;
 };
 
-/* ---- addresses ---- */
-
 static bool parse_address(const char *text, uint8_t ret[16], bool *ret_four) {
     uint8_t four[4];
     *ret_four = inet_pton(AF_INET, text, four) == 1;
@@ -338,8 +336,6 @@ enum cairn_code cairn_srv_proxied_open(struct cairn_srv_http *http, struct cairn
     }
     return CAIRN_OK;
 }
-
-/* ---- headers ---- */
 
 struct said {
     const char *name;

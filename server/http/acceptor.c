@@ -104,8 +104,7 @@ static bool is_health(const char *first, size_t size) {
     return false;
 }
 
-/* Reads and removes the proxy's PROXY header; the bytes behind it are the caller's. False: close
- * the connection. */
+/* Removes the PROXY header; the bytes behind it are the caller's. False: close the connection. */
 static bool read_header(struct cairn_srv_lobby *lobby, struct guest *guest) {
     uint8_t bytes[CAIRN_SRV_PROXY_HEADER_BYTES];
     struct sockaddr_storage named = {0};
@@ -173,8 +172,6 @@ static void let_in(struct cairn_srv_lobby *lobby) {
             hand_over(lobby->http, &guest);
     }
 }
-
-/* ---- callers ---- */
 
 static void receive(struct cairn_srv_lobby *lobby) {
     struct cairn_srv_http *http = lobby->http;

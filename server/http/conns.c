@@ -151,9 +151,9 @@ static void reset_conn(struct cairn_srv_http *http, struct cairn_srv_conn *conn)
     leave_peer(http, CAIRN_TAKE(conn->peer));
 }
 
-/* An address at its bound loses the connection that next_to_go names. Where all are being answered,
- * a few more are admitted, for health checks and for a refusal with a body; beyond these, closes
- * the new connection and returns true. */
+/* An address at its bound loses the connection that next_to_go names. If all are being answered, a
+ * few more are admitted, for health checks and for a refusal with a body; beyond these, closes the
+ * new one and returns true. */
 static bool keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh) {
     uint64_t bound = http->server->settings->connections_per_address;
     if (!fresh->peer || fresh->peer->connections <= bound) return false;
@@ -481,8 +481,7 @@ void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *c
 
 /* ---- the end of an exchange ---- */
 
-/* Called when the library ends the request, or with the connection where the library has refused
- * the request without ending it. */
+/* Called at the request's end, or at the connection's if the library refused the request. */
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
     if (!exchange) return;
     cairn_buf_release(&exchange->body);

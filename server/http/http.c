@@ -31,8 +31,6 @@
     "+CHACHA20-POLY1305"
 #define FILES_RESERVED (160 + CAIRN_SRV_LOBBY_MAX) /* catalog, store workers, pools; callers */
 
-/* ---- handlers ---- */
-
 /* Answered on the event loop: they do not block and use neither catalog nor store. */
 static bool is_instant(enum cairn_route_id id) {
     return id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_VERSION || id == CAIRN_ROUTE_OPENAPI ||
@@ -156,8 +154,7 @@ static enum cairn_srv_memory body_kind(enum cairn_route_id id) {
     }
 }
 
-/* Each MiB that has arrived extends the deadline by a second; a slower body is an attack or
- * useless. */
+/* Each MiB that has arrived adds a second: a slower body is an attack or useless. */
 static void move_deadline(struct cairn_srv_exchange *exchange) {
     uint64_t allowed_ms = exchange->http->server->settings->request_timeout_ms;
     uint64_t used_ms = cairn_mono_ms() - exchange->begun_ms;
@@ -184,9 +181,8 @@ static bool has_header(const struct cairn_srv_exchange *exchange, const char *na
     return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name) != NULL;
 }
 
-/* An immediate refusal would make the library close the connection with the body unread, and the
- * kernel reset it: a proxy or client that sends its body first loses the answer. A client that
- * waits for "100 Continue" sends no body. */
+/* True for a body: an immediate refusal would make the library close the connection with the body
+ * unread, and the kernel reset it before the answer is read. Not with "100 Continue". */
 static bool sends_body(const struct cairn_srv_exchange *exchange) {
     char length[32] = "";
     bool whole = cairn_srv_http_header(exchange, "Content-Length", length, sizeof(length), NULL);
@@ -254,8 +250,7 @@ static void take_body(struct cairn_srv_exchange *exchange, const char *data, siz
     cairn_srv_memory_give(exchange->http, exchange->conn);
 }
 
-/* Runs on the event loop, where a MiB must take less than a millisecond: branch-free, in blocks
- * that the compiler vectorizes. */
+/* Runs on the event loop, so it is branch-free, in blocks that the compiler vectorizes. */
 static uint64_t values_bytes_of(const char *text, size_t size) {
     uint64_t containers = 0, values = 0;
     size_t i = 0;
@@ -276,9 +271,8 @@ static uint64_t values_bytes_of(const char *text, size_t size) {
     return containers * CONTAINER_BYTES + values * VALUE_BYTES;
 }
 
-/* Parsed values take many times their text ("{}," 80 times), so the memory is taken before a worker
- * parses the body. Small bodies pass: at most one per worker is parsed at a time. Characters in
- * strings are counted, too. */
+/* Parsed values take many times their text ("{}," 80 times), so memory is taken before a worker
+ * parses the body. Small bodies pass: at most one per worker. Characters in strings count, too. */
 static void take_values(struct cairn_srv_exchange *exchange) {
     enum cairn_route_id id = exchange->request.route->id;
     if (exchange->body.size < VALUES_COUNTED_FROM || id == CAIRN_ROUTE_TABLE_PUT) return;
@@ -489,8 +483,8 @@ void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
     cairn_srv_acceptor_close(http);
     cairn_srv_end_flows(http->server);
-    /* Answers parked requests now: every suspended connection must be resumed before the daemon may
-     * stop. */
+    /* Answers parked requests now: suspended connections must be resumed before the daemon stops.
+     */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
 }
 

@@ -92,10 +92,10 @@ struct cairn_srv_http {
     _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections */
     _Atomic uint32_t answering;                      /* complete requests without an answer yet */
     struct cairn_srv_kept *kept;
-    char hostname[256];                /* this machine's own name */
+    char hostname[256];
     struct cairn_srv_trusted *trusted; /* accept.c */
     size_t trusted_count;
-    _Atomic uint64_t bound_said_ms; /* when a bound was last logged */
+    _Atomic uint64_t bound_said_ms;
     struct cairn_thread conns_thread, acceptor_thread;
     struct cairn_srv_lobby *lobby; /* owned by the acceptor thread */
     int acceptor_wake_fd;          /* an eventfd: signalled when accepting stops */
@@ -159,8 +159,7 @@ bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char
 /* shape.c: refuses requests for other hosts, and changes sent by pages of other sites. */
 enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* CORS headers that let a page of allowed_origins read the answer. The list ends with name NULL;
- * value NULL stands for the page's origin. */
+/* CORS headers for a page of allowed_origins, up to name NULL; value NULL: the page's origin. */
 struct cairn_srv_cors {
     const char *name, *value;
 };
@@ -179,15 +178,14 @@ enum cairn_srv_proxy_header {
     CAIRN_SRV_PROXY_HEADER_MORE,
     CAIRN_SRV_PROXY_HEADER_BROKEN
 };
-/* Parses a PROXY header (version 1 or 2) at the start of bytes. The address stays AF_UNSPEC for
- * LOCAL, UNKNOWN and a missing header. */
+/* Parses a PROXY header (version 1 or 2). The address stays AF_UNSPEC for LOCAL, UNKNOWN and a
+ * missing header. */
 enum cairn_srv_proxy_header cairn_srv_proxied_header(const uint8_t *bytes, size_t size,
                                                      struct sockaddr_storage *ret_address,
                                                      size_t *ret_size);
 /* request.from as a 16-byte address, the key of per-address bounds. */
 void cairn_srv_proxied_caller(const struct cairn_srv_exchange *exchange, uint8_t ret[16]);
-/* conns.c: false when memory is exhausted even after resetting connections whose peers have
- * stalled. */
+/* conns.c: false when memory is exhausted even after resetting stalled connections. */
 bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
                            uint64_t bytes) CAIRN_MUST_USE;
 void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn);

@@ -14,8 +14,6 @@
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
 #define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* times all connections: 128 MiB */
 
-/* ---- problems ---- */
-
 static const char *path_of(const struct cairn_srv_exchange *exchange) {
     return exchange->request.path ? exchange->request.path : "";
 }
@@ -123,8 +121,6 @@ static ssize_t read_nothing(void *cls, uint64_t position, char *to, size_t capac
     (void)cls, (void)position, (void)to, (void)capacity;
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
-
-/* ---- large replies ---- */
 
 /* A reply in memory that counts how much the peer has taken (B10). */
 struct page {
@@ -265,8 +261,7 @@ static bool give_kept_answer(const struct cairn_srv_exchange *exchange, enum MHD
 
 static _Thread_local int working_fd = -1;
 
-/* recv(2), for the library as well. The asm label avoids a clash with the inline recv of fortified
- * headers. */
+/* recv(2), also for the library. The asm label avoids a clash with fortified headers. */
 CAIRN_EXPORT ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size,
                                            int flags) __asm__("recv");
 
@@ -374,8 +369,6 @@ void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments) {
     send_refusal(&exchange);
     cairn_srv_reply_release(&exchange.reply);
 }
-
-/* ---- responses ---- */
 
 static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;

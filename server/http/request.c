@@ -246,8 +246,6 @@ json_t *cairn_srv_cursor_write(const struct cairn_srv *server, const char *text)
     return json_string(hex);
 }
 
-/* ---- grants ---- */
-
 enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
                                       struct cairn_grant *ret, struct cairn_error *err) {
     if (cairn_grant_check(text, server->grant_key, ret, err))

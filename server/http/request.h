@@ -86,10 +86,10 @@ struct cairn_srv_reply {
     struct cairn_srv_flow flow; /* instead of body */
     uint64_t head_bytes;        /* HEAD: Content-Length without a body; 0: the body's size */
     bool park;
-    bool rung;    /* an event ends this wait; a timer that ends it ran in vain ... */
-    bool in_vain; /* ... and neither code nor 304 shows that */
+    bool rung;    /* a met condition notifies park_key: a time-out should be in vain ... */
+    bool in_vain; /* ... as this answer is, although its code does not show it */
     uint64_t park_key, park_until_ms;
-    /* Every authorized caller gets this answer while the catalog's change count is this; 0: no
+    /* Every authorized caller gets this answer while the catalog has this change count; 0: no
      * reuse. */
     uint64_t holds_for;
 };
@@ -124,8 +124,7 @@ enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t n
 /* ?limit= (1..1000, default 100). */
 enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Deadline from ?wait=30s, else Prefer: wait=30. *ret_until_ms stays unchanged when no wait is
- * asked for or its time is over. */
+/* Deadline from ?wait=30s, else Prefer: wait=30; unchanged without a wait or after its end. */
 enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
                                      uint64_t *ret_until_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;

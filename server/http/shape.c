@@ -38,8 +38,7 @@ static bool is_field_text(const char *text, size_t size) {
     return !size || (text[0] != ' ' && text[0] != '\t');
 }
 
-/* RFC 9112, 5.1: any number of spaces and tabs between value and colon, which the library has
- * overwritten. */
+/* RFC 9112, 5.1: any number of spaces and tabs behind the colon, which the library overwrites. */
 static bool is_gap(const char *from, const char *to) {
     if (to <= from) return false;
     for (from++; from < to; from++)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificate and key (owner of gnutls): read at startup and on reload, and handed to each
- * handshake. Each loaded pair is kept until the end, since a running handshake may use it;
- * unchanged files are not kept twice. */
+/* Certificate and key (owner of gnutls), read at startup and on reload. A running handshake may use
+ * an older pair, so each loaded pair is kept until the end; unchanged files are not kept twice. */
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parked requests in a hash table by key; see waiters.h. Each bucket keeps the count of its last
- * change, so a change between look and park is never missed; two texts in one bucket only cost a
- * needless wake. */
+/* Parked requests in a hash table; see waiters.h. Each bucket keeps the count of its last change,
+ * so a change between look and park is never missed; sharing a bucket costs a needless wake. */
 #include "server/http/waiters.h"
 
 #include <stdio.h>
@@ -251,10 +250,7 @@ void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters) {
     free(waiters);
 }
 
-/* ---- the pool ----
- *
- * Due tasks are an ordered list, delayed ones a short list, scanned when its earliest is due.
- */
+/* ---- the pool: due tasks in an ordered list, delayed ones in a short one ---- */
 
 /* Any idle thread takes the next task: all wait on the pool's condition, none on its own bell. */
 struct pool_thread {
@@ -317,8 +313,8 @@ static struct cairn_srv_task *next_task(struct cairn_srv_pool *pool) {
 static void pool_loop(struct cairn_thread *thread, void *owner) {
     const struct pool_thread *own = owner;
     (void)thread;
-    /* Linux has a nice value per thread. Nothing depends on it: where setting it fails, other
-     * threads wait a little longer. */
+    /* Linux has a nice value per thread. Setting it may fail: other threads then wait a little
+     * longer. */
     int nice = getpriority(PRIO_PROCESS, 0) + own->pool->nice;
     if (own->pool->nice) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
     for (struct cairn_srv_task *task; (task = next_task(own->pool));) task->run(task, own->worker);

@@ -237,8 +237,7 @@ static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
                       joining->job, known, joining->incarnation);
 }
 
-/* Q54: refuses an unknown process once a known one has ended. *none_ended caches the answer for a
- * call's ranks. */
+/* Q54: refuses an unknown process once a known one has ended. *none_ended caches the answer. */
 static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_joining *joining, uint32_t rank,
                                         bool *none_ended, struct cairn_error *err) {
@@ -270,8 +269,7 @@ static const char *proc_at(const struct cairn_srv_joining *joining, size_t i) {
     return json_string_value(json_object_get(json_array_get(joining->ranks, i), "proc"));
 }
 
-/* Number of ranks from `from` on to check together; a repeated rank is checked after the first was
- * inserted. */
+/* Number of ranks to check together, up to a repeated one. */
 static size_t together(const struct cairn_srv_joining *joining, size_t from, size_t count) {
     for (size_t i = from + 1; i < count; i++) {
         if (i - from == TOGETHER_MAX) return i - from;

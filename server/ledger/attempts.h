@@ -136,8 +136,7 @@ enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_members_gone_expect(struct cairn_srv_tx *tx,
                                               const struct cairn_srv_version *version,
                                               struct cairn_error *err) CAIRN_MUST_USE;
-/* How far this node has reported the rank's process ended; *ret_known false, and END_NONE, for an
- * unknown process. */
+/* Reported end of the rank's process on this node; *ret_known false, and END_NONE: unknown. */
 struct cairn_srv_process {
     int64_t run_id;
     uint64_t attempt, rank;
@@ -213,8 +212,6 @@ enum cairn_code cairn_srv_members_probed(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_probe_page *page,
                                          cairn_srv_probe_each *each, void *owner,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- weights ---- */
 
 /* Weights for the next attempt, from the rates of `attempt`. The caller frees *ret. */
 enum cairn_code cairn_srv_weights(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,

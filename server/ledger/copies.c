@@ -257,8 +257,6 @@ bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, c
     return main;
 }
 
-/* ---- ids of stores ---- */
-
 static enum cairn_code first_text(struct cairn_srv_tx *tx,
                                   const struct cairn_srv_statement *statement, const char *by,
                                   char *ret, size_t capacity, struct cairn_error *err) {

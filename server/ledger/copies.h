@@ -60,13 +60,12 @@ bool cairn_srv_copy_sound(const struct cairn_srv_copy *copy);
 enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, json_t **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Inserts or updates the row, with its event (copy.made, copy.removing, copy.removed). Wakes
- * requests that wait for the version. */
+/* Inserts or updates the row, with its event (copy.made, copy.removing, copy.removed) and wake. */
 enum cairn_code cairn_srv_copy_put(struct cairn_srv_tx *tx, const char *version,
                                    const struct cairn_srv_copy *copy,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* Stores damaged and damaged_ms of a WHOLE copy; event: NULL, or the event to write, with the store
- * as its reason. */
+/* Stores damaged and damaged_ms of a WHOLE copy; event: NULL or written, with the store as reason.
+ */
 enum cairn_code cairn_srv_copy_damage_put(struct cairn_srv_tx *tx, const char *version,
                                           const struct cairn_srv_copy *copy,
                                           const enum cairn_srv_event *event,
@@ -86,8 +85,7 @@ struct cairn_srv_run_copies {
     size_t count, capacity;
 };
 void cairn_srv_run_copies_release(struct cairn_srv_run_copies *copies);
-/* Versions that are open or committed and not in the trash; after: only versions later in Q25
- * order; NULL: all. */
+/* Open and committed versions outside the trash; after: only later ones in Q25 order. */
 enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
                                         const struct cairn_plan_item *after,
                                         struct cairn_srv_run_copies *ret,
@@ -98,8 +96,7 @@ const struct cairn_srv_copy *cairn_srv_run_copies_find(const struct cairn_srv_ru
 /* True when another store has a sound copy. */
 bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, const char *version,
                                     const char *store);
-/* Number of damaged copies, and the first by version and store; step, store and objects are set if
- * count is not 0. */
+/* Number of damaged copies, and the first one by version and store. */
 struct cairn_srv_damaged_copies {
     uint64_t count, step, objects;
     struct cairn_run_name name;
@@ -122,8 +119,7 @@ enum cairn_code cairn_srv_tier_uuid_get(struct cairn_srv_tx *tx, const char *sto
 /* Keeps the first uuid. CAIRN_FORBIDDEN: that store has another name here. */
 enum cairn_code cairn_srv_tier_uuid_put(struct cairn_srv_tx *tx, const char *store,
                                         const char *uuid, struct cairn_error *err) CAIRN_MUST_USE;
-/* True when the store was not compared with this catalog since the catalog was rebuilt or restored.
- */
+/* True when the store was not compared with this catalog since it was rebuilt or restored. */
 enum cairn_code cairn_srv_tier_unread_get(struct cairn_srv_tx *tx, const char *store, bool *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_tier_unread_put(struct cairn_srv_tx *tx, const char *store, bool unread,

@@ -376,8 +376,6 @@ enum cairn_code cairn_srv_webhook_open(struct cairn_srv_tx *tx, const char *name
     return CAIRN_OK;
 }
 
-/* ---- dead letters ---- */
-
 void cairn_srv_letter_release(struct cairn_srv_letter *letter) {
     json_decref(letter->event);
     *letter = (struct cairn_srv_letter){0};

@@ -35,8 +35,7 @@ enum cairn_srv_event {
 
 const char *cairn_srv_event_name(enum cairn_srv_event event); /* of api/events.def */
 enum cairn_srv_event cairn_srv_event_named(const char *name); /* _COUNT: unknown */
-/* Parses event names and prefixes up to a dot, as in "checkpoint.committed,policy", to one bit per
- * kind. */
+/* Parses event names and prefixes, as in "checkpoint.committed,policy", to one bit per kind. */
 enum cairn_code cairn_srv_event_kinds_parse(const char *text, uint64_t *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 

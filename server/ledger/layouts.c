@@ -8,8 +8,6 @@
 #include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
-/* ---- tables ---- */
-
 enum cairn_code cairn_srv_table_keep(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                      struct cairn_view bytes, bool *ret_made,
                                      struct cairn_error *err) {
@@ -90,8 +88,6 @@ enum cairn_code cairn_srv_table_use(struct cairn_srv_tx *tx, const uint8_t diges
     CAIRN_ASSERT(changed == 1); /* layouts.h#2: the caller has read it in this transaction */
     return CAIRN_OK;
 }
-
-/* ---- layouts ---- */
 
 static enum cairn_code change(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
                               const struct cairn_srv_layout *layout, struct cairn_error *err) {

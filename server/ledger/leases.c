@@ -13,8 +13,6 @@
 #include "server/db/sql.h"
 #include "server/ledger/events.h"
 
-/* ---- servers ---- */
-
 enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx, struct cairn_error *err) {
     bool others = false;
     return tx->engine->join(tx, true, &others, err);
@@ -60,8 +58,6 @@ enum cairn_code cairn_srv_key_digest_put(struct cairn_srv_tx *tx, const char *di
     return cairn_srv_value_put(tx, "grant_key_digest", digest, err);
 }
 
-/* ---- leases of jobs ---- */
-
 enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
                                          struct cairn_srv_lease_row *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -97,8 +93,6 @@ enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_s
     return cairn_srv_sql_run(tx, NULL, err, SQL(lease_put), SQL_T(holder->job),
                              SQL_T(holder->server), SQL_I(holder->fence), SQL_I(until_tick));
 }
-
-/* ---- nodes ---- */
 
 struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows) {
     return (struct cairn_srv_node_mark){.node = cairn_srv_rows_text(rows, 0),
@@ -165,8 +159,6 @@ enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after,
         CAIRN_TRY(each(argument, &row, err));
     }
 }
-
-/* ---- leases of readers ---- */
 
 /* An ended row protects nothing; the next sweep drops it. */
 

@@ -54,8 +54,8 @@ CAIRN_SRV_WORD cairn_srv_lease_row_expect(struct cairn_srv_tx *tx, const char *j
                                           struct cairn_error *err) {
     return cairn_srv_sql_expect(tx, err, SQL(lease_get), SQL_T(job));
 }
-/* found: from find in the same change. until_tick: of the new lease. *ret_taken false: another
- * server holds it. */
+/* found: from find in the same change. until_tick: the new end. *ret_taken false: held by another.
+ */
 enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
                                          const struct cairn_srv_lease_row *found, uint64_t now_tick,
                                          uint64_t until_tick, bool *ret_taken,
@@ -123,8 +123,7 @@ enum cairn_code cairn_srv_servers_others(struct cairn_srv_tx *tx, bool *ret,
 /* From here on other servers see this one as alive, until its process ends. */
 enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Sets seen->generation to the next number above the catalog's and at_least, and stores it with its
- * uuid. */
+/* Sets seen->generation to the next number above the catalog's and at_least, and stores it. */
 enum cairn_code cairn_srv_generation_take(struct cairn_srv_tx *tx, uint64_t at_least,
                                           struct cairn_srv_store_seen *seen,
                                           struct cairn_error *err) CAIRN_MUST_USE;
@@ -162,8 +161,7 @@ struct cairn_srv_node_mark {
     const char *projects; /* comma-separated; "": none */
 };
 struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows);
-/* Looks up one node; tick is catalog time. CAIRN_NOT_FOUND: no row. Calls `each` once, with texts
- * that live during the call. */
+/* Reads one node; tick is catalog time. CAIRN_NOT_FOUND: no row. Texts live during the call. */
 enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
                                     void (*each)(void *argument,
                                                  const struct cairn_srv_node_mark *mark,
@@ -195,8 +193,7 @@ CAIRN_SRV_WORD cairn_srv_node_end(struct cairn_srv_tx *tx, const char *node,
                                   struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(node_drop), SQL_T(node));
 }
-/* Drops nodes silent since before tick_ms, and the longest silent beyond CAIRN_SRV_NODE_ROWS_MAX.
- */
+/* Drops nodes silent since tick_ms, and the longest silent beyond CAIRN_SRV_NODE_ROWS_MAX. */
 enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Nodes after a name, by name. */

@@ -94,8 +94,6 @@ enum cairn_code cairn_srv_policy_digest(const struct cairn_policy *policy,
     return CAIRN_OK;
 }
 
-/* ---- candidates ---- */
-
 void cairn_srv_candidates_release(struct cairn_srv_candidates *candidates) {
     free(candidates->ids);
     free(candidates->items);

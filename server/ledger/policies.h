@@ -74,8 +74,6 @@ enum cairn_code cairn_srv_candidates_add(struct cairn_srv_candidates *candidates
 void cairn_srv_candidate_judge(const struct cairn_policy *policy, const json_t *labels,
                                const json_t *metrics, struct cairn_plan_item *item);
 
-/* ---- quotas ---- */
-
 /* Sizes come from ranks; their sums must not overflow. */
 #define CAIRN_SRV_SEALED_BYTES_MAX (UINT64_C(1) << 50)
 

@@ -209,7 +209,7 @@ enum cairn_code cairn_srv_run_removal(struct cairn_srv_tx *tx, int64_t run_id,
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_removal), SQL_I(run_id)));
-    CAIRN_ASSERT(more); /* sums always have a row */
+    CAIRN_ASSERT(more);
     *ret = (struct cairn_srv_run_removal){.versions = cairn_srv_rows_u64(&rows, 0),
                                           .bytes = cairn_srv_rows_u64(&rows, 1),
                                           .open = cairn_srv_rows_u64(&rows, 2)};

@@ -38,8 +38,7 @@ CAIRN_SRV_WORD cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn_
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Gets or creates the run; labels NULL: none. A removed run is renewed, and counts as made.
- * *ret_made may be NULL. */
+/* Gets, renews (if removed) or creates the run; labels NULL: none. *ret_made may be NULL. */
 enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                    const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
                                    bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
@@ -52,8 +51,8 @@ enum cairn_code cairn_srv_run_take(struct cairn_srv_tx *tx, const struct cairn_r
 enum cairn_code cairn_srv_run_renew(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                     const char *labels, int64_t wall_ms,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* A removed run reappears unchanged, since a version was restored from its trash; otherwise no
- * change and no event. */
+/* A removed run reappears unchanged, with a version from its trash; otherwise no change or event.
+ */
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 CAIRN_SRV_WORD cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
@@ -67,8 +66,8 @@ enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
 enum cairn_code cairn_srv_run_held(struct cairn_srv_tx *tx, int64_t run_id,
                                    struct cairn_version_id *ret, uint64_t *ret_step,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* CAIRN_IN_USE until all its versions are gone (Q30). The attempt number stays, so that no old
- * grant is valid for a later attempt (Q6). */
+/* CAIRN_IN_USE until all its versions are gone (Q30). The attempt number stays: no old grant
+ * becomes valid again (Q6). */
 enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Q6; also CAIRN_NOT_FOUND for an unknown run. */
@@ -148,8 +147,7 @@ enum cairn_code cairn_srv_frozen_put(struct cairn_srv_tx *tx, int64_t run_id, co
 enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                        bool *ret_frozen, char ret[CAIRN_SRV_CAUSE_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret_ends: a reconcile was requested, so the freeze ends without an operator; *ret_due_tick as in
- * cairn_srv_frozen_set_note. */
+/* *ret_ends: a reconcile will end the freeze; *ret_due_tick as in cairn_srv_frozen_set_note. */
 enum cairn_code cairn_srv_frozen_ends(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                       bool *ret_ends, uint64_t *ret_due_tick,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -170,8 +168,7 @@ enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id
                                          char ret_cause[CAIRN_SRV_CAUSE_BYTES],
                                          char ret_note[CAIRN_SRV_CAUSE_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Progress of a reconcile, for display, and when it may read the store (catalog tick; 0: unknown).
- */
+/* Progress of a reconcile, for display, and when it may read the store (tick; 0: unknown). */
 CAIRN_SRV_WORD cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_id, const char *note,
                                          uint64_t due_tick, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_set_note), SQL_I(run_id), SQL_T(note),

@@ -123,8 +123,6 @@ static enum cairn_code take_version(struct cairn_srv_tx *tx, const json_t *row, 
     return cairn_srv_metrics_put(tx, &version, metrics, err);
 }
 
-/* ---- sections ---- */
-
 /* columns: type (i, t, b; b in hexadecimal) and name of each. Sorted by name: canonical. */
 static const struct section {
     const char *name;

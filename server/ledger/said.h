@@ -44,7 +44,6 @@ enum cairn_code cairn_srv_said_piece(struct cairn_srv_tx *tx, const char *from, 
 enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t generation,
                                      const char *pieces, struct cairn_buf *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Imports a document without its pieces, or a piece. *ret_rows: imported rows. CAIRN_CORRUPT: not
- * such a document. */
+/* Imports a document or a piece. *ret_rows: imported rows. CAIRN_CORRUPT: not such a document. */
 enum cairn_code cairn_srv_said_take(struct cairn_srv_tx *tx, const json_t *document,
                                     uint64_t *ret_rows, struct cairn_error *err) CAIRN_MUST_USE;

@@ -127,8 +127,6 @@ static enum cairn_code look_at(struct cairn_srv_tx *tx, const char *version,
     return look_at_folders(tx, version, shard->msg.name, before, err);
 }
 
-/* ---- shards ---- */
-
 /* Equal names, or one inside the other: then the second must see the first's row. */
 static bool names_clash(const char *one, const char *other) {
     size_t size = strlen(one), other_size = strlen(other);
@@ -594,8 +592,6 @@ enum cairn_code cairn_srv_shards_drop(struct cairn_srv_tx *tx, const char *versi
     return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(version));
 }
 
-/* ---- reading shards ---- */
-
 static enum cairn_code each_row(struct cairn_srv_rows *rows, cairn_srv_each_shard *each,
                                 void *argument, struct cairn_error *err) {
     for (bool more = true;;) {
@@ -665,7 +661,7 @@ enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(version_counts), SQL_T(version)));
-    CAIRN_ASSERT(more); /* sums always have a row */
+    CAIRN_ASSERT(more);
     *ret = (struct cairn_srv_progress){.shards = cairn_srv_rows_u64(&rows, 0),
                                        .registered = cairn_srv_rows_u64(&rows, 1),
                                        .bytes = cairn_srv_rows_u64(&rows, 2),

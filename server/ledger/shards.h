@@ -37,7 +37,7 @@ struct cairn_srv_seal_said {
 struct cairn_srv_registration {
     const struct cairn_srv_version *version; /* must be open */
     const char *node;
-    int64_t wall_ms; /* now */
+    int64_t wall_ms;
     const struct cairn_srv_shard_said *shards;
     size_t shard_count;
     const struct cairn_srv_seal_said *seals;
@@ -69,8 +69,6 @@ enum cairn_code cairn_srv_shards_missing(struct cairn_srv_tx *tx, const char *ve
 /* Drops shards, ranks and replica groups of a version that is no longer open. */
 enum cairn_code cairn_srv_shards_drop(struct cairn_srv_tx *tx, const char *version,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- reading shards ---- */
 
 /* A shard of an uncommitted version; texts and bytes live during the call. */
 struct cairn_srv_shard_row {

@@ -41,8 +41,8 @@ struct cairn_srv_token {
     struct cairn_token_key key;
     char name[CAIRN_NAME_BYTES_MAX + 1];     /* for display; "": none */
     char projects[CAIRN_NAME_BYTES_MAX + 1]; /* a pattern */
-    char who[160];                           /* the maker */
-    char parent[CAIRN_TOKEN_ID_BYTES];       /* the maker's token; "": none that exists */
+    char who[160];
+    char parent[CAIRN_TOKEN_ID_BYTES]; /* the maker's token; "": none that exists */
     unsigned scopes;
     int64_t created_ms, expires_ms; /* wall time, as promised; 0: no end */
     bool over; /* has expired: stays so if the clock is set back; row: negative date */
@@ -50,8 +50,7 @@ struct cairn_srv_token {
 static inline bool cairn_srv_token_expired(const struct cairn_srv_token *token, int64_t now_ms) {
     return token->over || (token->expires_ms && token->expires_ms <= now_ms);
 }
-/* CAIRN_UNAUTHORIZED: its parent was revoked meanwhile. CAIRN_CONFLICT: too many valid tokens,
- * except for the operator's. */
+/* CAIRN_UNAUTHORIZED: its parent was revoked. CAIRN_CONFLICT: too many valid tokens. */
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Marks tokens expired at now_ms. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of versions, lineage, and objects that the store keeps of deleted versions; see
- * version_lists.h. */
+/* Lists of versions, lineage, and objects kept after deletion; see version_lists.h. */
 #include "server/ledger/version_lists.h"
 
 #include <stdio.h>
@@ -317,8 +316,7 @@ static enum cairn_code look_at_row(struct cairn_srv_tx *tx, struct link *link,
     return CAIRN_OK;
 }
 
-/* The attempt that wrote it, and the version that this attempt resumed from; *ret_parent "": none.
- */
+/* The attempt that wrote it, and the version from which it resumed; *ret_parent "": none. */
 static enum cairn_code look_at_attempt(struct cairn_srv_tx *tx, struct link *link,
                                        struct cairn_srv_origin *ret_parent,
                                        struct cairn_error *err) {

@@ -91,8 +91,8 @@ enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t ru
 enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
                                         struct cairn_srv_ids *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Deletes their rows. The newest attempt's ids are kept, since its processes could begin them again
- * (Q11): no id is used for two saves. */
+/* Deletes their rows, except the newest attempt's ids, which its processes could begin again (Q11):
+ * no id is used for two saves. */
 enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* True for a kept id. */
@@ -136,8 +136,7 @@ enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct ca
                                         cairn_srv_each_version *each, void *argument,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 
-/* For filters, which read many rows and return few: a page of brief rows; with a known trash state
- * an index of its own serves it. */
+/* A page of brief rows for filters; with a known trash state an index of its own serves it. */
 enum cairn_srv_trash { CAIRN_SRV_TRASH_OR_NOT, CAIRN_SRV_TRASH_ONLY, CAIRN_SRV_TRASH_NOT };
 struct cairn_srv_version_brief {
     const char *id; /* texts are valid during the call */
@@ -167,8 +166,6 @@ cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name
                             enum cairn_code (*each)(void *argument, const char *id, uint64_t step,
                                                     bool trashed, struct cairn_error *err),
                             void *argument, struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- lineage ---- */
 
 #define CAIRN_SRV_LINEAGE_MAX 1000
 

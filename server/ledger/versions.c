@@ -280,8 +280,6 @@ enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const c
     return CAIRN_OK;
 }
 
-/* ---- changes ---- */
-
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version_new *opened,
                                          struct cairn_error *err) {

@@ -141,8 +141,6 @@ enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const c
                                                 bool *ret_known, bool *ret_shown,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- changes ---- */
-
 struct cairn_srv_version_new {
     struct cairn_version_id id;
     const struct cairn_srv_run *run; /* with its newest attempt */
@@ -156,8 +154,8 @@ struct cairn_srv_version_new {
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version_new *opened,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Sets labels and meta of an open version, both canonical. Without effect after rank 0's seal: a
- * repeated begin (Q19) changes nothing then. */
+/* Sets labels and meta of an open version, both canonical; nothing after rank 0's seal, so that a
+ * repeated begin (Q19) changes nothing. */
 CAIRN_SRV_WORD cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
                                           const char *labels, const char *meta,
                                           struct cairn_error *err) {
@@ -169,8 +167,7 @@ enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
                                                 const struct cairn_srv_version *version,
                                                 const char *warnings,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* Reconcile: a version complete in the store becomes committed and recorded, whatever its row says.
- */
+/* Reconcile: a version complete in the store becomes committed and recorded in any case. */
 struct cairn_srv_version_taken {
     int64_t run_id;
     const struct cairn_version_id *id;
@@ -182,8 +179,8 @@ struct cairn_srv_version_taken {
 enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version_taken *taken,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Reconcile: the record is missing in the store. gone: so are all bytes; trashes the version.
- * Otherwise it waits for its record again. */
+/* Reconcile: the store lacks the record. gone: and all bytes; trashes the version. Otherwise it
+ * waits for its record again. */
 enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
                                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Sets the row's trash state from the store's mark; a grace period begins now. */
@@ -198,8 +195,7 @@ enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int
 enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
                                                   const struct cairn_srv_version *version,
                                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* User annotations; labels only of a committed version, since an open one's manifest is made from
- * them. */
+/* User annotations; labels of committed versions only: an open one's manifest is made from them. */
 struct cairn_srv_annotations {
     const char *labels, *metrics, *note;
     bool pinned;
@@ -208,8 +204,7 @@ enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_version *version,
                                            const struct cairn_srv_annotations *said,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* Asserts that the move is listed; GIVE_UP stores code and reason, and the version's http_status
- * and request_id. */
+/* Asserts that the move is listed; GIVE_UP stores code, reason, http_status and request_id. */
 struct cairn_srv_move {
     enum cairn_event event;
     enum cairn_code code;
@@ -235,16 +230,14 @@ CAIRN_SRV_WORD cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id,
                                         struct cairn_error *err) {
     return cairn_srv_sql_found(tx, ret, err, SQL(version_sealed), SQL_T(id));
 }
-/* Q29: the version that the newest attempt resumed from is needed until that attempt has committed.
- */
+/* Q29: the version that the newest attempt resumed from is needed until that attempt commits. */
 CAIRN_SRV_WORD cairn_srv_version_needed(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
                                         struct cairn_error *err) {
     return cairn_srv_sql_found(tx, ret, err, SQL(run_needs_version), SQL_I(version->run_id),
                                SQL_T(version->id.text));
 }
-/* Trashes a committed version; a repeat changes nothing. The struct stays unchanged. reason, for
- * the event, may be NULL. */
+/* Trashes a committed version; a repeat changes nothing. reason, for the event, may be NULL. */
 enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, const char *reason,
                                         struct cairn_error *err) CAIRN_MUST_USE;
@@ -274,8 +267,6 @@ enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version
 enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version);
-
-/* ---- aliases, and the best by a metric ---- */
 
 #define CAIRN_SRV_ALIAS_BYTES_MAX 63
 #define CAIRN_SRV_ALIASES_MAX 1000
@@ -310,8 +301,7 @@ CAIRN_SRV_WORD cairn_srv_metrics_drop(struct cairn_srv_tx *tx, const char *versi
                                       struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(metrics_drop), SQL_T(version));
 }
-/* The best by the first metric of the run's policy. "": no such version; CAIRN_NOT_FOUND: no policy
- * names a metric. */
+/* The best by the policy's first metric; "": none. CAIRN_NOT_FOUND: no policy names a metric. */
 enum cairn_code cairn_srv_best(struct cairn_srv_tx *tx, int64_t run_id,
                                const struct cairn_policy *policy, struct cairn_version_id *ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
@@ -329,8 +319,7 @@ struct cairn_srv_met {
 };
 enum cairn_code cairn_srv_met_look(struct cairn_srv_tx *tx, struct cairn_srv_met *met,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret_done false: its state has changed, nothing was done. CAIRN_CATALOG_BEHIND: its run is
- * frozen. */
+/* *ret_done false: its state has changed. CAIRN_CATALOG_BEHIND: its run is frozen. */
 enum cairn_code cairn_srv_met_bury(struct cairn_srv_tx *tx, struct cairn_srv_met *met,
                                    const char *reason, int64_t wall_ms, bool *ret_done,
                                    struct cairn_error *err) CAIRN_MUST_USE;
