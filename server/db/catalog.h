@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalog: transactions over the server's database, notifications to other servers, and the actor
- * of each change.
+ * catalog: transactions over the database, notifications to other servers, actors of changes.
  *
- * Why:     every rule of the server is a function over a transaction, and only this room knows
- *          which database runs it. Notifications spare requests that wait for another server's
- *          change from polling, which costs a query per waiting request and is late. The actor
- *          belongs to the thread, so no call between handler and event row passes it on.
+ * Why:     only this room knows which database runs a transaction. Notifications spare requests
+ *          that wait for another server's change from polling, which costs a query each and is
+ *          late. The actor belongs to the thread, so no call between handler and event row passes
+ *          it on.
  * Promise: 1   a change is durable when cairn_srv_catalog_write returns CAIRN_OK, and has no effect
- *              when it returns anything else. If the connection is lost at COMMIT for so long that
- *              the outcome stays unknown, the message says so.
+ *              otherwise. If the outcome of COMMIT stays unknown, the message says so.
  *          2   changes of all servers run one after the other, those of this server on one thread;
  *              changes queued during a commit share the next one, each in its own savepoint.
  *          3   while the catalog is not writable (disk full, I/O error) each change fails with the
@@ -20,18 +18,16 @@
  *          6   a change's notifications reach each other listening server once the change is
  *              committed and visible; those of an undone change reach none.
  *          7   while hears() is true a session listens and was alive within the last 10 s. When it
- *              is lost, and when it is restored, changed() is called with CAIRN_SRV_NOTIFY_ALL:
- *              notifications may have been missed.
+ *              is lost or restored, changed() is called with CAIRN_SRV_NOTIFY_ALL.
  *          8   a server's own notifications do not call its changed().
  *          9   a change carries the actor of the thread that requested it.
  * Limits:  4,096 queued changes; 256 changes a commit, all begun within a second; 16 connections
  *          for reads, for which further reads wait (so a read must not start another).
- *          Notifications are hints: a waiting request also reads the catalog again at intervals
- *          (server/http/http.c); 400 keys a transaction, more become ALL. One actor a thread.
+ *          Notifications are hints: a waiting request also polls (server/http/http.c); 400 keys a
+ *          transaction, more become ALL.
  * Threads: any thread (in memory: one); a struct cairn_srv_tx lives inside its callback; changed()
- *          runs on the listener's own thread; an actor belongs to the thread that sets it.
- * Next:    server/db/sql.h (statements); server/db/engine.h (databases); server/http/waiters.h; E2
- *          in server/README.md.
+ *          runs on the listener's thread; an actor belongs to the thread that sets it.
+ * Next:    server/db/sql.h; server/db/engine.h; server/http/waiters.h; E2 in server/README.md.
  */
 #pragma once
 

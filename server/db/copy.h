@@ -4,29 +4,25 @@
  * --copy-catalog and --backup-catalog, which `cairn catalog` runs.
  *
  * Why:     a site that outgrows one file, or returns to it, keeps everything its catalog decided;
- *          and only reading rows back proves that a database stored them. The `cairn` command is
- *          installed where no database library is; the server's program links both engines and runs
- *          where a catalog is.
- * Promise: 1   no server uses source or target meanwhile: the copy holds both engines' locks, or is
+ *          only reading rows back proves that a database stored them. The server's program runs the
+ *          copy, since `cairn` is installed where no database library is.
+ * Promise: 1   no server uses source or target: both engines' locks are held, or the copy is
  *              refused.
  *          2   the target is empty, or a partial copy of the same catalog, which is continued: a
- *              copy killed at any time can be started again, even if it had ended without
+ *              copy can be killed at any time and started again, even if it had ended without
  *              reporting.
  *          3   when it returns CAIRN_OK every row of every table was read on both sides and is the
  *              same; a row that differs is named, with its column.
  *          4   until then no server starts on the target (cairn_srv_copy_is_over).
- *          5   the source is migrated to this program's schema, as a server start does, and changed
- *              in nothing else.
- *          6   CAIRN_OK means that all rows and all columns are equal, bit by bit, and none is on
- *              one side alone.
- *          7   the first row that differs is named by its key, with the column and both values, as
- *              CAIRN_CORRUPT.
+ *          5   the source is migrated to this program's schema, and changed in nothing else.
+ *          6   CAIRN_OK: all rows and columns are equal, bit by bit, and none is on one side alone.
+ *          7   CAIRN_CORRUPT names the first differing row by key, with the column and both values.
  *          8   results go to standard output, progress and failures to standard error, in the forms
  *              of docs/command.md; the exit status is that of docs/codes.md.
- *          9   the output says whether grant.key was copied (from folder to folder) or where it is
+ *          9   the output says whether grant.key was copied (folder to folder) or where it is
  *              needed.
- * Limits:  pages of CAIRN_SRV_COPY_ROWS_MAX rows, about 4 MiB; a row of 256 MiB; differing values
- *          are shown with at most 48 bytes.
+ * Limits:  pages of CAIRN_SRV_COPY_ROWS_MAX rows, about 4 MiB; a row of 256 MiB; 48 bytes shown of
+ *          a value.
  * Threads: one.
  * Next:    server/db/copy_page.h; cli/verbs/upkeep.c; docs/catalog.md.
  */

@@ -4,15 +4,13 @@
  *
  * Why:     copying, comparing and hashing must read the same bytes from both databases. A table or
  *          column that a later migration adds must be included without being named here.
- * Promise: 1   pages follow each other without a gap or a repeated row: a page begins after the key
- *              that the one before ended with.
+ * Promise: 1   pages have no gap or repeated row: each begins after the previous page's last key.
  *          2   each side is locked against other processes from open to close (engine.h#4).
- *          3   equal rows have equal bytes, different rows different ones: for each row the number
- *              of columns (2 bytes), for each column its length (4; all ones: null) and its value;
- *              integers have 8 bytes; most significant byte first.
+ *          3   equal rows have equal bytes, different rows different ones: per row the number of
+ *              columns (2 bytes), per column its length (4; all ones: null) and value; integers
+ *              have 8 bytes; most significant byte first.
  *          4   the bytes are the body of PostgreSQL's COPY ... WITH (FORMAT binary).
- *          5   tables are read from a newly migrated in-memory catalog, in order of creation: a
- *              table comes after those that it references.
+ *          5   tables are read from a new in-memory catalog, referenced tables before others.
  * Limits:  CAIRN_SRV_COPY_ROWS_MAX rows a page; as many as filled 4 MiB in the previous page;
  *          CAIRN_SRV_PACK_BYTES_MAX together. 64 columns, 8 of them a key, in a table.
  * Threads: one; tables are immutable after read.

@@ -7,13 +7,11 @@
  * Promise: 1   commit returns CAIRN_OK when the transaction is durable, and anything else when none
  *              of it is stored; an engine that cannot know retries until it does.
  *          2   undo reverts everything since savepoint and the transaction continues; where it
- *              cannot continue, is_open says so. The same holds when a statement fails that was
- *              kept.
+ *              cannot, is_open says so, as when a statement fails that was kept.
  *          3   a connection for reads can change nothing, and sees one state from begin to end.
- *          4   changing transactions of all processes run one after the other: nothing that one has
- *              read changes before its end.
- *          5   an expected query gives the rows that it would give when started: a change in
- *              between makes it run again.
+ *          4   changing transactions of all processes are serial: data read stays unchanged until
+ *              the end.
+ *          5   an expected query runs again if a change came between: its rows are never stale.
  * Limits:  one savepoint at a time; CAIRN_SRV_EXPECTED_MAX expected queries at a time.
  * Threads: a connection belongs to one thread at a time; a place is immutable after take.
  * Next:    server/db/catalog.c (the caller); engine_sqlite.h.

@@ -2,39 +2,34 @@
 /*
  * engine_postgres: the catalog in a PostgreSQL database, through libpq.
  *
- * Why:     transactions, statements and session start share one way to send, receive and handle
- *          lost connections.
+ * Why:     transactions, statements and session start share sending, receiving and lost
+ *          connections.
  * Promise: 1   no call waits for an answer longer than CAIRN_SRV_POSTGRES_ANSWER_MS (a migration:
  *              an hour); a connection that does not answer by then is closed.
  *          2   a changing transaction holds the catalog's advisory lock from begin to end, and
- *              never runs on a standby (engine.h#4). If its server stops, it ends after
- *              CAIRN_SRV_POSTGRES_STOPPED_TEXT; if the database was reading from or writing to that
- *              server, another server ends the session after waiting CAIRN_SRV_POSTGRES_LOCK_TEXT
- *              for the lock.
- *          3   a COMMIT whose answer was lost is settled by a row that its transaction wrote for
- *              this server; if the database is unreachable for CAIRN_SRV_POSTGRES_SETTLE_MS, the
- *              error says so.
+ *              never runs on a standby (engine.h#4). If its server stops, the database ends it
+ *              after CAIRN_SRV_POSTGRES_STOPPED_TEXT, or, if it was exchanging data with that
+ *              server, another server does after waiting CAIRN_SRV_POSTGRES_LOCK_TEXT for the lock.
+ *          3   a COMMIT whose answer was lost is settled by a row that its transaction wrote; an
+ *              error says when that is impossible for CAIRN_SRV_POSTGRES_SETTLE_MS.
  *          4   commits are durable whatever the database's default: synchronous_commit is not off,
  *              and a database with fsync or full_page_writes off is refused.
  *          5   no password stands in the settings, in a log or in an error.
  *          6   each changing transaction increments the catalog's position. If a database has a
- *              lower one than this process has seen or heard (restored, or a standby that lacks
- *              commits), this process makes no more changes, and behind reports it.
+ *              lower one than this process has seen (restored, or a standby that lacks commits),
+ *              this process makes no more changes, and behind reports it.
  *          7   from join on the writing session holds a lock with this server's id, by which others
  *              see that it lives; not in a database that has gone back.
- *          8   a database that speaks PostgreSQL's protocol but lacks required features
- *              (notifications, session advisory locks) is refused at the first writing session, by
- *              product name where known.
- *          9   statements.def and migrations.def are shared: parameters ?1, ?2 become $1, $2, and
- *              nothing else of a statement changes.
+ *          8   a database with PostgreSQL's protocol but without notifications or session advisory
+ *              locks is refused at the first writing session, by product name where known.
+ *          9   of statements.def and migrations.def only parameters change: ?1, ?2 become $1, $2.
  *          10  a migration's types hold the same values and sort them the same way: TEXT by bytes,
  *              INTEGER in 64 bits; a key that SQLite generates PostgreSQL generates, too.
  *          11  text in quotes is not translated.
- * Limits:  256 prepared statements a connection; a result is held in memory as a whole; 512
- *          commands in flight.
+ * Limits:  256 prepared statements a connection; results are held in memory; 512 commands in
+ *          flight.
  * Threads: a connection belongs to one thread at a time.
- * Next:    server/db/engine.h; engine_postgres_open.c (session start), engine_postgres_wire.c
- *          (pipeline).
+ * Next:    server/db/engine.h; engine_postgres_open.c; engine_postgres_wire.c.
  */
 #pragma once
 

@@ -2,10 +2,10 @@
 /*
  * sql: the catalog's statements by name, their rows and lists, and single values of the catalog.
  *
- * Why:     every statement is in one table (statements.def), so that a test can check its plan and
- *          another engine is another column. A list is read whole before use, since a row changed
- *          during the read may be returned twice or not at all. Time rules use catalog time, which
- *          stops while no server runs (Q34), and a catalog must know its store (Q35).
+ * Why:     with every statement in one table (statements.def) a test can check its plan. A list is
+ *          read whole before use, since a row changed during the read may be returned twice or not
+ *          at all. Catalog time stops while no server runs (Q34); a catalog must know its store
+ *          (Q35).
  * Promise: 1   a value whose type differs from the statement's parameter type is an assert.
  *          2   a statement is prepared once a connection and kept.
  *          Q34  catalog time is one row, raised by compare-and-set.

@@ -2,12 +2,10 @@
 /*
  * above: the functions of higher rooms that http/ calls.
  *
- * Why:     rooms include downwards, but requests arrive in http/ and are judged and handled in
- *          rooms above it.
+ * Why:     rooms include downwards, but requests arrive here and are handled in higher rooms.
  * Promise: 1   http/ calls no other function of a higher room.
  * Limits:  those of the route.
- * Threads: handle: a pool thread; judge: a pool thread or an event loop; housekeep: the deadlines
- *          thread.
+ * Threads: handle: a pool thread; judge: that or an event loop; housekeep: the deadlines thread.
  * Next:    server/handle.c, server/access/limits.c.
  */
 #pragma once

@@ -6,28 +6,26 @@
  *          idle time-out, and has no setting for any of these; the missing checks are here.
  * Promise: B03  a request whose bytes in memory violate RFC 9112 gets 400 and its connection is
  *               closed; no later byte of that connection is parsed.
- *          B04  a method, type, encoding or length that the route does not accept is refused before
- *               the body is buffered.
+ *          B04  what a route does not accept (method, type, encoding, length) is refused before the
+ *               body is buffered.
  *          B05  each connection has its own deadlines for receiving a request, answering it and
  *               being idle. Connections are bounded in total and per address; at a bound the oldest
  *               incomplete request is closed first, then the connection that is idle longest.
  *          B07  every byte from outside is checked before it is written to a header.
  *          K08  when file descriptors run out, open connections are still served, and waiting
  *               callers are accepted as soon as a descriptor is free; no loop spins.
- *          B08  a request for another host's name is refused, and so is a change sent by a page of
- *               another site.
+ *          B08  a request for another host's name or a change by a page of another site is refused.
  *          B10  memory is counted for bytes received, not announced, and for the values of a large
  *               body before it is parsed; when it runs out, stalled peers are reset first.
- *          1   every answer is JSON or problem+json, including those to requests that libmicrohttpd
- *              refuses by itself; after a first line that does not have three words the connection
- *              is closed, by some releases without an answer.
- *          2   a refusal sent before the body has arrived reaches the caller, also through a proxy
- *              that sends the whole body first: up to 64 MiB are read and dropped before the
- *              connection is closed.
+ *          1   every answer is JSON or problem+json, also to requests that libmicrohttpd itself
+ *              refuses; without three words in the first line the connection is closed, by some
+ *              releases silently.
+ *          2   a refusal before the body has arrived reaches the caller, also through a proxy that
+ *              sends the body first: up to 64 MiB are read and dropped before the close.
  *          3   when the server stops, a waiting request is answered as if its wait had timed out.
  * Limits:  server/settings.def; 64 MiB a body.
- * Threads: event loops, one per core and at most 4; one deadlines thread and one acceptor; handlers
- *          run on the requests pool.
+ * Threads: event loops, one per core and at most 4; deadlines thread; acceptor; requests pool
+ *          (handlers).
  * Next:    server/http/acceptor.c (accepting), server/http/shape.c (the B03 check),
  *          server/http/conns.c (deadlines), server/http/request.h.
  */

@@ -2,8 +2,7 @@
 /*
  * inside: what the files of server/http/ share, and the only include of microhttpd.h.
  *
- * Why:     one request passes through shape check, pool and reply; one struct holds all its state
- *          so that it has one owner at a time.
+ * Why:     one struct holds all state of a request, so that it has one owner at a time.
  * Promise: 1   the event loop owns an exchange until it is suspended, then the pool or the waiters
  *              own it until it is resumed, then the event loop again.
  * Limits:  one exchange a connection.

@@ -2,14 +2,12 @@
 /*
  * request: what a handler receives and answers, without the HTTP library.
  *
- * Why:     handlers are plain functions from a checked request to a reply; only http/ deals with
- *          transport, deadlines and limits.
+ * Why:     handlers are plain functions from a checked request to a reply, without transport.
  * Promise: 1   a handler that returns another code than CAIRN_OK is answered with a problem+json
  *              body of that code, err->message as its detail and reply->extra as further members.
- *          2   a handler that sets reply->park is run again, from the start, when its key changes
- *              or at park_until_ms, whichever is first.
- *          3   params and query were checked against their rules; the body is whole and within the
- *              limit of its route.
+ *          2   a handler that sets reply->park runs again from its start when its key changes or at
+ *              park_until_ms.
+ *          3   params and query passed their rules; the body is whole and within its route's limit.
  *          4   a reply with holds_for may be reused for every authorized caller of the same path
  *              without a query, until the catalog changes (server/http/inside.h).
  * Limits:  8 reply headers of 511 bytes.

@@ -3,10 +3,8 @@
  * waiters: parks requests that wait for a version or run to change, without a thread each;
  * and the pool: threads that run tasks, each with its own store worker.
  *
- * Why:     a thousand clients wait for one commit; parked requests wake at the change or at their
- *          deadline, whichever is first.
- * Promise: 1   a change after look() wakes every waiter that parks with that look's answer, also
- *              when the change came before the parking.
+ * Why:     a thousand clients wait for one commit, and need no thread each.
+ * Promise: 1   a change after look() also wakes waiters that park later with that look's answer.
  *          2   a parked waiter's wake() is called exactly once, on the thread that changed its key,
  *              or on the waiters' own thread at its deadline or at stop.
  *          3   no waiter stays for longer than CAIRN_WAIT_MS_MAX.

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attempts: rows of attempts: nonce, resume choice, the processes of their ranks; and when rows are
- * forgotten.
+ * attempts: rows of attempts and of their ranks, and when they are forgotten.
  *
- * Why:     a repeated attempt call must get its first answer (Q2), and the store's record of an
- *          attempt is written from its row, whenever that succeeds (Q5). Two incarnations of a job
- *          with one job string would mix their bytes in one checkpoint (V2, V38); their processes
- *          differ. A site restarts jobs for years, so old rows must go.
- * Promise: 1   a row is written once and changes only by becoming recorded; a reconcile may replace
- *              it by the store's record.
+ * Why:     a repeated attempt call must get its first answer (Q2), and the store's record is
+ *          written from the row, whenever that succeeds (Q5). Two incarnations of a job with one
+ *          job string would mix their bytes in one checkpoint (V2, V38); their processes differ. A
+ *          site restarts jobs for years, so old rows must go.
+ * Promise: 1   a row changes only by becoming recorded; a reconcile may replace it by the store's
+ *              record.
  *          Q2  a known rank with another process is CAIRN_JOB_REUSED; a repeat is no change.
- *          Q54  an unknown process is CAIRN_JOB_REUSED once a known process of the attempt was
- *               reported ended by its own node. Where all carry an incarnation, that alone decides:
- *               the same one is accepted whatever has ended, another never.
+ *          Q54  an unknown process is CAIRN_JOB_REUSED once the node of a known one has reported
+ *               its end. Where all carry an incarnation, only that decides: the same is accepted,
+ *               another never.
  *          Q56  a version that needs a rank from which nothing more can come is named.
- *          2   weights have a digit from 1 to 8 per rank: the upload rate of its node in the
- *              previous attempt, divided by the node's ranks. Rates within a quarter of the best
- *              are 8, so that noise changes no share.
- *          3   weights are "" (equal) where a rank's node or rate is unknown, the world size
- *              differs, or all are alike.
+ *          2   weights have a digit from 1 to 8 per rank: its node's upload rate in the previous
+ *              attempt, divided by the node's ranks. Rates within a quarter of the best are 8:
+ *              noise is ignored.
+ *          3   weights are "" (equal) if a node or rate is unknown, the world size differs, or all
+ *              agree.
  *          4   the ranks of a run's two newest attempts stay.
  *          5   an attempt whose ranks have all ended has no tombstones. Those of a live newest
  *              attempt stay (Q31): its processes may have been cut off for any time.
@@ -28,8 +27,7 @@
  *          CAIRN_SRV_OVER_ROUND removed runs a round. Without incarnations a process counts as
  *          alive until its end is reported.
  * Threads: inside a transaction; a struct belongs to its caller.
- * Next:    server/intake/attempt_calls.c, server/guard/records.h; cairn_session_weights in
- *          include/cairn/cairn.h.
+ * Next:    server/intake/attempt_calls.c, server/guard/records.h; include/cairn/cairn.h.
  */
 #pragma once
 

@@ -7,8 +7,8 @@
  * Promise: 1   a version without rows is in the main store only, without known damage.
  *          2   a store gets its first object of a version only after its row says MAKING, and the
  *              row says GONE only after the last one is deleted.
- *          3   known damage stays recorded until the whole copy was read and is intact, or the copy
- *              is gone. A rebuilt catalog does not have it.
+ *          3   known damage stays until the whole copy was read intact or is gone, or a catalog is
+ *              rebuilt.
  * Limits:  CAIRN_SRV_COPIES_MAX stores of a version.
  * Threads: inside a transaction.
  * Next:    server/guard/stores.h; docs/tiers.md.

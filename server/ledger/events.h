@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events: rows of what happened: kind, time, run and version, reason and actor; and each webhook's
- * position.
+ * events: rows of what happened to which version, why and by whom; positions of webhooks.
  *
  * Why:     people ask why a checkpoint is missing and who deleted it; programs want notice of the
  *          next one without polling, and delivery must continue after a server restart.
- * Promise: 1   an event is a row of the transaction that makes the change: it exists exactly when
- *              the change does.
+ * Promise: 1   an event is a row of the changing transaction: it exists exactly when the change
+ *              does.
  *          2   numbers rise in commit order over all servers of a catalog, and are not reused while
  *              kept; a reader up to a number has missed nothing below it.
  *          3   rows are trimmed from the oldest on, by count and by age in catalog ticks (Q34),

@@ -2,10 +2,10 @@
 /*
  * leases: rows of servers, leases of their jobs, nodes, and leases of readers.
  *
- * Why:     several servers share a catalog and the numbering of the store's generation, and one of
- *          them runs a job; if it stops in the middle, another takes over and the first must finish
- *          nothing. The uploaders of an attempt's nodes must outlive a server (Q26). A restore
- *          takes minutes: deleting a version during a read fails the restart of a whole job.
+ * Why:     several servers share a catalog and the numbering of the store's generation; if the one
+ *          that runs a job stops, another takes over and the first must finish nothing. The
+ *          uploaders of an attempt's nodes must outlive a server (Q26). Deleting a version during a
+ *          restore fails a whole job.
  * Promise: 1   a job has at most one holder: a server and a fence, a number that is never reused.
  *          2   an expired lease, or one of a dead server, goes to the next server that asks.
  *          3   no two calls of cairn_srv_generation_take get one number, over all servers.
@@ -17,11 +17,10 @@
  *               without a grant or token of one of them does not speak for the node.
  *          Q29  a read lease is taken in one transaction, on a committed version only; a leased
  *               version is never trashed and does not leave the trash for `deleting`.
- *          7   a read lease is named by version and job: a repeated call gets the same lease, and
- *              all processes of a job share it.
+ *          7   a read lease is named by version and job: a repeated call, and all processes, share
+ *              it.
  *          8   taking or renewing never shortens a read lease.
- *          9   a read lease ends in catalog time (Q34): time without a running server does not
- *              count.
+ *          9   a read lease ends in catalog time (Q34), which stops while no server runs.
  * Limits:  job names of up to CAIRN_SRV_JOB_BYTES - 1; a SQLite file has one server;
  *          CAIRN_SRV_NODE_ROWS_MAX rows of nodes, enforced at each sweep, with 4 KiB of uploader
  *          data; CAIRN_SRV_READ_LEASES_MAX readers of a version, jobs of CAIRN_JOB_BYTES_MAX.

@@ -2,8 +2,7 @@
 /*
  * operations: rows of background operations.
  *
- * Why:     an import takes an hour; its caller polls any server for progress, also after the server
- *          that ran it has stopped.
+ * Why:     an import takes an hour; its caller polls any server, also after the first has stopped.
  * Promise: 1   an operation ends once; an ended one is not changed.
  *          2   of equal unfinished operations only one exists.
  * Limits:  CAIRN_SRV_OPERATION_TEXT_MAX of a request, a result and a problem each.

@@ -4,23 +4,21 @@
  *
  * Why:     the policy of a run and the versions that it covers are decided in one place, for
  *          previews, applies, and each commit. Groups share one store, and none may fill it.
- * Promise: 1   a run's own policy applies, else its project's, else the server's; without any, a
- *              policy without rules, which removes nothing.
- *          2   at the end of every transaction a project's row equals a recount of its versions:
- *              each change of a version's usage is between _leave and _enter, which subtract and
- *              add what the version's row says.
+ * Promise: 1   a run's own policy applies, else its project's, else the server's, else one without
+ *              rules.
+ *          2   after every transaction a project's row equals a recount: each change of a version's
+ *              usage is between _leave and _enter, which subtract and add what its row says.
  *          3   a version counts as one while it is open, committed (in the trash, too) or being
- *              deleted. Its bytes count until they are gone: for an open version those that ranks
- *              have sealed, for an aborted one the same until it is swept.
+ *              deleted. Its bytes count until they are gone; of an open or aborted version, its
+ *              sealed bytes.
  *          4   a project's own quota applies, else the default; without either there is no limit.
  *          5   a project's usage is noted for each day, the last note of a day stays, and days
  *              before the last CAIRN_SRV_USAGE_DAYS are dropped.
- *          6   a quota is checked when a version is opened. A save that has begun may end, whatever
- *              its size.
- * Limits:  api/wire/policy.h; CAIRN_PLAN_ITEMS_MAX versions; an uncommitted version counts for
- *          CAIRN_SRV_SEALED_BYTES_MAX at most.
+ *          6   a quota is checked when a version is opened; a save that has begun may end.
+ * Limits:  api/wire/policy.h; CAIRN_PLAN_ITEMS_MAX versions; an uncommitted version counts at most
+ *          CAIRN_SRV_SEALED_BYTES_MAX.
  * Threads: inside a transaction; structs belong to their caller.
- * Next:    plan/retention.h, server/retention/retain.h, api/wire/words.h, server/intake/begin.c,
+ * Next:    plan/retention.h, server/retention/retain.h, server/intake/begin.c,
  *          server/access/limits.c.
  */
 #pragma once

@@ -2,12 +2,11 @@
 /*
  * runs: rows of runs: admission of grants by attempt, and frozen runs.
  *
- * Why:     a run's newest attempt decides which grants may write (Q6), and each change of the run
- *          checks it; a frozen run stays frozen over restarts, until a reconcile has read the
- *          store.
+ * Why:     a run's newest attempt decides which grants may write (Q6); a frozen run stays frozen
+ *          over restarts, until a reconcile has read the store.
  * Promise: Q6  an older attempt is CAIRN_STALE_ATTEMPT; a higher one than the catalog's, or the
  *              newest with another nonce, is CAIRN_CATALOG_BEHIND.
- *          Q36  a run is frozen by at most one row; each action in a run checks for it in its own
+ *          Q36  a run has at most one frozen row; each action in a run checks it in its
  *               transaction.
  * Limits:  labels 1 MiB; causes and notes of CAIRN_SRV_CAUSE_BYTES.
  * Threads: inside a transaction; a struct belongs to its caller.

@@ -4,13 +4,11 @@
  *
  * Why:     a catalog rebuilt from its bucket must keep pins, aliases, metrics, quotas and tokens.
  * Promise: 1   equal rows give equal bytes, with either engine.
- *          2   import checks references between rows: data of a version that is not committed there
- *              is dropped, and no attempt number decreases.
+ *          2   import drops data of versions that are not committed, and decreases no attempt
+ *              number.
  *          3   a token is stored by its digest, as in the catalog, never in clear.
- *          4   data of many versions is split into pieces, so that their size never prevents
- *              writing the rest.
- * Limits:  CAIRN_SRV_SAID_BYTES_MAX without the pieces, and for each piece; more is
- *          CAIRN_TOO_LARGE.
+ *          4   data of many versions goes to pieces: their size never prevents writing the rest.
+ * Limits:  CAIRN_SRV_SAID_BYTES_MAX for the document and each piece; more is CAIRN_TOO_LARGE.
  * Threads: inside a transaction; take inside a change.
  * Next:    server/guard/said_copy.h; docs/format.md, "The catalog's own words".
  */

@@ -2,13 +2,11 @@
 /*
  * shards: the shards, ranks, replica groups and seals of an open version.
  *
- * Why:     a node's report about its shards is compared with all earlier ones in one transaction
- *          (Q16, Q33); ranks of a save are compared with the first that began (Q10); commit, lists
- *          and progress read the same rows in one order. After the commit only the manifest lists
- *          the shards.
+ * Why:     a node's report is compared with all earlier ones in one transaction (Q16, Q33), and a
+ *          rank with the first that began (Q10); commit, lists and progress read the same rows in
+ *          one order. After the commit only the manifest lists the shards.
  * Promise: 1   a batch is accepted whole, or refused with a message that names the conflict.
- *          2   a seal is final and counted once a rank: a repeat is no change, a different one is a
- *              conflict.
+ *          2   a seal is final and counted once: a repeat is no change, a different one a conflict.
  *          3   the cost of a batch is independent of the number of ranks and shards.
  *          4   rows come in the manifest's order: names by bytes.
  *          5   a rank that joins again changes nothing.

@@ -2,9 +2,8 @@
 /*
  * tokens: rows of bearer tokens (scopes, projects, expiry) and of Idempotency-Key values.
  *
- * Why:     rights must outlive the process and be the same at each server of a catalog. A client
- *          without an answer repeats its POST; a call that creates something (a token, an
- *          operation) would create it twice.
+ * Why:     rights must outlive the process and be the same at each server. A client without an
+ *          answer repeats its POST, which must not create a second token or operation.
  * Promise: 1   a row has the SHA-256 of a token and not the token.
  *          2   each change is an event with its actor, and other servers are notified.
  *          3   an expired token never blocks a new one: it is kept for CAIRN_SRV_TOKEN_KEPT_MS for
@@ -12,8 +11,7 @@
  *          4   the operator's token has reserved rows, also when all others are taken.
  *          5   a second call of a caller with the same key creates nothing and gets the first one's
  *              result: the key's row is in the same transaction.
- *          6   the same key with another method, path or body is CAIRN_KEY_REUSED, and nothing
- *              happens.
+ *          6   the same key with another method, path or body is CAIRN_KEY_REUSED, without effect.
  *          7   keys of different callers are independent.
  * Limits:  CAIRN_SRV_TOKENS_MAX rows, plus CAIRN_SRV_TOKENS_OPERATOR for the operator's; when these
  *          are full, the oldest operator's token is revoked for the new one. Keys:

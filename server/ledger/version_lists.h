@@ -3,26 +3,22 @@
  * version_lists: lists of versions for the sweep, for queries and for lineage.
  *
  * Why:     predicates.h alone decides what is open, shown, trashed or to be swept; code that acts
- *          on a list checks each version again in its own transaction (Q27). Lineage is queried
- *          long after the ancestors' rows are gone. Bytes that a bucket keeps of deleted versions
- *          cost money, and must be deleted once the store allows it.
+ *          on a list checks each version again in its own transaction (Q27). Lineage outlives the
+ *          ancestors' rows. Bytes kept of deleted versions cost money, so they are retried until
+ *          they are gone.
  * Promise: Q36  the sweep's lists contain nothing of a frozen run.
  *          1   lineage goes from a version to the one that its attempt resumed from, and so on;
- *              where a run's first attempt resumed from none, to the version in the run's `from`,
- *              of any run.
- *          2   a forgotten version is in the lineage by id, run, attempt and step, and the chain
- *              continues.
+ *              from a run's first attempt to the version in the run's `from`, of any run.
+ *          2   a forgotten version is listed by id, run, attempt and step, and the chain continues.
  *          3   no version occurs twice: runs that name each other end the chain.
  *          4   a not_freed row exists from the sweep that left objects to the one that left none;
  *              the version's row stays as long, so that the sweep finds its prefix.
- *          5   pauses between attempts grow to a day: objects locked for years cost few requests a
- *              day.
+ *          5   pauses grow to a day: objects locked for years cost few requests a day.
  *          6   creation and end of the row are events (checkpoint.not_freed, checkpoint.freed).
  * Limits:  as each says; lists without a limit are of one run; CAIRN_SRV_LINEAGE_MAX versions; a
  *          reason of CAIRN_SRV_LEFT_REASON_BYTES.
  * Threads: inside a transaction.
- * Next:    server/db/predicates.h, server/sweep/sweep.c, server/versions/run_calls.c;
- *          store/store.h.
+ * Next:    server/db/predicates.h, server/sweep/sweep.c, server/versions/run_calls.c.
  */
 #pragma once
 

@@ -2,26 +2,21 @@
 /*
  * versions: rows of versions, their common rules, and aliases.
  *
- * Why:     one place decides which version `latest`, a step or an alias means, what may change
- *          state and what is shown. A late begin must find its version ended before the first
- *          object is deleted (V12).
- * Promise: Q25  order is (line, step, attempt, n) over versions that are recorded and neither
- *               superseded nor trashed.
+ * Why:     one place decides which version `latest`, a step or an alias means, and what may change.
+ *          A late begin must find its version ended before the first object is deleted (V12).
+ * Promise: Q25  order is (line, step, attempt, n) over recorded, not superseded, untrashed
+ *               versions.
  *          Q24  a committed version that is not recorded is shown as open.
- *          1   only cairn_srv_version_move changes a state, and it refuses moves that
- *              api/lifecycle.def does not list.
- *          2   an alias points at a committed version outside the trash; while it does, the version
- *              is not trashed.
- *          3   of equal metrics the newer version is the best (plan/retention.h#6); only shown
- *              versions (Q25) count.
+ *          1   only cairn_srv_version_move changes a state, as api/lifecycle.def allows.
+ *          2   an alias points at a committed version outside the trash, and keeps it there.
+ *          3   of equal metrics the newer shown version (Q25) is the best (plan/retention.h#6).
  *          Q31  an id without a row gets one that is given up from the start; it counts as of the
  *               run's newest attempt, so that its id stays refused after the row is forgotten.
  *          Q30  a gone version is swept again only after its last sweep.
- * Limits:  labels, meta, warnings and reasons 1 MiB together; CAIRN_SRV_ALIAS_BYTES_MAX,
- *          CAIRN_SRV_ALIASES_MAX of a run.
+ * Limits:  labels, meta, warnings and reasons 1 MiB together; CAIRN_SRV_ALIASES_MAX aliases of a
+ *          run, of CAIRN_SRV_ALIAS_BYTES_MAX.
  * Threads: inside a transaction; a struct belongs to its caller.
- * Next:    server/intake/verdicts.c, server/commit/commit.c, server/sweep/sweep.c,
- *          server/versions/annotate.c.
+ * Next:    server/intake/verdicts.c, server/commit/commit.c, server/versions/annotate.c.
  */
 #pragma once
 
