@@ -529,8 +529,6 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
     return code;
 }
 
-/* ---- open and close ---- */
-
 /* SQLite is last: it accepts every place. */
 static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_postgres,
                                                          &cairn_srv_engine_sqlite};

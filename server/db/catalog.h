@@ -39,8 +39,7 @@ struct cairn_srv_tx;
 /* where: a folder for SQLite, or postgresql://... as libpq takes it. */
 enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catalog **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* File with the database password, read for each session; "" or NULL: none. Call before threads
- * start; the text must stay valid. */
+/* Password file, read for each session; "" or NULL: none. Call before threads start. */
 void cairn_srv_catalog_password_from(const char *path);
 /* The migration that opening has run. */
 struct cairn_srv_migrated {
@@ -58,8 +57,7 @@ void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may
 /* This server process's id in the table servers. */
 const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog);
 /* Increases with each transaction of this server, before its notifications. A read that began after
- * the count had a value is current while the count keeps it, unless another server writes. Never 0.
- */
+ * the count had a value is current while it stays, unless another server writes. Never 0. */
 uint64_t cairn_srv_catalog_changes(const struct cairn_srv_catalog *catalog);
 /* is_shareable: several processes may change it. is_shared: another one has since open. */
 bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog);
@@ -75,7 +73,6 @@ enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
 void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog);
 /* True while their notifications arrive (#7). */
 bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog);
-/* The engine for that place. */
 const struct cairn_srv_engine *cairn_srv_engine_of(const char *where);
 
 /* Runs change() on the writing thread; a code other than CAIRN_OK undoes it. It must not wait, log

@@ -74,8 +74,7 @@ enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cair
 /* CAIRN_CONFLICT: the catalog is the target of an unfinished copy or reindex. */
 enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Prepares a new catalog, or one begun here before, which no server opens until the end.
- * CAIRN_CONFLICT: it holds other rows. */
+/* Prepares a new catalog, closed to servers until the end. CAIRN_CONFLICT: it holds other rows. */
 enum cairn_code cairn_srv_copy_begin_reindex(const char *where,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,

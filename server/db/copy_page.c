@@ -44,7 +44,6 @@ static enum cairn_code put_after(const struct cairn_srv_table *table, struct cai
     return cairn_buf_append_text(sql, ")", err);
 }
 
-/* Selects all columns in key order. */
 static enum cairn_code put_select(const struct cairn_srv_table *table, bool after, bool backwards,
                                   struct cairn_buf *sql, struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(sql, "SELECT ", err));

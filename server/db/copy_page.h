@@ -97,7 +97,6 @@ struct cairn_srv_copy_cursor {
     uint64_t rows_next;
 };
 void cairn_srv_copy_cursor_release(struct cairn_srv_copy_cursor *at);
-/* Reads the next page. */
 enum cairn_code cairn_srv_copy_page(struct cairn_srv_copy_end *end, size_t table,
                                     struct cairn_srv_copy_cursor *at,
                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -142,7 +142,6 @@ struct cairn_srv_engine {
 
 extern const struct cairn_srv_engine cairn_srv_engine_sqlite;
 extern const struct cairn_srv_engine cairn_srv_engine_postgres;
-/* cairn_srv_catalog_password_from for PostgreSQL. */
 void cairn_srv_postgres_password_from(const char *path);
 
 struct cairn_srv_migration {

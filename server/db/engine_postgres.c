@@ -138,8 +138,6 @@ static enum cairn_code listen_for(struct cairn_srv_tx *tx, int wake_fd, uint32_t
     return CAIRN_OK;
 }
 
-/* ---- transactions ---- */
-
 /* Prepared, so they are sent ahead of later commands without a wait. */
 static const struct cairn_srv_statement begin_a_look = {
     "begin", "", "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"};

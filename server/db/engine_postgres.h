@@ -105,7 +105,6 @@ enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
 /* Receives all results: the first failure, or the last result for PQclear (ret may be NULL). */
 enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult **ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Sends and receives. */
 enum cairn_code cairn_srv_postgres_query(struct cairn_srv_postgres *own,
                                          const struct cairn_srv_statement *statement,
                                          const struct cairn_srv_value *values, PGresult **ret,

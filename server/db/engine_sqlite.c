@@ -104,8 +104,7 @@ static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const ch
 
 /* Beyond CHECKPOINT_PAGES each commit copies the log into the file; the log restarts when no read
  * uses it. Overlapping reads can prevent that for ever, so beyond LOG_PAGES the writer waits for
- * them, briefly and rarely; journal_size_limit truncates the file then. A failure is retried at the
- * next commit. */
+ * them, briefly and rarely; journal_size_limit truncates the file then. The next commit retries. */
 static int after_commit(void *owner, sqlite3 *db, const char *name, int pages) {
     struct cairn_srv_sqlite *own = owner;
     uint64_t now_ms = cairn_mono_ms();

@@ -95,7 +95,6 @@ static inline uint64_t cairn_srv_rows_u64(const struct cairn_srv_rows *rows, int
 /* "" for null; valid until the next row. */
 const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column);
 struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column);
-/* Copies a column's text into an array. */
 #define SQL_COPY(array, rows, column)                                                              \
     (void)cairn_text_copy(array, sizeof(array), cairn_srv_rows_text(rows, column))
 /* The first column of the first row; *ret_found false when there is none. */

@@ -88,8 +88,6 @@ static bool keep_spare(struct cairn_srv_http *http, uint64_t idle_ms) {
     return now > idle_max && cairn_srv_conn_make_room(http, now - idle_max, idle_ms);
 }
 
-/* ---- the lobby ---- */
-
 static void leave(struct cairn_srv_lobby *lobby, size_t index) {
     lobby->count--;
     memmove(&lobby->guests[index], &lobby->guests[index + 1],

@@ -152,8 +152,8 @@ static void reset_conn(struct cairn_srv_http *http, struct cairn_srv_conn *conn)
 }
 
 /* An address at its bound loses the connection that next_to_go names. If all are being answered, a
- * few more are admitted, for health checks and for a refusal with a body; beyond these, closes the
- * new one and returns true. */
+ * few more are admitted, for health checks and refusals; beyond these, closes the new one and
+ * returns true. */
 static bool keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh) {
     uint64_t bound = http->server->settings->connections_per_address;
     if (!fresh->peer || fresh->peer->connections <= bound) return false;
@@ -478,8 +478,6 @@ void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *c
     uint64_t held_bytes = atomic_exchange(&conn->held_bytes, 0);
     if (held_bytes) atomic_fetch_sub(&http->memory[conn->held_kind], held_bytes);
 }
-
-/* ---- the end of an exchange ---- */
 
 /* Called at the request's end, or at the connection's if the library refused the request. */
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {

@@ -390,8 +390,6 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) atomic_fetch_sub(&http->connections, 1);
 }
 
-/* ---- start and stop ---- */
-
 /* Lowers the limit to the process's file limit; logged at start. */
 static unsigned connection_limit(const struct cairn_srv_settings *settings) {
     struct rlimit files = {0};
@@ -483,8 +481,7 @@ void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
     cairn_srv_acceptor_close(http);
     cairn_srv_end_flows(http->server);
-    /* Answers parked requests now: suspended connections must be resumed before the daemon stops.
-     */
+    /* Answers parked requests: suspended connections must be resumed before the daemon stops. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
 }
 

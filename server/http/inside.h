@@ -177,8 +177,7 @@ enum cairn_srv_proxy_header {
     CAIRN_SRV_PROXY_HEADER_MORE,
     CAIRN_SRV_PROXY_HEADER_BROKEN
 };
-/* Parses a PROXY header (version 1 or 2). The address stays AF_UNSPEC for LOCAL, UNKNOWN and a
- * missing header. */
+/* Parses a PROXY header (1 or 2). The address stays AF_UNSPEC for LOCAL, UNKNOWN and no header. */
 enum cairn_srv_proxy_header cairn_srv_proxied_header(const uint8_t *bytes, size_t size,
                                                      struct sockaddr_storage *ret_address,
                                                      size_t *ret_size);
@@ -212,7 +211,6 @@ enum cairn_code cairn_srv_tls_ask(int fd, const char *text, char *ret_answer, si
 /* acceptor.c */
 enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Stops accepting callers. */
 void cairn_srv_acceptor_close(struct cairn_srv_http *http);
 /* conns.c: add before the request is parked, remove when it wakes. */
 enum cairn_code cairn_srv_parked_open(struct cairn_srv_http *http,

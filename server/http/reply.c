@@ -55,8 +55,6 @@ static enum cairn_code make_problem(struct cairn_srv_exchange *exchange, struct 
     return CAIRN_OK;
 }
 
-/* ---- flows ---- */
-
 struct flow {
     struct MHD_Connection *connection;
     struct cairn_srv_conn *conn;

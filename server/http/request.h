@@ -87,8 +87,7 @@ struct cairn_srv_reply {
     bool rung;    /* a met condition notifies park_key: a time-out should be in vain ... */
     bool in_vain; /* ... as this answer is, although its code does not show it */
     uint64_t park_key, park_until_ms;
-    /* Every authorized caller gets this answer while the catalog has this change count; 0: no
-     * reuse. */
+    /* Every authorized caller gets this answer at this change count of the catalog; 0: no reuse. */
     uint64_t holds_for;
 };
 void cairn_srv_reply_release(struct cairn_srv_reply *reply);

@@ -313,8 +313,7 @@ static struct cairn_srv_task *next_task(struct cairn_srv_pool *pool) {
 static void pool_loop(struct cairn_thread *thread, void *owner) {
     const struct pool_thread *own = owner;
     (void)thread;
-    /* Linux has a nice value per thread. Setting it may fail: other threads then wait a little
-     * longer. */
+    /* Linux has a nice value per thread. Setting it may fail: others then wait a little longer. */
     int nice = getpriority(PRIO_PROCESS, 0) + own->pool->nice;
     if (own->pool->nice) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
     for (struct cairn_srv_task *task; (task = next_task(own->pool));) task->run(task, own->worker);

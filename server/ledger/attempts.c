@@ -181,8 +181,6 @@ enum cairn_code cairn_srv_attempt_take(struct cairn_srv_tx *tx, int64_t run_id,
         SQL_T(record->joins ? CAIRN_SRV_RESUME_KEEP : ""));
 }
 
-/* ---- ranks ---- */
-
 enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,
                                         uint64_t world_size, struct cairn_error *err) {
     size_t count = json_array_size(ranks);
@@ -209,7 +207,6 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
     return CAIRN_OK;
 }
 
-/* Marks these ranks' processes on this node as ended. */
 static enum cairn_code end_members(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
                                    struct cairn_error *err) {
     for (size_t i = 0; i < json_array_size(joining->ended); i++)
@@ -489,8 +486,6 @@ enum cairn_code cairn_srv_members_probed(struct cairn_srv_tx *tx,
         CAIRN_TRY(each(owner, &probe, err));
     }
 }
-
-/* ---- weights ---- */
 
 /* Searched from the newest node on: a node's ranks are mostly adjacent. */
 

@@ -282,8 +282,6 @@ enum cairn_code cairn_srv_tier_uuid_put(struct cairn_srv_tx *tx, const char *sto
     return cairn_srv_sql_run(tx, NULL, err, SQL(store_put), SQL_T(store), SQL_T(uuid));
 }
 
-/* ---- stores not compared yet ---- */
-
 #define UNREAD "store_unread." /* the prefix in stores_unread_put */
 
 enum cairn_code cairn_srv_tier_unread_get(struct cairn_srv_tx *tx, const char *store, bool *ret,

@@ -64,8 +64,7 @@ enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, jso
 enum cairn_code cairn_srv_copy_put(struct cairn_srv_tx *tx, const char *version,
                                    const struct cairn_srv_copy *copy,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* Stores damaged and damaged_ms of a WHOLE copy; event: NULL or written, with the store as reason.
- */
+/* Stores damaged and damaged_ms of a WHOLE copy; event: NULL, or written with the store's name. */
 enum cairn_code cairn_srv_copy_damage_put(struct cairn_srv_tx *tx, const char *version,
                                           const struct cairn_srv_copy *copy,
                                           const enum cairn_srv_event *event,

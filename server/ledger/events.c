@@ -336,8 +336,6 @@ enum cairn_code cairn_srv_events_since(struct cairn_srv_tx *tx, const struct cai
     }
 }
 
-/* ---- webhooks ---- */
-
 static enum cairn_code get(struct cairn_srv_tx *tx, const char *name, bool *ret_found,
                            struct cairn_srv_webhook_row *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};

@@ -103,8 +103,6 @@ enum cairn_code cairn_srv_events_since(struct cairn_srv_tx *tx, const struct cai
 enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_first,
                                         uint64_t *ret_last, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- webhooks ---- */
-
 #define CAIRN_SRV_LETTERS_MAX 1000
 #define CAIRN_SRV_WEBHOOK_CAUSE_BYTES 200
 

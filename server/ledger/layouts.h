@@ -48,7 +48,6 @@ enum cairn_code cairn_srv_table_parts_get(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_table_parts_drop(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_table_part *last,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* Marks the table as referenced. */
 enum cairn_code cairn_srv_table_use(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                     struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -99,7 +98,6 @@ CAIRN_SRV_WORD cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run_
 enum cairn_code cairn_srv_layouts_retire(struct cairn_srv_tx *tx, uint64_t unused_ms,
                                          struct cairn_srv_layout ret[CAIRN_SRV_LAYOUTS_MAX],
                                          size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
-/* Records that their objects are deleted. */
 enum cairn_code cairn_srv_layouts_deleted(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_layout *layouts, size_t count,
                                           struct cairn_error *err) CAIRN_MUST_USE;

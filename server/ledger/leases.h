@@ -40,7 +40,6 @@ struct cairn_srv_holder {
     const char *job, *server;
     uint64_t fence; /* set by take */
 };
-/* A job's current holder. */
 struct cairn_srv_lease_row {
     bool there;
     char server[CAIRN_UUID_TEXT_BYTES];
@@ -53,8 +52,7 @@ CAIRN_SRV_WORD cairn_srv_lease_row_expect(struct cairn_srv_tx *tx, const char *j
                                           struct cairn_error *err) {
     return cairn_srv_sql_expect(tx, err, SQL(lease_get), SQL_T(job));
 }
-/* found: from find in the same change. until_tick: the new end. *ret_taken false: held by another.
- */
+/* found: from find in the same change. until_tick: the new end. *ret_taken false: held. */
 enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
                                          const struct cairn_srv_lease_row *found, uint64_t now_tick,
                                          uint64_t until_tick, bool *ret_taken,
@@ -77,7 +75,6 @@ CAIRN_SRV_WORD cairn_srv_lease_row_drop(struct cairn_srv_tx *tx,
     return cairn_srv_sql_run(tx, NULL, err, SQL(lease_drop), SQL_T(holder->job),
                              SQL_T(holder->server), SQL_I(holder->fence));
 }
-/* Renews all leases of the server. */
 CAIRN_SRV_WORD cairn_srv_lease_rows_renew(struct cairn_srv_tx *tx, const char *server,
                                           uint64_t until_tick, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(leases_renew), SQL_T(server), SQL_I(until_tick));
@@ -236,7 +233,6 @@ CAIRN_SRV_WORD cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *ver
 enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *version,
                                          uint64_t step, json_t **ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Drops ended leases. */
 CAIRN_SRV_WORD cairn_srv_read_leases_trim(struct cairn_srv_tx *tx, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(read_leases_trim), SQL_I(cairn_srv_tick(tx)));
 }

@@ -106,7 +106,6 @@ enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
     return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_OPERATION_BEGUN, name, reason, err);
 }
 
-/* Writes the event of a row just changed. */
 static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event, const char *id,
                             const char *reason, struct cairn_error *err) {
     CAIRN_AUTO(srv_operation) operation = {0};

@@ -193,8 +193,6 @@ enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_i
     return read_items(&rows, policy, resumed, ret, err);
 }
 
-/* ---- quotas ---- */
-
 #define QUOTA_JSON_BYTES 120
 
 static enum cairn_code count_version(struct cairn_srv_tx *tx, const char *version, int times,
@@ -270,7 +268,7 @@ static uint64_t of_column(const struct cairn_srv_rows *rows, int column) {
     return bound < 0 ? CAIRN_QUOTA_NONE : (uint64_t)bound;
 }
 
-/* A bound that there is none of is left out. */
+/* Omits an unlimited bound. */
 static void quota_json(uint64_t versions, uint64_t bytes, char ret[QUOTA_JSON_BYTES]) {
     char one[48] = "", other[48] = "";
     if (versions != CAIRN_QUOTA_NONE) snprintf(one, sizeof(one), "\"versions\":%" PRIu64, versions);
@@ -278,7 +276,7 @@ static void quota_json(uint64_t versions, uint64_t bytes, char ret[QUOTA_JSON_BY
     snprintf(ret, QUOTA_JSON_BYTES, "{%s%s%s}", one, one[0] && other[0] ? "," : "", other);
 }
 
-/* The quota that stands there itself; "" where none does. */
+/* The project's own quota as JSON; "": none. */
 static enum cairn_code quota_before(struct cairn_srv_tx *tx, const char *project,
                                     char ret[QUOTA_JSON_BYTES], struct cairn_error *err) {
     struct cairn_srv_quota quota = {0};

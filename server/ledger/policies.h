@@ -114,7 +114,6 @@ enum cairn_code cairn_srv_usage_days(struct cairn_srv_tx *tx, const char *projec
 enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project,
                                     const struct cairn_srv_quota *quota,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* cairn_srv_sql_expect for quota_get. */
 CAIRN_SRV_WORD cairn_srv_quota_expect(struct cairn_srv_tx *tx, const char *project,
                                       struct cairn_error *err) {
     return cairn_srv_sql_expect(tx, err, SQL(quota_get), SQL_T(project));

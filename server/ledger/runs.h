@@ -50,8 +50,7 @@ enum cairn_code cairn_srv_run_take(struct cairn_srv_tx *tx, const struct cairn_r
 enum cairn_code cairn_srv_run_renew(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                     const char *labels, int64_t wall_ms,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* A removed run reappears unchanged, with a version from its trash; otherwise no change or event.
- */
+/* A removed run reappears unchanged, with a version from its trash; else no change or event. */
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 CAIRN_SRV_WORD cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
@@ -65,8 +64,8 @@ enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
 enum cairn_code cairn_srv_run_held(struct cairn_srv_tx *tx, int64_t run_id,
                                    struct cairn_version_id *ret, uint64_t *ret_step,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* CAIRN_IN_USE until all its versions are gone (Q30). The attempt number stays: no old grant
- * becomes valid again (Q6). */
+/* CAIRN_IN_USE until all its versions are gone (Q30). Keeps the attempt number, so that old grants
+ * stay invalid (Q6). */
 enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Q6; also CAIRN_NOT_FOUND for an unknown run. */
@@ -95,7 +94,6 @@ enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id
                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_run_annotate(struct cairn_srv_tx *tx, int64_t run_id, const char *labels,
                                        const char *note, struct cairn_error *err) CAIRN_MUST_USE;
-/* Number and bytes of its committed versions. */
 enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
                                      uint64_t *ret_versions, uint64_t *ret_bytes,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -80,7 +80,6 @@ typedef enum cairn_code cairn_srv_each_shard(void *argument, const struct cairn_
                                              struct cairn_error *err);
 enum cairn_code cairn_srv_shards_all_expect(struct cairn_srv_tx *tx, const char *version,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* All shards, names by bytes. */
 enum cairn_code cairn_srv_shards_all(struct cairn_srv_tx *tx, const char *version,
                                      cairn_srv_each_shard *each, void *argument,
                                      struct cairn_error *err) CAIRN_MUST_USE;
@@ -99,7 +98,6 @@ enum cairn_code cairn_srv_shards_page(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_shard_named(struct cairn_srv_tx *tx, const char *version,
                                       const char *name, cairn_srv_each_shard *each, void *argument,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Progress of an uncommitted version. */
 struct cairn_srv_progress {
     uint64_t shards, registered, bytes, ranks_sealed;
 };

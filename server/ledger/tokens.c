@@ -107,7 +107,6 @@ static enum cairn_code drop_oldest_operator(struct cairn_srv_tx *tx, struct cair
     return found ? cairn_srv_token_drop(tx, &oldest, err) : CAIRN_OK;
 }
 
-/* Makes room for one more row. */
 static enum cairn_code make_room(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                  struct cairn_error *err) {
     bool operators = !strcmp(token->who, CAIRN_SRV_TOKENS_SERVER);

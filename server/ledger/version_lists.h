@@ -55,7 +55,6 @@ enum cairn_code cairn_srv_kinds_count(struct cairn_srv_tx *tx,
                                       struct cairn_srv_kind_count ret[CAIRN_SRV_KINDS],
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Kinds of sweep rounds. */
 enum cairn_srv_round {
     CAIRN_SRV_ROUND_LEFT_OVER, /* whole, or committed without its record */
     CAIRN_SRV_ROUND_OPEN,      /* longest open first */
@@ -87,8 +86,8 @@ enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t ru
 enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
                                         struct cairn_srv_ids *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Deletes their rows, except the newest attempt's ids, which its processes could begin again (Q11):
- * no id is used for two saves. */
+/* Deletes their rows; keeps ids of the newest attempt, which could begin them again (Q11): no id
+ * is used for two saves. */
 enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* True for a kept id. */

@@ -149,8 +149,7 @@ struct cairn_srv_version_new {
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version_new *opened,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Sets labels and meta of an open version, both canonical; nothing after rank 0's seal, so that a
- * repeated begin (Q19) changes nothing. */
+/* Sets labels and meta, both canonical; after rank 0's seal a begin (Q19) changes nothing. */
 CAIRN_SRV_WORD cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
                                           const char *labels, const char *meta,
                                           struct cairn_error *err) {
@@ -174,8 +173,7 @@ struct cairn_srv_version_taken {
 enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version_taken *taken,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Reconcile: the store lacks the record. gone: and all bytes; trashes the version. Otherwise it
- * waits for its record again. */
+/* Reconcile: the record is missing. gone: all bytes, too; trashes it. Else waits for a record. */
 enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
                                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Sets the row's trash state from the store's mark; a grace period begins now. */
