@@ -102,7 +102,7 @@ void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog, struct cai
                                    size_t family);
 /* Integrity check. ret: "ok" or a description (engine.h). False: damaged and read-only. */
 bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret, size_t capacity);
-/* CAIRN_OK, or the error of the last change. */
+/* CAIRN_OK, or why the last change could not be written. */
 enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Runs look() on the calling thread over a snapshot. */

@@ -12,7 +12,7 @@
  *          3   of equal metrics the newer shown version (Q25) is the best (plan/retention.h#6).
  *          Q31  an id without a row gets one that is given up from the start; it counts as of the
  *               run's newest attempt, so that its id stays refused after the row is forgotten.
- *          Q30  a gone version is swept again only after its last sweep.
+ *          Q30  a gone version gets an extra sweep only after its last regular one.
  * Limits:  labels, meta, warnings and reasons 1 MiB together; CAIRN_SRV_ALIASES_MAX aliases of a
  *          run, of CAIRN_SRV_ALIAS_BYTES_MAX.
  * Threads: inside a transaction; a struct belongs to its caller.
