@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may use which connection when: one writing thread with the one connection for changes, and
- * idle ones for the looks of everybody else; see catalog.h. Which database it is, the engine
- * knows. */
+/* Connections: one writing thread with the only connection for changes, and a pool of connections
+ * for reads; see catalog.h. The engine knows the database. */
 #include "server/db/catalog.h"
 
 #include <stdatomic.h>
@@ -22,9 +21,9 @@
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256
 #define COMMIT_AFTER_MS 1000 /* other servers wait for the transaction's end */
-#define READERS_MAX 16       /* a session of PostgreSQL takes ten milliseconds of CPU to begin */
+#define READERS_MAX 16       /* starting a PostgreSQL session costs ten milliseconds of CPU */
 
-/* One caller's change; lives on its stack until the writing thread says done. */
+/* One caller's change, on its stack until the writing thread has finished it. */
 struct waiting {
     enum cairn_code (*change)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
     void *argument;
@@ -38,19 +37,19 @@ struct waiting {
 
 struct cairn_srv_catalog {
     const struct cairn_srv_engine *engine;
-    void *place; /* the engine's */
+    void *place;
     struct cairn_srv_tx *writer;
     _Atomic uint64_t changes;                    /* from 1 on */
-    struct cairn_srv_listener *_Atomic listener; /* set while others already ask for it */
+    struct cairn_srv_listener *_Atomic listener; /* set once; notifications need it */
     struct cairn_srv_migrated migrated;
-    bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
-    const struct cairn_clock *clock; /* of events */
+    bool in_memory;                  /* no thread: callers use the one connection */
+    const struct cairn_clock *clock; /* for event times */
     void (*happened)(void *owner);
     void *watcher;
-    cairn_srv_catalog_failed *_Atomic failed; /* after failed_owner is set */
+    cairn_srv_catalog_failed *_Atomic failed; /* set after failed_owner */
     void *failed_owner;
     struct cairn_metrics *metrics; /* NULL: durations are not counted */
-    size_t metric;                 /* the family: looks, changes */
+    size_t metric;
     pthread_t thread;
     struct cairn_lock lock;
     struct cairn_condition work;
@@ -58,20 +57,20 @@ struct cairn_srv_catalog {
         struct waiting *first, **last;
         size_t count;
         bool stopping;
-        struct cairn_error trouble; /* of the last change; code CAIRN_OK: none */
+        struct cairn_error trouble; /* last change's error; code CAIRN_OK: none */
     } locked;
     struct cairn_lock readers_lock;
     struct cairn_condition reader_given;
     struct {
         struct cairn_srv_tx *idle;
-        size_t count; /* with those in use */
+        size_t count; /* including those in use */
     } readers;
 };
 
-/* ---- what other servers are told ---- */
+/* ---- notifications ---- */
 
-#define AGAIN_MS 500    /* after a session that was lost, or could not be made */
-#define SILENCE_MS 5000 /* after which the session is asked whether it is still there */
+#define AGAIN_MS 500    /* before a new session, after a lost one */
+#define SILENCE_MS 5000 /* then the session is checked for being alive */
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 
 struct cairn_srv_listener {
@@ -79,7 +78,7 @@ struct cairn_srv_listener {
     void *place;
     void (*changed)(void *owner, uint64_t key);
     void *owner;
-    int wake_fd; /* readable from the stop on */
+    int wake_fd; /* readable once stopping */
     atomic_bool hears;
     struct cairn_thread thread;
 };
@@ -115,9 +114,7 @@ void cairn_srv_notify_version(struct cairn_srv_tx *tx, const struct cairn_versio
     cairn_srv_notify_run(tx, name);
 }
 
-/* ---- listening ---- */
-
-/* Until the session is lost (that failure) or a stop (CAIRN_OK). */
+/* Listens until the session is lost (returns that error) or the listener stops (CAIRN_OK). */
 static enum cairn_code hear_all(struct cairn_srv_listener *listener, struct cairn_srv_tx *tx,
                                 struct cairn_error *err) {
     const struct cairn_srv_engine *engine = listener->engine;
@@ -156,7 +153,7 @@ static void listen_loop(struct cairn_thread *thread, void *owner) {
     } while (cairn_thread_wait(thread, cairn_mono_ms() + AGAIN_MS));
 }
 
-/* Nobody is called any more; others may still ask hears(). NULL is fine here and below. */
+/* No callback runs afterwards; other threads may still call hears(). Accepts NULL. */
 static void stop_listener(struct cairn_srv_listener *listener) {
     if (!listener) return;
     if (listener->wake_fd >= 0) (void)eventfd_write(listener->wake_fd, 1);
@@ -170,7 +167,7 @@ static void free_listener(struct cairn_srv_listener *listener) {
     free(listener);
 }
 
-/* *ret stays NULL where nobody else changes the catalog. */
+/* *ret stays NULL where no other process can change the catalog. */
 static enum cairn_code start_listener(const struct cairn_srv_engine *engine, void *place,
                                       void (*changed)(void *owner, uint64_t key), void *owner,
                                       struct cairn_srv_listener **ret, struct cairn_error *err) {
@@ -196,8 +193,6 @@ static enum cairn_code start_listener(const struct cairn_srv_engine *engine, voi
 static bool listener_hears(const struct cairn_srv_listener *listener) {
     return listener && listener->hears;
 }
-
-/* ---- durations ---- */
 
 static void measure(struct cairn_srv_catalog *catalog, enum cairn_srv_query query,
                     uint64_t from_us) {
@@ -234,8 +229,7 @@ static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
     if (one->code) tx->engine->undo(tx);
 }
 
-/* Where the whole transaction was undone, not only the change that met a failure, nothing of the
- * batch may go on as if it were still there (engine.h#2). */
+/* A failure that has undone the whole transaction ends the batch (engine.h#2). */
 static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting *one,
                                   struct cairn_error *err) {
     if (tx->engine->is_open(tx)) return CAIRN_OK;
@@ -247,7 +241,7 @@ static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting 
                       "catalog: the transaction was undone by the database");
 }
 
-/* D05: said once when it begins and once when it ends. */
+/* D05: logged once when trouble begins and once when it ends. */
 static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code,
                          const struct cairn_error *err) {
     bool trouble = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_CORRUPT ||
@@ -271,7 +265,7 @@ enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
     CAIRN_HOLD(&catalog->lock);
     const struct cairn_error *trouble = &catalog->locked.trouble;
     if (!trouble->code) return CAIRN_OK;
-    /* A database that is away, or that a newer release has migrated, is no matter of a disk. */
+    /* an unreachable or newer database is not a disk's fault */
     bool disk = trouble->code != CAIRN_UNAVAILABLE && trouble->code != CAIRN_CATALOG_BEHIND;
     return cairn_fail(err, trouble->code, "it cannot be written (%s), %s%s: %s",
                       cairn_code_info(trouble->code)->slug,
@@ -297,7 +291,7 @@ static enum cairn_code refuse_damaged(const struct cairn_srv_catalog *catalog,
     return cairn_fail(err, CAIRN_CORRUPT, "catalog: %s", text);
 }
 
-/* The first that waits, behind which the others move up; NULL: none does. */
+/* Takes the first of the queue; NULL: it is empty. */
 static struct waiting *take_one(struct cairn_srv_catalog *catalog) {
     CAIRN_HOLD(&catalog->lock);
     struct waiting *first = catalog->locked.first;
@@ -309,7 +303,7 @@ static struct waiting *take_one(struct cairn_srv_catalog *catalog) {
     return first;
 }
 
-/* What a transaction has room for. */
+/* The changes of one transaction. */
 struct batch {
     struct waiting *first, **end;
     size_t count;
@@ -327,7 +321,7 @@ static struct waiting *add_one(struct cairn_srv_catalog *catalog, struct batch *
     return one;
 }
 
-/* Whoever waited by then for the transaction to begin is in it; a commit that fails fails all. */
+/* Runs all changes that were queued when the transaction began; a failed commit fails all. */
 static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
     struct cairn_srv_tx *tx = catalog->writer;
     struct cairn_error err = {0};
@@ -343,7 +337,7 @@ static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
         code = still_open(tx, one, &err);
     }
     if (!code) code = tx->engine->commit(tx, &err);
-    atomic_fetch_add(&catalog->changes, 1); /* also after a failure: nobody knows what is there */
+    atomic_fetch_add(&catalog->changes, 1); /* also after a failure: its outcome is unknown */
     note_trouble(catalog, code, &err);
     if (!code && tx->events && catalog->happened) catalog->happened(catalog->watcher);
     if (!code) return;
@@ -469,7 +463,7 @@ bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog) {
 
 /* ---- readers ---- */
 
-/* NULL: there is room for one more, and the caller makes it. */
+/* NULL: the caller may open one more connection. */
 static struct cairn_srv_tx *wait_for_reader(struct cairn_srv_catalog *catalog) {
     CAIRN_HOLD(&catalog->readers_lock);
     while (!catalog->readers.idle && catalog->readers.count == READERS_MAX)
@@ -482,7 +476,7 @@ static struct cairn_srv_tx *wait_for_reader(struct cairn_srv_catalog *catalog) {
     return reader;
 }
 
-/* NULL: it could not be made. */
+/* reader NULL: opening it has failed. */
 static void give_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx *reader) {
     CAIRN_HOLD(&catalog->readers_lock);
     if (reader) {
@@ -503,7 +497,7 @@ static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cai
     return code;
 }
 
-/* *ret_broken: the database failed, not what was looked for in it. */
+/* *ret_broken: the database failed, rather than look(). */
 static enum cairn_code look_by(struct cairn_srv_tx *reader,
                                enum cairn_code (*look)(struct cairn_srv_tx *tx, void *argument,
                                                        struct cairn_error *err),
@@ -535,9 +529,7 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
     return code;
 }
 
-/* ---- open and close ---- */
-
-/* The last one knows whatever the others do not. */
+/* SQLite is last: it accepts every place. */
 static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_postgres,
                                                          &cairn_srv_engine_sqlite};
 
@@ -641,10 +633,9 @@ void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
     release_place(catalog);
 }
 
-/* ---- who asks for the changes of a thread ---- */
+/* ---- actors ---- */
 
-/* A handler and all that it calls run on one thread from begin to end, and its changes are carried
- * out on another one, to which the catalog hands this. */
+/* The catalog passes a handler thread's actor to the writing thread. */
 
 static _Thread_local const struct cairn_srv_actor *acting;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open both ends; page by page, in the order of the keys, behind what the target has; then both
- * are read again side by side. What the target holds is the only note of how far it came. */
+/* Opens both sides, copies page by page in key order after the target's last row, then reads both
+ * again side by side. The target's own rows are the only record of progress. */
 #include "server/db/copy.h"
 
 #include <inttypes.h>
@@ -15,11 +15,10 @@
 #include "server/db/copy_page.h"
 #include "server/db/sql.h"
 
-/* The name of a row of the target's `meta`, by which it is known as half done; its value is the
- * uuid of the source's store. The empty one stands before all others: what is behind it is the
- * source's table whole. */
+/* Name of a row in the target's `meta` that marks an unfinished copy; its value is the uuid of the
+ * source's store. The empty name sorts first: the rows after it are the source's table. */
 #define MARK ""
-#define REINDEX "reindex" /* its value where a reindex fills the catalog */
+#define REINDEX "reindex" /* the mark's value while a reindex fills the catalog */
 
 struct copying {
     const struct cairn_srv_copy_options *options;
@@ -35,13 +34,9 @@ static void release(struct copying *copying) {
     cairn_srv_tables_release(&copying->tables);
 }
 
-/* ---- comparing ---- */
-
-/* Pages of both, which are equal as a whole but for the one where they are not. */
+/* Equal pages are compared as a whole, the others row by row. */
 
 #define SHOWN_BYTES 48
-
-/* ---- what is said ---- */
 
 struct shown {
     char text[2 * SHOWN_BYTES + 16];
@@ -105,8 +100,6 @@ static enum cairn_code fail_column(const struct cairn_srv_table *table,
     return cairn_fail(err, CAIRN_INTERNAL, "table %s: rows differ in no column", table->name);
 }
 
-/* ---- rows ---- */
-
 static enum cairn_code
 find_difference(const struct cairn_srv_copy_end *from, const struct cairn_srv_copy_end *to,
                 const struct cairn_srv_table *table, const struct cairn_srv_pack *left,
@@ -136,7 +129,7 @@ static enum cairn_code compare_pages(struct cairn_srv_copy_end *from, struct cai
     return find_difference(from, to, &from->tables->at[table], &left->page, &right->page, err);
 }
 
-/* behind: from behind the row with this key on; NULL: all. */
+/* behind: starts after the row with this key; NULL: all rows. */
 static enum cairn_code compare_table(struct cairn_srv_copy_end *from, struct cairn_srv_copy_end *to,
                                      size_t table, const char *behind,
                                      struct cairn_srv_copy_compared *ret, struct cairn_error *err) {
@@ -161,8 +154,6 @@ static enum cairn_code compare_table(struct cairn_srv_copy_end *from, struct cai
     if (!memcmp(digest, ret->sha256, sizeof(digest))) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "table %s differs", from->tables->at[table].name);
 }
-
-/* ---- the ends ---- */
 
 struct mark {
     char uuid[CAIRN_UUID_TEXT_BYTES];
@@ -201,7 +192,7 @@ static enum cairn_code begin_fresh(struct copying *copying, const char *uuid,
     return code;
 }
 
-/* What a new catalog holds, and nothing else? */
+/* Checks that the target holds exactly a new catalog's rows. */
 static enum cairn_code judge_empty(struct copying *copying, struct cairn_error *err) {
     struct cairn_srv_copy_end fresh = {0};
     CAIRN_TRY(cairn_srv_copy_end_of(&copying->tables, &fresh, err));
@@ -236,8 +227,7 @@ static enum cairn_code open_source(struct copying *copying, struct cairn_srv_sto
     return CAIRN_OK;
 }
 
-/* *ret_other: it is not empty and no part of a copy, but of the same store: perhaps a copy that has
- * ended. */
+/* *ret_other: neither empty nor a partial copy, but of the same store: perhaps a finished copy. */
 static enum cairn_code open_target(struct copying *copying, const char *uuid, bool *ret_other,
                                    struct cairn_error *err) {
     struct mark mark;
@@ -254,8 +244,6 @@ static enum cairn_code open_target(struct copying *copying, const char *uuid, bo
     *ret_other = code == CAIRN_CONFLICT && !strcmp(seen.uuid, uuid);
     return code ? code : begin_fresh(copying, uuid, err);
 }
-
-/* ---- rows ---- */
 
 static void report(struct copying *copying) {
     if (copying->options->progress)
@@ -281,7 +269,7 @@ static enum cairn_code count_all(struct copying *copying, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* In key order, so that what the target has are the first rows of the source. */
+/* In key order, so that the target always holds the first rows of the source. */
 static enum cairn_code copy_table(struct copying *copying, size_t table, struct cairn_error *err) {
     struct cairn_srv_tx *tx = copying->to.writer;
     CAIRN_AUTO(srv_copy_cursor) at = {0};
@@ -329,9 +317,9 @@ static enum cairn_code end_copy(struct copying *copying, struct cairn_error *err
     return code;
 }
 
-/* copy.h#2: one that was killed between its end and its answer. */
+/* copy.h#2: an earlier run was killed between the end of the copy and its report. */
 static bool is_over_already(struct copying *copying) {
-    if (compare_all(copying, NULL)) return false; /* it was used since, or is another's copy */
+    if (compare_all(copying, NULL)) return false; /* used since, or another's copy */
     copying->result->rows_found = copying->result->rows;
     return true;
 }
@@ -365,8 +353,6 @@ enum cairn_code cairn_srv_copy(const struct cairn_srv_copy_options *options,
     return code;
 }
 
-/* ---- the target before its end ---- */
-
 static enum cairn_code look_for_mark(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     return read_mark(tx, argument, err);
@@ -381,8 +367,6 @@ enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog, struct
                           ? "copy that was not finished: give `cairn catalog copy`"
                           : "reindex that was not finished: give `cairn reindex`");
 }
-
-/* ---- a catalog that is filled by a reindex ---- */
 
 static enum cairn_code put_mark(struct copying *copying, struct cairn_error *err) {
     struct cairn_srv_tx *tx = copying->to.writer;
@@ -427,8 +411,6 @@ enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,
     return cairn_srv_catalog_write(catalog, drop_mark, NULL, err);
 }
 
-/* ---- a backup ---- */
-
 enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cairn_srv_backup *ret,
                                  struct cairn_error *err) {
     const struct cairn_srv_engine *engine = cairn_srv_engine_of(from);
@@ -440,8 +422,6 @@ enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cair
     enum cairn_code code = engine->backup(from, file, ret, err);
     return code ? cairn_within(err, code, "backup of %s", from) : CAIRN_OK;
 }
-
-/* ---- the command line ---- */
 
 #define PROGRESS_MS 5000
 
@@ -464,8 +444,6 @@ static void progress(void *owner, const struct cairn_srv_copy_progress *at) {
                 : "%s %s: %llu of %llu rows\n",
             what, at->table, (unsigned long long)at->rows, (unsigned long long)at->rows_in_all);
 }
-
-/* ---- grant.key ---- */
 
 static enum cairn_code copy_key(struct command *command, const char *from, const char *to,
                                 struct cairn_error *err) {
@@ -510,9 +488,7 @@ static enum cairn_code see_to_key(struct command *command, struct cairn_error *e
     return CAIRN_OK;
 }
 
-/* ---- what is told ---- */
-
-/* The output of a program that no other one reads (docs/command.md), so no row of messages.def. */
+/* Not in messages.def: no other program of ours reads this output (docs/command.md). */
 static enum cairn_code print_json(const struct command *command, uint64_t took_ms,
                                   struct cairn_error *err) {
     const struct cairn_srv_copied *copied = &command->copied;
@@ -566,8 +542,6 @@ static enum cairn_code copy(struct command *command, struct cairn_error *err) {
     return command->json ? print_json(command, took_ms, err) : print_table(command, took_ms, err);
 }
 
-/* ---- arguments ---- */
-
 static enum cairn_code read_arguments(int argc, char **argv, struct command *command,
                                       struct cairn_error *err) {
     for (int i = 0; i < argc; i++) {
@@ -614,8 +588,6 @@ int cairn_srv_copying_main(int argc, char **argv) {
         fprintf(stderr, "cairn catalog: %s\n", err.message);
     return cairn_code_info(code)->exit_status;
 }
-
-/* ---- a backup ---- */
 
 static enum cairn_code print_backup(const char *from, const char *file, bool json,
                                     const struct cairn_srv_backup *backup, uint64_t took_ms,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statements made from the tables of the schema, the two walks over them, and rows as bytes; see
- * copy_page.h. */
+/* Generated SQL, the walks over both databases, and packing; see copy_page.h. */
 #include "server/db/copy_page.h"
 
 #include <endian.h>
@@ -17,10 +16,8 @@
 struct cairn_srv_copy_texts {
     struct cairn_buf texts[5];
     struct cairn_srv_statement first, after, last, count, clear;
-    char types[CAIRN_SRV_KEY_MAX + 2]; /* of after: the key's columns, and how many rows */
+    char types[CAIRN_SRV_KEY_MAX + 2]; /* of `after`: key columns and row limit */
 };
-
-/* ---- statements ---- */
 
 static enum cairn_code put_columns(const struct cairn_srv_table *table, struct cairn_buf *sql,
                                    struct cairn_error *err) {
@@ -47,7 +44,6 @@ static enum cairn_code put_after(const struct cairn_srv_table *table, struct cai
     return cairn_buf_append_text(sql, ")", err);
 }
 
-/* All columns, in the order of the key. */
 static enum cairn_code put_select(const struct cairn_srv_table *table, bool after, bool backwards,
                                   struct cairn_buf *sql, struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(sql, "SELECT ", err));
@@ -84,8 +80,6 @@ static enum cairn_code make_all_texts(struct cairn_srv_copy_end *end, struct cai
         CAIRN_TRY(make_texts(&end->tables->at[i], &end->texts[i], err));
     return CAIRN_OK;
 }
-
-/* ---- an end ---- */
 
 static enum cairn_code open_connections(const char *where, struct cairn_srv_copy_end *end,
                                         struct cairn_error *err) {
@@ -131,8 +125,6 @@ void cairn_srv_copy_end_close(struct cairn_srv_copy_end *end) {
     *end = (struct cairn_srv_copy_end){0};
 }
 
-/* ---- rows as bytes ---- */
-
 void cairn_srv_pack_release(struct cairn_srv_pack *pack) {
     cairn_buf_release(&pack->bytes);
     pack->rows = 0;
@@ -175,7 +167,7 @@ static enum cairn_code begin_row(struct cairn_srv_pack *pack, const struct cairn
     return cairn_buf_append(&pack->bytes, &count, sizeof(count), err);
 }
 
-/* The row that a query of all columns of the table, in their order, stands at. */
+/* Packs the current row of a query for all columns in table order. */
 static enum cairn_code add_row(struct cairn_srv_pack *pack, const struct cairn_srv_table *table,
                                const struct cairn_srv_rows *row, struct cairn_error *err) {
     CAIRN_TRY(begin_row(pack, table, err));
@@ -185,7 +177,7 @@ static enum cairn_code add_row(struct cairn_srv_pack *pack, const struct cairn_s
     return CAIRN_OK;
 }
 
-/* A row with this text as its key, and nulls beside it. */
+/* Packs a row with this text key and nulls. */
 static enum cairn_code add_key_row(struct cairn_srv_pack *pack, const struct cairn_srv_table *table,
                                    const char *key, struct cairn_error *err) {
     CAIRN_TRY(begin_row(pack, table, err));
@@ -199,7 +191,7 @@ static enum cairn_code add_key_row(struct cairn_srv_pack *pack, const struct cai
 
 static const void *take(struct cairn_srv_unpacked *at, size_t size) {
     const char *taken = at->left.data;
-    CAIRN_ASSERT(size <= at->left.size); /* they are our own bytes */
+    CAIRN_ASSERT(size <= at->left.size); /* bytes that this program packed */
     at->left = (struct cairn_view){taken + size, at->left.size - size};
     return taken;
 }
@@ -253,8 +245,6 @@ int cairn_srv_unpacked_compare(const struct cairn_srv_table *table,
     return 0;
 }
 
-/* ---- pages ---- */
-
 void cairn_srv_copy_cursor_release(struct cairn_srv_copy_cursor *at) {
     cairn_srv_pack_release(&at->page);
     cairn_buf_release(&at->key);
@@ -273,8 +263,7 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, const struct cairn_srv
     }
 }
 
-/* Each by a look of its own: nobody writes the source, and of the target only what has been copied
- * is read. */
+/* One read per page: no process writes the source, and only copied rows of the target are read. */
 static enum cairn_code look(struct cairn_srv_copy_end *end, size_t table,
                             const struct cairn_srv_statement *statement,
                             const struct cairn_srv_value *values, struct cairn_srv_pack *ret,
@@ -288,7 +277,7 @@ static enum cairn_code look(struct cairn_srv_copy_end *end, size_t table,
                : CAIRN_OK;
 }
 
-/* The key's columns as parameters; texts must end with a NUL and are copied. */
+/* Sets key columns as parameters; texts are copied, since they must end with a NUL. */
 static enum cairn_code set_key(const struct cairn_srv_table *table, const struct cairn_buf *key,
                                struct cairn_srv_value *values, struct cairn_buf *texts,
                                struct cairn_error *err) {
@@ -311,7 +300,7 @@ static enum cairn_code set_key(const struct cairn_srv_table *table, const struct
     return CAIRN_OK;
 }
 
-/* The last row of the page is where the next one begins; how long it may be follows this one. */
+/* The next page begins after this page's last row; its length depends on this page's size. */
 static enum cairn_code step(struct cairn_srv_copy_cursor *at, struct cairn_error *err) {
     struct cairn_srv_unpacked row = {.left = cairn_buf_view(&at->page.bytes)};
     if (!at->page.rows) return CAIRN_OK;
@@ -373,16 +362,14 @@ enum cairn_code cairn_srv_copy_clear(struct cairn_srv_copy_end *end, size_t tabl
     return cairn_srv_sql_run(end->writer, NULL, err, &end->texts[table].clear);
 }
 
-/* ---- the tables of the schema ---- */
-
-/* Asked of SQLite, which keeps its schema as rows. */
+/* Read from SQLite, which has its schema as rows. */
 
 #define TABLES_MAX 256
 
 static const struct cairn_srv_statement all_tables = {
     "tables", "",
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name NOT "
-    "IN ('servers', 'leases') ORDER BY rowid"}; /* those are about processes */
+    "IN ('servers', 'leases') ORDER BY rowid"}; /* these describe processes */
 static const struct cairn_srv_statement all_columns = {
     "columns", "t", "SELECT name, type, pk FROM pragma_table_info(?1) ORDER BY cid"};
 
@@ -411,7 +398,7 @@ static enum cairn_code read_columns(struct cairn_srv_tx *tx, struct cairn_srv_ta
         if (!more) break;
         add_table_column(table, &rows);
     }
-    CAIRN_ASSERT(table->key_count > 0); /* a row without a name could not be compared */
+    CAIRN_ASSERT(table->key_count > 0); /* rows without a key cannot be compared */
     return CAIRN_OK;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transactions over one session, what becomes of a COMMIT whose answer was lost, and rows; see
- * engine_postgres.h. */
+/* Transactions over one session, lost answers to COMMIT, and rows; see engine_postgres.h. */
 #include "server/db/engine_postgres.h"
 
 #include <errno.h>
@@ -16,7 +15,7 @@
 #include "server/db/copy_page.h"
 #include "server/db/sql.h"
 
-#define PAUSE_MS 200 /* between two tries to reach a database that is away */
+#define PAUSE_MS 200 /* between attempts to reach the database */
 
 static const char *describe(const void *place) {
     return ((const struct cairn_srv_postgres_place *)place)->url;
@@ -42,8 +41,8 @@ static void note_seen(struct cairn_srv_postgres_place *place, uint64_t position)
 
 /* ---- notifications ----
  *
- * NOTIFY in the transaction of a change, and the session that listens; see catalog.h. Each catalog
- * of a database has a channel by its schema's number; what is sent is who says it, the position of
+ * NOTIFY in a change's transaction, and the listening session; see catalog.h. Each catalog of a
+ * database has a channel named by its schema's number. The payload is the sender, the position of
  * its transaction, and keys, in hexadecimal. */
 
 #define ALIVE_ANSWER_MS 5000
@@ -66,8 +65,8 @@ void cairn_srv_postgres_notify(struct cairn_srv_tx *tx, uint64_t key) {
     if (!own->notify_count) own->notify_count = 1;
 }
 
-/* Nobody is told where nobody else has ever changed this catalog: a server that listens has
- * joined it by a change, which the position of this transaction shows (engine_postgres.h#6). */
+/* Skips NOTIFY while no other server has ever changed this catalog: a listening server has joined
+ * by a change, which this transaction's position shows (engine_postgres.h#6). */
 static enum cairn_code send_notify(struct cairn_srv_postgres *own, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
     if (!own->notify_count || !own->place->shared) return CAIRN_OK;
@@ -79,14 +78,14 @@ static enum cairn_code send_notify(struct cairn_srv_postgres *own, struct cairn_
     return cairn_srv_postgres_send(own, &notify_others, values, err);
 }
 
-/* Out of the pipeline, in which libpq takes one statement after the other and none of these. */
+/* Leaves the pipeline, in which libpq cannot run these statements. */
 static enum cairn_code begin_to_listen(struct cairn_srv_postgres *own, struct cairn_error *err) {
     char sql[120];
     PGresult *result = NULL;
     own->answer_ms = ALIVE_ANSWER_MS;
     if (!PQexitPipelineMode(own->conn))
         return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
-    /* A listener that takes nothing holds up the queue of the whole database. */
+    /* A listener that does not read blocks the whole database's queue. */
     CAIRN_TRY(cairn_srv_postgres_exec(
         own, "SET tcp_user_timeout = '20s'; SET application_name = 'cairn-listen'", NULL, err));
     CAIRN_TRY(cairn_srv_postgres_exec(own, CHANNEL, &result, err));
@@ -114,7 +113,7 @@ static void read_notify(struct cairn_srv_postgres_place *place, const char *said
     place->shared = true;
     const char *at = strchr(said, ' ');
     if (!at) return;
-    /* It is committed there, so a database without it has gone back (engine_postgres.h#6). */
+    /* Committed there, so a database without it has gone back (engine_postgres.h#6). */
     note_seen(place, strtoull(at + 1, NULL, 16));
     while ((at = strchr(at + 1, ' '))) heard(owner, strtoull(at + 1, NULL, 16));
 }
@@ -139,9 +138,7 @@ static enum cairn_code listen_for(struct cairn_srv_tx *tx, int wake_fd, uint32_t
     return CAIRN_OK;
 }
 
-/* ---- transactions ---- */
-
-/* As all others, these are prepared: they go ahead of what follows without being waited for. */
+/* Prepared, so they are sent ahead of later commands without a wait. */
 static const struct cairn_srv_statement begin_a_look = {
     "begin", "", "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"};
 static const struct cairn_srv_statement begin_a_change = {
@@ -178,9 +175,8 @@ static void rollback(struct cairn_srv_tx *tx) {
     (void)!cairn_srv_postgres_query(own, &undo_all, NULL, NULL, NULL);
 }
 
-/* A look changed nothing, so how it ends is all the same, and nobody waits for it. But where it has
- * asked nothing, its position was not heard, and the next look would take that for its own: older
- * than what was seen meanwhile, as if the database had gone back (engine_postgres.h#6). */
+/* Waits for no answer. But a read without queries never received its position, which the next read
+ * would take for its own, as if the database had gone back (engine_postgres.h#6). */
 static void end_read(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (!own->conn) return;
@@ -193,8 +189,7 @@ static void end_read(struct cairn_srv_tx *tx) {
         cairn_srv_postgres_drop(own);
 }
 
-/* Waited for: what follows knows that it has the lock, and settle that a transaction which it does
- * not find has ended. */
+/* Waits for the answer: later commands rely on the lock; so does settle. */
 static enum cairn_code begin_change(struct cairn_srv_postgres *own, struct cairn_error *err) {
     own->batch++;
     own->notify_count = 0;
@@ -210,7 +205,7 @@ static enum cairn_code begin_change(struct cairn_srv_postgres *own, struct cairn
     return code;
 }
 
-/* engine_postgres.h#2; false: nobody who holds the lock waits for its server. */
+/* engine_postgres.h#2; false: no holder of the lock is waiting for its server. */
 static bool end_holder(struct cairn_srv_postgres *own) {
     PGresult *ended = NULL;
     rollback(&own->tx);
@@ -232,7 +227,7 @@ static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *
     return code;
 }
 
-/* Was it done? The transaction had the lock, so it has ended when another one gets it. */
+/* True if the batch was committed: its transaction has ended once this one gets the lock. */
 static enum cairn_code look_for_batch(struct cairn_srv_postgres *own, bool *ret_done,
                                       struct cairn_error *err) {
     const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
@@ -272,7 +267,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
     PGresult *result = NULL;
     enum cairn_code code = send_notify(own, &why);
     if (!code) code = cairn_srv_postgres_query(own, &commit_it, NULL, &result, &why);
-    /* COMMIT of a transaction in which something failed is answered by ROLLBACK. */
+    /* PostgreSQL answers COMMIT of a failed transaction with ROLLBACK. */
     bool done = !code && !strcmp(PQcmdStatus(result), "COMMIT");
     PQclear(result);
     if (!done && !own->conn) {
@@ -299,8 +294,7 @@ static enum cairn_code savepoint(struct cairn_srv_tx *tx, struct cairn_error *er
     return cairn_srv_postgres_send(own, &set_savepoint, NULL, err);
 }
 
-/* Not waited for: what was sent ahead is heard with the next change's looks, or with COMMIT. Where
- * some of it fails then, nothing of the transaction stays (engine.h#2). */
+/* Results arrive with a later read or COMMIT; a failure undoes the transaction (engine.h#2). */
 static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     cairn_srv_postgres_expect_no_more(own);
@@ -314,21 +308,19 @@ static void undo(struct cairn_srv_tx *tx) {
     own->notify_count = own->notify_before;
     cairn_srv_postgres_expect_no_more(own);
     if (own->conn && own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
-    if (tx->undone.code) return; /* the savepoint may be an earlier change's */
+    if (tx->undone.code) return; /* the savepoint may belong to an earlier change */
     enum cairn_code code = cairn_srv_postgres_query(own, &undo_it, NULL, NULL, NULL);
     if (!code) code = cairn_srv_postgres_query(own, &keep_it, NULL, NULL, NULL);
-    if (code) cairn_srv_postgres_drop(own); /* is_open says so */
+    if (code) cairn_srv_postgres_drop(own); /* is_open reports it */
 }
-
-/* ---- rows ---- */
 
 struct running {
     PGresult *result;
     int row;
-    char text[24]; /* of a number that is asked for as text */
+    char text[24]; /* a number requested as text */
 };
 
-/* Types of results (pg_type.h); tests/server/test_statements.c sees that there are no others. */
+/* Result types (pg_type.h); tests/server/test_statements.c checks that there are no others. */
 #define OID_BOOL 16
 #define OID_INT8 20
 #define OID_INT4 23
@@ -427,9 +419,9 @@ static struct cairn_view bytes(void *argument, int column) {
                                (size_t)PQgetlength(running->result, running->row, column)};
 }
 
-/* ---- rows of a copy: one transaction with one COPY, outside of libpq's pipeline ---- */
+/* ---- COPY: one transaction with one COPY, outside of the pipeline ---- */
 
-/* What COPY's binary form has around its rows: signature, flags, no extension; no further row. */
+/* Frame of COPY's binary format: signature, flags, no extension; end marker. */
 static const char head[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0";
 #define HEAD_BYTES 19
 static const char tail[2] = {'\377', '\377'};
@@ -441,7 +433,7 @@ static enum cairn_code lost(struct cairn_srv_postgres *own, const char *what,
     return code;
 }
 
-/* libpq takes all that is given, or says that it would have to wait. */
+/* libpq takes all bytes, or reports that it would block. */
 static enum cairn_code put(struct cairn_srv_postgres *own, struct cairn_view bytes, bool is_end,
                            struct cairn_error *err) {
     uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, own->answer_ms);
@@ -469,7 +461,7 @@ static enum cairn_code send_rows(struct cairn_srv_postgres *own, struct cairn_vi
     return put(own, (struct cairn_view){0}, true, err);
 }
 
-/* What became of a command; all of its results are taken. */
+/* Receives all results of a command. */
 static enum cairn_code hear(struct cairn_srv_postgres *own, ExecStatusType wanted,
                             struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
@@ -481,7 +473,7 @@ static enum cairn_code hear(struct cairn_srv_postgres *own, ExecStatusType wante
         if (!code && status != wanted)
             code = cairn_srv_postgres_fail(own->conn, result, "COPY", err);
         PQclear(result);
-        if (status == PGRES_COPY_IN) return code; /* it goes on until the rows' end is sent */
+        if (status == PGRES_COPY_IN) return code; /* lasts until the end of the rows */
     }
 }
 
@@ -498,7 +490,7 @@ static enum cairn_code copy_in(struct cairn_srv_postgres *own, const struct cair
     return hear(own, PGRES_COMMAND_OK, err);
 }
 
-/* Pipeline mode is left, and entered again whatever happened in between. */
+/* Leaves pipeline mode, and returns to it whatever happens. */
 static enum cairn_code
 outside(struct cairn_srv_postgres *own,
         enum cairn_code (*work)(struct cairn_srv_postgres *own, const struct cairn_srv_table *table,
@@ -521,7 +513,7 @@ static enum cairn_code load_all(struct cairn_srv_postgres *own, const struct cai
     return cairn_within(err, code, "table %s", table->name);
 }
 
-/* Only a connection tells, and a look at what is in it. */
+/* Only a connection and a query can tell. */
 static bool is_there(const char *where) {
     (void)where;
     return true;
@@ -532,7 +524,7 @@ static enum cairn_code load(struct cairn_srv_tx *tx, const struct cairn_srv_tabl
     return outside(cairn_srv_postgres_of(tx), load_all, table, rows, err);
 }
 
-/* The next number of an identity is its sequence's, which COPY does not raise. */
+/* COPY does not advance the sequence of an identity column. */
 static enum cairn_code raise_identity(struct cairn_srv_postgres *own,
                                       const struct cairn_srv_table *table, struct cairn_view none,
                                       struct cairn_error *err) {

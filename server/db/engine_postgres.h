@@ -1,40 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_postgres: the catalog in a database of PostgreSQL, by libpq.
+ * engine_postgres: the catalog in a PostgreSQL database, through libpq.
  *
- * Why:     what reaches the database, what comes back and what is lost on the way is the same for
- *          transactions, for statements and for the start of a session.
+ * Why:     transactions, statements and session start share sending, receiving and lost
+ *          connections.
  * Promise: 1   no call waits for an answer longer than CAIRN_SRV_POSTGRES_ANSWER_MS (a migration:
  *              an hour); a connection that does not answer by then is closed.
- *          2   a transaction that changes holds the catalog's advisory lock from its begin to its
- *              end, and is never one of a standby (engine.h#4). One whose server stopped in it ends
- *              after CAIRN_SRV_POSTGRES_STOPPED_TEXT, or, where the database was reading from that
- *              server or writing to it, when another one has waited for the lock for
- *              CAIRN_SRV_POSTGRES_LOCK_TEXT and ends that session.
- *          3   a COMMIT whose answer was lost is settled by a row of this server that its
- *              transaction wrote; where the database cannot be asked within
- *              CAIRN_SRV_POSTGRES_SETTLE_MS, that is said.
+ *          2   a changing transaction holds the catalog's advisory lock from begin to end, and
+ *              never runs on a standby (engine.h#4). If its server stops, the database ends it
+ *              after CAIRN_SRV_POSTGRES_STOPPED_TEXT, or, if it was exchanging data with that
+ *              server, another server does after waiting CAIRN_SRV_POSTGRES_LOCK_TEXT for the lock.
+ *          3   a COMMIT whose answer was lost is settled by a row that its transaction wrote; an
+ *              error says when that is impossible for CAIRN_SRV_POSTGRES_SETTLE_MS.
  *          4   commits are durable whatever the database's default: synchronous_commit is not off,
  *              and a database with fsync or full_page_writes off is refused.
  *          5   no password stands in the settings, in a log or in an error.
- *          6   each transaction that changes counts the catalog's position up. A database in which
- *              it is lower than this process has seen or heard it (restored, or a standby that
- *              lacks commits) takes no more changes of this process, and behind says so.
- *          7   from join on the session for changes holds a lock that bears this server's id, by
- *              which others see that it lives; not in a database that has gone back.
- *          8   a database that speaks PostgreSQL's protocol and lacks what Cairn is built on
- *              (notifications, advisory locks of sessions) is refused at the first session for
- *              changes, by its name where it says one.
- *          9   of statements.def and migrations.def, which stand once, a statement's parameters ?1,
- *              ?2 become $1, $2, and nothing else changes.
+ *          6   each changing transaction increments the catalog's position. If a database has a
+ *              lower one than this process has seen (restored, or a standby that lacks commits),
+ *              this process makes no more changes, and behind reports it.
+ *          7   from join on the writing session holds a lock with this server's id, by which others
+ *              see that it lives; not in a database that has gone back.
+ *          8   a database with PostgreSQL's protocol but without notifications or session advisory
+ *              locks is refused at the first writing session, by product name where known.
+ *          9   of statements.def and migrations.def only parameters change: ?1, ?2 become $1, $2.
  *          10  a migration's types hold the same values and sort them the same way: TEXT by bytes,
- *              INTEGER in 64 bits; a key that SQLite hands out by itself PostgreSQL hands out, too.
- *          11  what stands in quotes is left alone.
- * Limits:  256 statements are kept per connection; a result is held in memory as a whole; 512
- *          commands on their way at once.
+ *              INTEGER in 64 bits; a key that SQLite generates PostgreSQL generates, too.
+ *          11  text in quotes is not translated.
+ * Limits:  256 prepared statements a connection; results are held in memory; 512 commands in
+ *          flight.
  * Threads: a connection belongs to one thread at a time.
- * Next:    server/db/engine.h; engine_postgres_open.c for a session's start,
- *          engine_postgres_wire.c for what goes over it.
+ * Next:    server/db/engine.h; engine_postgres_open.c; engine_postgres_wire.c.
  */
 #pragma once
 
@@ -44,78 +39,72 @@
 #include "common/trace.h"
 #include "server/db/engine.h"
 
-#define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the oldest that libpq's pipeline came with */
+#define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the first libpq release with pipelines */
 #define CAIRN_SRV_POSTGRES_KEPT_MAX 256
 #define CAIRN_SRV_POSTGRES_AHEAD_MAX 512
-/* Sent without an end behind it, up to which the database waits for more without a time-out. libpq
- * keeps 8 KiB back before it sends by itself. */
+/* Flush threshold: the database waits for a sync without a time-out, and libpq flushes at 8 KiB. */
 #define CAIRN_SRV_POSTGRES_UNENDED_BYTES 4096
-#define CAIRN_SRV_POSTGRES_LARGE_BYTES (64 * 1024) /* of one statement: may take seconds to send */
-#define CAIRN_SRV_POSTGRES_NOTIFY_MAX 400          /* a notification has room for 8,000 bytes */
-#define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which names itself */
+#define CAIRN_SRV_POSTGRES_LARGE_BYTES (64 * 1024) /* one statement; may take seconds to send */
+#define CAIRN_SRV_POSTGRES_NOTIFY_MAX 400          /* a notification holds 8,000 bytes */
+#define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which fires first */
 #define CAIRN_SRV_POSTGRES_SETTLE_MS 30000
 #define CAIRN_SRV_POSTGRES_STOPPED_TEXT "5s"
-#define CAIRN_SRV_POSTGRES_LOCK_TEXT "12s" /* longer: who is stopped delays others, no more */
+#define CAIRN_SRV_POSTGRES_LOCK_TEXT "12s" /* longer: a stopped server only delays others */
 
 struct cairn_srv_postgres_place {
     char *url;                          /* as in the setting; without a password */
-    char server[CAIRN_UUID_TEXT_BYTES]; /* this life of the server, in the table servers */
-    _Atomic uint64_t seen;              /* the highest position that was committed (#6) */
-    _Atomic bool behind;                /* and it was lower after that */
-    _Atomic uint64_t mine;              /* the position of this process's last change; 0: none */
-    _Atomic bool shared;                /* one has been counted between two of them */
-    _Atomic bool joined;                /* sessions for changes hold this server's own lock */
-    _Atomic bool proved;                /* it is PostgreSQL (#8) */
+    char server[CAIRN_UUID_TEXT_BYTES]; /* this process's id in the table servers */
+    _Atomic uint64_t seen;              /* highest committed position (#6) */
+    _Atomic bool behind;                /* a lower one was found later (#6) */
+    _Atomic uint64_t mine;              /* position of this process's last change; 0: none */
+    _Atomic bool shared;                /* another server's position lay between two of ours */
+    _Atomic bool joined;                /* writing sessions hold this server's lock (#7) */
+    _Atomic bool proved;                /* confirmed as PostgreSQL (#8) */
 };
 
 struct cairn_srv_postgres {
     struct cairn_srv_tx tx;
     struct cairn_srv_postgres_place *place;
-    PGconn *conn; /* NULL: lost, or not there yet */
+    PGconn *conn; /* NULL: lost, or not connected yet */
     bool read_only;
     uint64_t answer_ms; /* engine_postgres.h#1 */
-    uint64_t batch;     /* of the transaction, in the row that settles its COMMIT */
-    uint64_t position;  /* of the catalog, in this transaction; 0: not heard yet */
-    uint64_t since;     /* the highest that was seen before it began (engine_postgres.h#6) */
-    const char *kept[CAIRN_SRV_POSTGRES_KEPT_MAX]; /* texts prepared in this session, as c0, c1 */
+    uint64_t batch;     /* of the transaction; its row settles a lost COMMIT */
+    uint64_t position;  /* of the catalog, in this transaction; 0: not received */
+    uint64_t since;     /* highest position seen before it began (#6) */
+    const char *kept[CAIRN_SRV_POSTGRES_KEPT_MAX]; /* prepared statements, named c0, c1, ... */
     size_t kept_count;
-    /* Sent, and not answered yet: 'c' a command, 'p' one that tells the catalog's position, 'n'
-     * one that counts it up, 'e' a query whose rows will be asked for, 's' an end of commands that
-     * fail together. */
+    /* Sent, not answered: 'c' a command, 'p' one that returns the catalog's position, 'n' one that
+     * increments it, 'e' an expected query, 's' a sync: commands up to it fail together. */
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
     size_t ahead_count, unended_bytes;
-    size_t kept_ahead; /* the first of them belong to changes that were kept */
-    uint64_t notify[CAIRN_SRV_POSTGRES_NOTIFY_MAX]; /* keys of this transaction; the first is ALL
-                                                       where it is full (catalog.h) */
-    size_t notify_count, notify_before;             /* in all, and before the savepoint */
-    struct cairn_srv_postgres_expected *expected;   /* in the order in which they were sent */
+    size_t kept_ahead;                              /* the first of them, of kept changes */
+    uint64_t notify[CAIRN_SRV_POSTGRES_NOTIFY_MAX]; /* of this transaction; full: first is ALL */
+    size_t notify_count, notify_before;             /* all, and those before the savepoint */
+    struct cairn_srv_postgres_expected *expected;   /* in the order sent */
     size_t expected_count, expected_heard, expected_next;
 };
 static inline struct cairn_srv_postgres *cairn_srv_postgres_of(struct cairn_srv_tx *tx) {
-    return (struct cairn_srv_postgres *)tx; /* its first member */
+    return (struct cairn_srv_postgres *)tx;
 }
 
 /* ---- engine_postgres_wire.c ---- */
 
-/* Send a statement and go on; what becomes of it is heard with the next answer. */
+/* Sends a statement without waiting; its result comes with the next answer. */
 enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
                                         const struct cairn_srv_statement *statement,
                                         const struct cairn_srv_value *values,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* The same, of a statement that gives the catalog's position; counts: that of this transaction,
- * which is not committed yet. */
+/* Sends a statement that returns the catalog's position. counts: it increments it, uncommitted. */
 enum cairn_code cairn_srv_postgres_send_position(struct cairn_srv_postgres *own, bool counts,
                                                  const struct cairn_srv_statement *statement,
                                                  const struct cairn_srv_value *values,
                                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* What was sent goes out, and nobody waits for it: the next answer is heard behind it. */
+/* Flushes what was sent without waiting; the next hear also receives those results. */
 enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Hear what became of all that was sent: the first failure, or the last command's result, for
- * PQclear (ret may be NULL). */
+/* Receives all results: the first failure, or the last result for PQclear (ret may be NULL). */
 enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult **ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Both. */
 enum cairn_code cairn_srv_postgres_query(struct cairn_srv_postgres *own,
                                          const struct cairn_srv_statement *statement,
                                          const struct cairn_srv_value *values, PGresult **ret,
@@ -123,35 +112,33 @@ enum cairn_code cairn_srv_postgres_query(struct cairn_srv_postgres *own,
 /* At a session's start, before anything was sent: plain statements, several of them allowed. */
 enum cairn_code cairn_srv_postgres_exec(struct cairn_srv_postgres *own, const char *sql,
                                         PGresult **ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* Outside of the pipeline: until the next result can be taken without waiting. */
+/* Outside of the pipeline: waits until the next result is ready. */
 enum cairn_code cairn_srv_postgres_wait(struct cairn_srv_postgres *own,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Has the other side closed it while nothing was asked? */
+/* True when the server has closed the idle connection. */
 bool cairn_srv_postgres_is_lost(struct cairn_srv_postgres *own);
-void cairn_srv_postgres_drop(struct cairn_srv_postgres *own); /* it may connect again */
-/* A connection that could not be made, or a message of the database without a result. */
+void cairn_srv_postgres_drop(struct cairn_srv_postgres *own); /* a later call may reconnect */
+/* Error of a failed connection, or of the database without a result. */
 enum cairn_code cairn_srv_postgres_fail(const PGconn *conn, const PGresult *result,
                                         const char *what, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* As in engine.h. */
 enum cairn_code cairn_srv_postgres_expect(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_statement *statement,
                                           const struct cairn_srv_value *values,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret NULL: it is not expected. */
+/* *ret NULL: not expected. */
 enum cairn_code cairn_srv_postgres_take_expected(struct cairn_srv_postgres *own,
                                                  const struct cairn_srv_statement *statement,
                                                  const struct cairn_srv_value *values,
                                                  PGresult **ret,
                                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* Something is changed, or the change or look is over. */
+/* Drops expected queries: data changed, or the transaction ended. */
 void cairn_srv_postgres_expect_no_more(struct cairn_srv_postgres *own);
 void cairn_srv_postgres_expected_release(struct cairn_srv_postgres *own);
 bool cairn_srv_postgres_only_looks(const struct cairn_srv_statement *statement);
 
 /* ---- engine_postgres_open.c ---- */
 
-/* As in engine.h. */
 bool cairn_srv_postgres_knows(const char *where);
 enum cairn_code cairn_srv_postgres_take(const char *where, void **ret_place,
                                         struct cairn_error *err) CAIRN_MUST_USE;
@@ -167,23 +154,22 @@ enum cairn_code cairn_srv_postgres_lives(struct cairn_srv_tx *tx, const char *se
                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_postgres_alone(struct cairn_srv_tx *tx,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* The catalog's lock, for the transaction. */
+/* Takes the catalog's lock for the transaction. */
 extern const struct cairn_srv_statement cairn_srv_postgres_take_lock;
 extern const struct cairn_srv_statement cairn_srv_postgres_read_position;
-/* Ends the session that holds it and waits for its server, which is stopped or gone. */
+/* Ends the session that holds the lock while its server is stopped or gone. */
 extern const struct cairn_srv_statement cairn_srv_postgres_end_holder;
-/* Again, where the connection was lost. */
+/* Reconnects a lost connection. */
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- engine_postgres.c ---- */
 
-/* As in engine.h. */
 void cairn_srv_postgres_notify(struct cairn_srv_tx *tx, uint64_t key);
 
-/* ---- statements.def and migrations.def in PostgreSQL's words (engine_postgres_open.c) ----
+/* ---- translation of statements.def and migrations.def (engine_postgres_open.c) ----
  *
- * Words are in upper case, as the two tables write them; there are no comments in the text. */
+ * Keywords are in upper case, as in the two tables; the text has no comments. */
 
 enum cairn_code cairn_srv_dialect_statement(const char *sql, struct cairn_buf *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;

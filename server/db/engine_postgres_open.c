@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the database is, how a session with it begins, and its schema; see engine_postgres.h. */
+/* Connection settings, session start and schema; see engine_postgres.h. */
 
 #include <ctype.h>
 #include <poll.h>
@@ -18,22 +18,22 @@
 
 #define MIGRATION_ANSWER_MS (60 * 60 * 1000)
 
-/* Ours, among the advisory locks of a database; the second number is the schema's name. */
+/* This program's class of advisory locks; the second number stands for the schema. */
 #define LOCK_CLASS "1667330670"
 #define TAKE_LOCK "SELECT pg_advisory_xact_lock(" LOCK_CLASS ", hashtext(current_schema()))"
-/* Shared by all sessions for changes, but for one that must be alone: a copy's. */
+/* All writing sessions share this lock; a copy takes it exclusively. */
 #define USE_LOCK "(" USE_CLASS ", hashtext(current_schema()))"
 #define USE_CLASS "1667330671"
-#define LAST_ONE_MS 5000 /* of a server that was killed, its sessions are there for a moment */
+#define LAST_ONE_MS 5000 /* sessions of a killed server linger for a moment */
 #define PAUSE_MS 100
-#define MIGRATION_LOCK_TEXT "90s" /* another server's migration is waited for */
+#define MIGRATION_LOCK_TEXT "90s" /* time for another server's migration */
 
 const struct cairn_srv_statement cairn_srv_postgres_take_lock = {"lock", "", TAKE_LOCK};
 const struct cairn_srv_statement cairn_srv_postgres_read_position = {
     "read_position", "", "SELECT position FROM cairn_catalog"};
 
-/* As the same role, of which no more is needed. A transaction takes about a second, so one of five
- * that waits for its server is not worth waiting for; that one repeats its changes. */
+/* Works for the same role without more rights. A transaction takes about a second, so a session
+ * that has waited five for its server is ended; its server repeats its changes. */
 const struct cairn_srv_statement cairn_srv_postgres_end_holder = {
     "end_holder", "",
     "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
@@ -43,13 +43,11 @@ const struct cairn_srv_statement cairn_srv_postgres_end_holder = {
     "a.wait_event_type = 'Client' AND a.state <> 'idle' AND a.xact_start < now() - INTERVAL "
     "'" CAIRN_SRV_POSTGRES_STOPPED_TEXT "'"};
 
-/* ---- the place ---- */
-
 bool cairn_srv_postgres_knows(const char *where) {
     return cairn_text_starts(where, "postgresql://") || cairn_text_starts(where, "postgres://");
 }
 
-/* Settings are shown to people, and arguments to everybody on the machine. */
+/* Settings are displayed, and arguments are visible to every user of the machine. */
 static enum cairn_code refuse_password(const char *url, struct cairn_error *err) {
     const char *user = strstr(url, "://") + 3;
     const char *at = memchr(user, '@', strcspn(user, "/?"));
@@ -92,10 +90,7 @@ void cairn_srv_postgres_leave(void *place) {
     free(place);
 }
 
-/* ---- a session ---- */
-
-/* What libpq would otherwise leave open; its own sources (the URI, the environment, a service) go
- * before these. */
+/* Defaults for libpq; the URI, the environment and a service file take precedence. */
 static const struct {
     const char *keyword, *variable, *value;
 } defaults[] = {
@@ -113,7 +108,7 @@ static bool is_left_open(const char *url, size_t i) {
     return !defaults[i].variable || !getenv(defaults[i].variable);
 }
 
-static const char *password_file; /* written before there are threads */
+static const char *password_file; /* set before threads start */
 
 void cairn_srv_postgres_password_from(const char *path) {
     password_file = path && *path ? path : NULL;
@@ -146,10 +141,9 @@ static enum cairn_code dial(const char *url, PGconn **ret, struct cairn_error *e
     return CAIRN_OK;
 }
 
-/* Plans are made once, loops over indexes as SQLite's, whatever the statistics say of tables that
- * were small when they were last looked at: tests/server/test_statements.c looks at them. A
- * server that was stopped in a transaction does not hold it for ever, and one whose machine is gone
- * is noticed. */
+/* Plans are fixed once, nested loops over indexes as in SQLite, whatever statistics say about
+ * formerly small tables; tests/server/test_statements.c checks them. Time-outs end the transaction
+ * of a stopped server, and detect one whose machine is gone. */
 static const char session[] =
     "SET statement_timeout = '30s'; SET lock_timeout = '" CAIRN_SRV_POSTGRES_LOCK_TEXT "';"
     "SET idle_in_transaction_session_timeout = '60s';"
@@ -158,7 +152,7 @@ static const char session[] =
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
     "SET jit = off; SET client_min_messages = warning;";
 
-/* engine_postgres.h#2: all other servers wait for a transaction that changes. */
+/* engine_postgres.h#2: all other servers wait for a changing transaction. */
 static const char bounded[] =
     "SET idle_in_transaction_session_timeout = '" CAIRN_SRV_POSTGRES_STOPPED_TEXT "'";
 
@@ -186,7 +180,7 @@ static const struct {
      " SCHEMA"},
 };
 
-/* The first column of the first row, as text. */
+/* Text of the first column of the first row. */
 static enum cairn_code ask(struct cairn_srv_postgres *own, const char *sql, char ret[64],
                            struct cairn_error *err) {
     PGresult *result = NULL;
@@ -205,16 +199,15 @@ static enum cairn_code demand_all(struct cairn_srv_postgres *own, struct cairn_e
                               "the catalog cannot be kept in %s by the role %s: %s",
                               own->place->url, PQuser(own->conn), demands[i].why);
     }
-    /* D02: what the operator chose is kept, as long as it is durable. */
+    /* D02: keeps the operator's setting if it is durable. */
     CAIRN_TRY(ask(own, "SELECT current_setting('synchronous_commit')", said, err));
     if (strcmp(said, "off") != 0) return CAIRN_OK;
     return cairn_srv_postgres_exec(own, "SET synchronous_commit = on", NULL, err);
 }
 
-/* ---- what an operator does about a database that cannot be connected to ---- */
+/* ---- remedies for a failed connection ---- */
 
-/* By what libpq, or the database before it knows who asks, says. Where it says something else, for
- * one in another language, there is no remedy, and its words alone are told. */
+/* Matches libpq's words, or the database's before authentication, in English only. */
 static const struct {
     const char *said, *remedy;
 } remedies[] = {
@@ -254,10 +247,9 @@ static enum cairn_code refuse_old_release(const PGconn *conn, struct cairn_error
                       PQparameterStatus(conn, "server_version"), CAIRN_SRV_POSTGRES_RELEASE_MIN);
 }
 
-/* ---- is it PostgreSQL? ---- */
+/* ---- detection of other products ---- */
 
-/* What their version() says. Those that are PostgreSQL with more in it (Citus, Aurora, EDB's) are
- * not here. */
+/* Names in version(). PostgreSQL with additions (Citus, Aurora, EDB's) is not listed. */
 static const struct {
     const char *said, *name;
 } lookalikes[] = {
@@ -282,7 +274,7 @@ static enum cairn_code refuse_lookalike(const struct cairn_srv_postgres *own, co
                             : "notifications (LISTEN, NOTIFY) or advisory locks of sessions");
 }
 
-/* A database tells itself at the end of the transaction what it was told in it. */
+/* A session receives its own notifications at the end of the transaction. */
 static enum cairn_code hears_itself(struct cairn_srv_postgres *own, bool *ret,
                                     struct cairn_error *err) {
     struct cairn_error why = {0};
@@ -301,14 +293,14 @@ static enum cairn_code hears_itself(struct cairn_srv_postgres *own, bool *ret,
     return cairn_srv_postgres_exec(own, "UNLISTEN cairn_probe", NULL, err);
 }
 
-/* engine_postgres.h#8. The name first: some refuse what the session is then told. */
+/* engine_postgres.h#8. Checks the name first: some products reject later session settings. */
 static enum cairn_code demand_postgres(struct cairn_srv_postgres *own, char ret_version[64],
                                        struct cairn_error *err) {
     CAIRN_TRY(ask(own, "SELECT version()", ret_version, err));
     return refuse_lookalike(own, ret_version, NULL, err);
 }
 
-/* Behind the lock of take_use. */
+/* Call while holding take_use's lock. */
 static enum cairn_code demand_means(struct cairn_srv_postgres *own, const char *version,
                                     struct cairn_error *err) {
     char held[64];
@@ -325,7 +317,7 @@ static enum cairn_code demand_means(struct cairn_srv_postgres *own, const char *
     return CAIRN_OK;
 }
 
-/* The copy is waited for no longer than the sessions of a dead process are there. */
+/* The copy waits no longer than sessions of a dead process linger. */
 static enum cairn_code take_use(struct cairn_srv_postgres *own, const char *sql, const char *why,
                                 struct cairn_error *err) {
     uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, LAST_ONE_MS);
@@ -396,9 +388,7 @@ void cairn_srv_postgres_disconnect(struct cairn_srv_tx *tx) {
     free(own);
 }
 
-/* ---- who lives ---- */
-
-/* A lock of the session, by the name of the catalog and of the server (engine_postgres.h#7). */
+/* A session lock by catalog and server name (engine_postgres.h#7). */
 static const struct cairn_srv_statement live = {
     "live", "t",
     "SELECT pg_try_advisory_lock(hashtext('cairn ' || current_schema()), hashtext(?1))"};
@@ -420,7 +410,7 @@ enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, b
     PQclear(result);
     own->place->joined |= lasting;
     own->place->shared |= *ret_others;
-    if (lasting) cairn_srv_postgres_notify(tx, CAIRN_SRV_NOTIFY_ALL); /* that there is one more */
+    if (lasting) cairn_srv_postgres_notify(tx, CAIRN_SRV_NOTIFY_ALL); /* announces the new server */
     return CAIRN_OK;
 }
 
@@ -440,7 +430,7 @@ enum cairn_code cairn_srv_postgres_lives(struct cairn_srv_tx *tx, const char *se
     return CAIRN_OK;
 }
 
-/* A session that is made again is another server's business only in the catalog that it knows. */
+/* A restored session takes its lock only in the catalog that it joined. */
 static enum cairn_code live_on(struct cairn_srv_postgres *own, struct cairn_error *err) {
     const struct cairn_srv_value values[] = {SQL_T(own->place->server)};
     if (own->read_only || !own->place->joined) return CAIRN_OK;
@@ -462,9 +452,7 @@ enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
     return code;
 }
 
-/* ---- the schema ---- */
-
-/* One row: the schema's number, and the catalog's position (engine_postgres.h#6). */
+/* One row: schema number and catalog position (engine_postgres.h#6). */
 static const char first_table[] =
     "CREATE TABLE IF NOT EXISTS cairn_catalog(one BIGINT PRIMARY KEY CHECK(one = 1),"
     "  schema BIGINT NOT NULL);"
@@ -483,7 +471,7 @@ static enum cairn_code run_step(struct cairn_srv_postgres *own,
     return cairn_srv_postgres_exec(own, sql.data, NULL, err);
 }
 
-/* Two servers may start at once: each step looks again, under the catalog's lock. */
+/* Two servers may start at once: each step checks again, under the catalog's lock. */
 static enum cairn_code begin_alone(struct cairn_srv_postgres *own, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = cairn_srv_postgres_exec(
@@ -524,7 +512,7 @@ static enum cairn_code run_migrations(struct cairn_srv_postgres *own, struct cai
     return CAIRN_OK;
 }
 
-/* Only where it is due: it needs the tables' owner, and locks other servers out. */
+/* Only when needed: it requires the tables' owner and locks other servers out. */
 static enum cairn_code make_first_table(struct cairn_srv_postgres *own, struct cairn_error *err) {
     char said[64] = "";
     CAIRN_TRY(ask(own,
@@ -566,9 +554,9 @@ enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx, struct cairn
     return code;
 }
 
-/* ---- SQL in PostgreSQL's words: one pass over the text, outside of its quotes ---- */
+/* ---- translation to PostgreSQL: one pass over the text, outside of quotes ---- */
 
-/* The first that fits is taken, so the longer ones stand first. */
+/* The first match counts, so longer ones come first. */
 static const struct {
     const char *from, *to;
 } words[] = {
@@ -584,7 +572,7 @@ static bool in_word(char c) {
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The row that fits at `at`; CAIRN_COUNT(words): none. */
+/* Index of the row that matches at `at`; CAIRN_COUNT(words): none. */
 static size_t word_at(const char *sql, const char *at) {
     if (at > sql && in_word(at[-1])) return CAIRN_COUNT(words);
     for (size_t i = 0; i < CAIRN_COUNT(words); i++) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands go out without waiting, in libpq's pipeline, and are heard together: a change that
- * writes a hundred rows waits for the network as often as it looks. Each wait has an end. See
- * engine_postgres.h. */
+/* Sends commands without waiting, in libpq's pipeline, and receives results together: a change
+ * waits for the network only as often as it reads. Each wait is bounded. See engine_postgres.h. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,14 +13,12 @@
 #include "server/db/engine_postgres.h"
 #include "server/db/sql.h"
 
-/* The types that parameters are sent as (pg_type.h of PostgreSQL; they never change). */
+/* Types of parameters (PostgreSQL's pg_type.h; they never change). */
 #define OID_BYTEA 17
 #define OID_INT8 20
 #define OID_TEXT 25
 
-/* ---- failures ---- */
-
-/* What SQLSTATE means to who called. */
+/* Maps SQLSTATE to our codes. */
 static const struct {
     const char *begins;
     enum cairn_code code;
@@ -67,9 +64,7 @@ static enum cairn_code lost(struct cairn_srv_postgres *own, const char *what,
     return code;
 }
 
-/* ---- waiting ---- */
-
-/* Until the next result can be taken without waiting, and all that was sent is out. */
+/* Waits until a result is ready and all output is sent. */
 static enum cairn_code wait_for_result(struct cairn_srv_postgres *own, uint64_t until_ms,
                                        struct cairn_error *err) {
     for (;;) {
@@ -97,15 +92,14 @@ bool cairn_srv_postgres_is_lost(struct cairn_srv_postgres *own) {
     return said || PQstatus(own->conn) != CONNECTION_OK;
 }
 
-/* ---- what is expected ----
+/* ---- expected queries ----
  *
- * Queries that go out together before anybody asks for the first one's rows, so that a change waits
- * for the network once for all of them. See engine.h#5. */
+ * Sent together, so that a change waits for the network once for all of them. See engine.h#5. */
 
 struct cairn_srv_postgres_expected {
     const struct cairn_srv_statement *statement; /* NULL: its rows were taken, or it failed */
     struct cairn_buf values;
-    PGresult *result; /* NULL: not heard yet */
+    PGresult *result; /* NULL: not received yet */
 };
 
 static enum cairn_code write_value(struct cairn_buf *ret, const struct cairn_srv_value *value,
@@ -146,7 +140,7 @@ enum cairn_code cairn_srv_postgres_expect(struct cairn_srv_tx *tx,
     return cairn_srv_postgres_leave_to_it(own, err);
 }
 
-/* The next one's result; not good: nobody gets it. */
+/* Stores the next expected query's result; not good: drops it. */
 static void hear_expected(struct cairn_srv_postgres *own, PGresult *take_result, bool good) {
     CAIRN_ASSERT(own->expected_heard < own->expected_count);
     struct cairn_srv_postgres_expected *one = &own->expected[own->expected_heard++];
@@ -160,7 +154,7 @@ static void hear_expected(struct cairn_srv_postgres *own, PGresult *take_result,
 
 void cairn_srv_postgres_expect_no_more(struct cairn_srv_postgres *own) {
     for (size_t i = 0; i < own->ahead_count; i++)
-        if (own->ahead[i] == 'e') own->ahead[i] = 'c'; /* heard like a command, and dropped */
+        if (own->ahead[i] == 'e') own->ahead[i] = 'c'; /* received like a command, and dropped */
     for (size_t i = 0; i < own->expected_count; i++) {
         PQclear(own->expected[i].result);
         own->expected[i].result = NULL;
@@ -168,7 +162,7 @@ void cairn_srv_postgres_expect_no_more(struct cairn_srv_postgres *own) {
     own->expected_count = own->expected_heard = own->expected_next = 0;
 }
 
-/* They are mostly asked for in the order in which they were sent. */
+/* Mostly used in the order in which they were sent. */
 static struct cairn_srv_postgres_expected *find(struct cairn_srv_postgres *own,
                                                 const struct cairn_srv_statement *statement,
                                                 const struct cairn_buf *values) {
@@ -212,14 +206,12 @@ bool cairn_srv_postgres_only_looks(const struct cairn_srv_statement *statement) 
     return !strncmp(statement->sql, "SELECT ", strlen("SELECT "));
 }
 
-/* ---- hearing ---- */
-
 static bool is_good(const PGresult *result) {
     ExecStatusType status = PQresultStatus(result);
     return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 }
 
-/* engine_postgres.h#6: a look that finds it out fails, later ones are told what is there. */
+/* engine_postgres.h#6: the read that detects a lower position fails; later reads are answered. */
 static enum cairn_code note_position(struct cairn_srv_postgres *own, bool counts,
                                      const PGresult *result, struct cairn_error *err) {
     uint64_t wide = 0;
@@ -232,7 +224,7 @@ static enum cairn_code note_position(struct cairn_srv_postgres *own, bool counts
     own->position = __builtin_bswap64(wide);
     uint64_t committed = own->position - counts;
     bool known = own->place->behind;
-    /* A change of this process's writing thread may be committed and not noted yet. */
+    /* This process's writing thread may have committed a change without recording it here yet. */
     uint64_t mine = own->place->mine;
     if (mine && (counts ? committed != mine : committed > mine + 1)) own->place->shared = true;
     if (committed >= own->since && (own->read_only || !known)) return CAIRN_OK;
@@ -246,7 +238,7 @@ static enum cairn_code note_position(struct cairn_srv_postgres *own, bool counts
         (unsigned long long)committed, (unsigned long long)own->place->seen);
 }
 
-/* The result of what was sent first and was not heard of; a command's is followed by NULL. */
+/* Takes the result of the oldest unanswered command; NULL follows a command's result. */
 static enum cairn_code take_result(struct cairn_srv_postgres *own, char kind, PGresult **ret,
                                    struct cairn_error *err) {
     uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, own->answer_ms);
@@ -304,8 +296,6 @@ enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult
     return first;
 }
 
-/* ---- sending ---- */
-
 struct parameters {
     Oid types[CAIRN_SRV_PARAMETERS_MAX];
     const char *values[CAIRN_SRV_PARAMETERS_MAX];
@@ -340,7 +330,7 @@ static void set_values(struct parameters *parameters, const struct cairn_srv_val
     }
 }
 
-/* Prepared once a session; *ret is its number, KEPT_MAX where all places are taken. */
+/* Prepares once a session; *ret is its number, KEPT_MAX when all numbers are used. */
 static enum cairn_code prepare(struct cairn_srv_postgres *own,
                                const struct cairn_srv_statement *statement,
                                const struct parameters *parameters, size_t *ret,
@@ -356,7 +346,7 @@ static enum cairn_code prepare(struct cairn_srv_postgres *own,
     char name[24];
     snprintf(name, sizeof(name), "c%zu", own->kept_count);
     CAIRN_TRY(cairn_srv_dialect_statement(statement->sql, &sql, err));
-    /* What went before is heard first: a failure there is not this statement's. */
+    /* Receives earlier results first: a failure there is not this statement's. */
     if (own->ahead_count) CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
     if (!own->conn ||
         !PQsendPrepare(own->conn, name, sql.data, parameters->count, parameters->types))
@@ -374,9 +364,9 @@ static uint64_t bytes_of(const struct parameters *parameters) {
     return all;
 }
 
-/* The database counts how long a session is idle in its transaction until a whole message is there,
- * from the last end on. A large one may take longer than that to send, so that another one goes
- * ahead of it; a server that stops in the middle is ended by who waits (engine_postgres.h#2). */
+/* The database counts idle-in-transaction time until a whole message has arrived. Sending a large
+ * one may take longer, so this statement precedes it; if the server stops in the middle, another
+ * server ends its session (engine_postgres.h#2). */
 static const struct cairn_srv_statement not_idle = {"not_idle", "", "SELECT 1"};
 
 enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine SQLite: a file and its lock, connections with the settings that the promises rest on,
- * the schema, transactions, and statements that are prepared once and kept by the address of their
- * text; see engine.h and engine_sqlite.h. */
+/* The SQLite engine: file lock, connections and their settings, schema, transactions, and prepared
+ * statements cached by their text's address; see engine.h and engine_sqlite.h. */
 #include "server/db/engine_sqlite.h"
 
 #include <errno.h>
@@ -26,21 +25,19 @@
 #include "server/db/sql.h"
 
 #define BUSY_MS 5000
-#define CHECKPOINT_PAGES 1000 /* SQLite's own */
+#define CHECKPOINT_PAGES 1000 /* SQLite's default */
 #define LOG_PAGES (CAIRN_SRV_SQLITE_LOG_BYTES / 4096)
-#define RESTART_EVERY_MS 5000 /* the longest that looks cost a change then is RESTART_WAIT_MS */
+#define RESTART_EVERY_MS 5000 /* reads then delay a change for at most RESTART_WAIT_MS */
 #define RESTART_WAIT_MS 100
 
 struct cairn_srv_sqlite_check;
 struct cairn_srv_sqlite_place {
     char path[1024];
     char server[CAIRN_UUID_TEXT_BYTES];
-    int lock_fd; /* -1: in memory */
-    bool clean;  /* the file is as the last server left it that ended well */
-    struct cairn_srv_sqlite_check *check; /* NULL: not begun */
+    int lock_fd;                          /* -1: in memory */
+    bool clean;                           /* the file is unchanged since a clean stop */
+    struct cairn_srv_sqlite_check *check; /* NULL: not started */
 };
-
-/* ---- connections ---- */
 
 static sqlite3 *db_of(struct cairn_srv_tx *tx) {
     return cairn_srv_sqlite_of(tx)->db;
@@ -105,10 +102,9 @@ static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const ch
     return CAIRN_OK;
 }
 
-/* The log is copied into the file at each commit beyond CHECKPOINT_PAGES, and begun anew when no
- * look reads in it. Looks that overlap keep it from that for ever, so beyond LOG_PAGES the writer
- * waits for them, shortly and now and then; journal_size_limit cuts the file when it is begun anew.
- * What fails here is tried again with the next commit. */
+/* Beyond CHECKPOINT_PAGES each commit copies the log into the file; the log restarts when no read
+ * uses it. Overlapping reads can prevent that for ever, so beyond LOG_PAGES the writer waits for
+ * them, briefly and rarely; journal_size_limit truncates the file then. The next commit retries. */
 static int after_commit(void *owner, sqlite3 *db, const char *name, int pages) {
     struct cairn_srv_sqlite *own = owner;
     uint64_t now_ms = cairn_mono_ms();
@@ -180,14 +176,14 @@ static uint64_t log_bytes(const void *place) {
     return stat(path, &status) ? 0 : (uint64_t)status.st_size;
 }
 
-/* ---- is the file whole? ----
+/* ---- integrity check ----
  *
- * A small one is read through before it is used. A large one takes half a minute from a cold disk:
- * after a clean stop it is believed, as long as it is the same file with the same size and time;
- * else it is read through by a thread with a connection of its own, while calls are answered. */
+ * A small file is checked before use. A large one takes half a minute from a cold disk: after a
+ * clean stop it is trusted while file, size and time are unchanged; otherwise a thread with its own
+ * connection checks it while calls are answered. */
 
-#define BESIDE_BYTES (64 * 1024 * 1024) /* from here on it is not waited for */
-#define STOP_EVERY 10000                /* steps of SQLite: a fraction of a second */
+#define BESIDE_BYTES (64 * 1024 * 1024) /* larger files are checked in the background */
+#define STOP_EVERY 10000                /* SQLite steps: a fraction of a second */
 
 enum state { STATE_OK, STATE_RUNS, STATE_STOPPED, STATE_DAMAGED };
 struct cairn_srv_sqlite_check {
@@ -196,14 +192,14 @@ struct cairn_srv_sqlite_check {
     uint64_t began_ms;
     _Atomic enum state state;
     _Atomic bool stopping;
-    char text[200]; /* once it is damaged: written before the state is */
+    char text[200]; /* of the damage: written before the state */
 };
 
 static void stamp_path(const struct cairn_srv_sqlite_place *place, char ret[1100]) {
     snprintf(ret, 1100, "%.*s.clean", 1000, place->path);
 }
 
-/* "": the file is not as a clean stop leaves it. */
+/* "": not the file of a clean stop. */
 static void stamp_text(const struct cairn_srv_sqlite_place *place, char ret[128]) {
     struct stat status;
     *ret = '\0';
@@ -212,7 +208,7 @@ static void stamp_text(const struct cairn_srv_sqlite_place *place, char ret[128]
              (uint64_t)status.st_size, (uint64_t)status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
-/* It holds for one start. */
+/* Deletes the stamp: it is valid for one start. */
 static bool take_stamp(const struct cairn_srv_sqlite_place *place) {
     char path[1100], wanted[128];
     CAIRN_AUTO(buf) found = {.limit = 128};
@@ -316,11 +312,11 @@ static enum cairn_srv_checked checked(const void *place, char ret[CAIRN_SRV_CHEC
     return state == STATE_OK ? CAIRN_SRV_CHECKED_OK : CAIRN_SRV_CHECKED_NOT_YET;
 }
 
-/* ---- a backup: a catalog as of one moment into a file, while its server changes it ----
+/* ---- backup of one state into a file, while a server changes the catalog ----
  *
- * SQLite's own backup call copies page by page and begins anew whenever another connection has
- * changed the database, so under a server it never ends. VACUUM INTO reads in one transaction. The
- * log cannot shrink meanwhile; after_commit bounds it afterwards. */
+ * SQLite's backup API copies page by page and restarts whenever another connection has changed the
+ * database, so under a server it never ends. VACUUM INTO reads in one transaction. The log cannot
+ * shrink meanwhile; after_commit bounds it afterwards. */
 
 #define PART ".part"
 
@@ -330,7 +326,7 @@ static bool is_there(const char *where) {
     return access(path, F_OK) == 0;
 }
 
-/* One state of the catalog, over a connection that can neither write nor checkpoint (S1). */
+/* Copies over a connection that can neither write nor checkpoint (S1). */
 static enum cairn_code copy_into(const char *path, const char *part, struct cairn_error *err) {
     struct cairn_srv_tx *tx = NULL;
     CAIRN_TRY(cairn_srv_sqlite_open(path, true, &tx, err));
@@ -346,7 +342,7 @@ static enum cairn_code copy_into(const char *path, const char *part, struct cair
     return code;
 }
 
-/* A backup that nobody has read is a hope. */
+/* Reads the backup back: an unread backup is no backup. */
 static enum cairn_code look_at(const char *part, struct cairn_srv_backup *ret,
                                struct cairn_error *err) {
     struct cairn_srv_tx *tx = NULL;
@@ -360,7 +356,7 @@ static enum cairn_code look_at(const char *part, struct cairn_srv_backup *ret,
     return code;
 }
 
-/* What a backup that was ended left is written over; one that runs is left alone. */
+/* Overwrites the rest of an interrupted backup; leaves a running one alone. */
 static enum cairn_code take_part(int dir_fd, const char *part, int *ret_fd,
                                  struct cairn_error *err) {
     CAIRN_AUTO_FD fd = openat(dir_fd, part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -408,9 +404,7 @@ static enum cairn_code backup(const char *where, const char *file, struct cairn_
     return code;
 }
 
-/* ---- the file ---- */
-
-/* D06: WAL needs memory that both sides share, which a network file system does not give. */
+/* D06: WAL needs shared memory, which a network file system does not provide. */
 static enum cairn_code refuse_network(const char *folder, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return cairn_fail_errno(err, "%s", folder);
@@ -463,8 +457,6 @@ static enum cairn_code take(const char *where, void **ret_place, struct cairn_er
     return code;
 }
 
-/* ---- the schema ---- */
-
 static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
                                       struct cairn_error *err) {
     for (size_t i = 0; i < cairn_srv_migration_count; i++) {
@@ -478,8 +470,8 @@ static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
     return cairn_srv_sqlite_exec(tx, sql, err);
 }
 
-/* catalog-schema-<number>.db beside the catalog: what a release that knows that schema starts on.
- * One of an earlier migration from the same schema is replaced. False: the catalog is no file. */
+/* catalog-schema-<number>.db beside the catalog: the file with which a release of that schema
+ * starts. Replaces an earlier one of the same schema. False: the catalog is no file. */
 static bool path_before(struct cairn_srv_tx *tx, unsigned long schema, char folder[1024],
                         char ret[1100]) {
     const char *path = sqlite3_db_filename(cairn_srv_sqlite_of(tx)->db, "main");
@@ -531,9 +523,9 @@ static enum cairn_code migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrate
     return code;
 }
 
-/* ---- rows of a copy: one transaction, one INSERT that is bound anew for each row ---- */
+/* ---- loading a copy: one transaction, one INSERT bound anew for each row ---- */
 
-/* Keys of versions are random, so each row touches other pages of a dozen indexes. */
+/* Version keys are random, so each row touches other pages of a dozen indexes. */
 #define LOAD_CACHE "PRAGMA cache_size=-262144"
 
 static enum cairn_code prepare_insert(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
@@ -592,16 +584,14 @@ static enum cairn_code load(struct cairn_srv_tx *tx, const struct cairn_srv_tabl
     return code;
 }
 
-/* A rowid is one more than the largest. */
+/* Nothing to do: a new rowid is one more than the largest. */
 static enum cairn_code loaded(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
                               struct cairn_error *err) {
     (void)tx, (void)table, (void)err;
     return CAIRN_OK;
 }
 
-/* ---- the place ---- */
-
-/* SQLite is where no other engine knows the place: a folder. */
+/* SQLite is the last engine: any other place is a folder. */
 static bool knows(const char *where) {
     (void)where;
     return true;
@@ -615,7 +605,7 @@ static const char *server_of(const void *place) {
     return ((const struct cairn_srv_sqlite_place *)place)->server;
 }
 
-/* One process has it, and a file that is put back is not under a living server. */
+/* Only one process uses the file, and a restored file never replaces it under a running server. */
 static bool behind(const void *place) {
     (void)place;
     return false;
@@ -640,7 +630,7 @@ static enum cairn_code join(struct cairn_srv_tx *tx, bool lasting, bool *ret_oth
     return CAIRN_OK;
 }
 
-/* The place's lock keeps all others out. */
+/* The place's lock already excludes other processes. */
 static enum cairn_code alone(struct cairn_srv_tx *tx, struct cairn_error *err) {
     (void)tx, (void)err;
     return CAIRN_OK;
@@ -657,8 +647,6 @@ static enum cairn_code connect_to(void *place, bool read_only, struct cairn_srv_
         *ret = tx;
     return code;
 }
-
-/* ---- transactions ---- */
 
 static enum cairn_code begin_read(struct cairn_srv_tx *tx, struct cairn_error *err) {
     return cairn_srv_sqlite_exec(tx, "BEGIN", err);
@@ -680,7 +668,7 @@ static void rollback(struct cairn_srv_tx *tx) {
     (void)sqlite3_exec(db_of(tx), "ROLLBACK", NULL, NULL, NULL);
 }
 
-/* A full disk, a failed read or write and want of memory undo the whole transaction. */
+/* A full disk, an I/O error and lack of memory undo the whole transaction. */
 static bool is_open(struct cairn_srv_tx *tx) {
     return !sqlite3_get_autocommit(db_of(tx));
 }
@@ -697,9 +685,7 @@ static void undo(struct cairn_srv_tx *tx) {
     (void)sqlite3_exec(db_of(tx), "ROLLBACK TO change; RELEASE change", NULL, NULL, NULL);
 }
 
-/* ---- statements ---- */
-
-/* A statement that is not in use by an outer loop; a second user of one text gets its own. */
+/* Returns a statement that no outer loop uses; a second user of one text gets another. */
 static enum cairn_code prepare(struct cairn_srv_tx *tx, const char *sql, sqlite3_stmt **ret,
                                struct cairn_error *err) {
     struct cairn_srv_sqlite *own = cairn_srv_sqlite_of(tx);
@@ -712,7 +698,7 @@ static enum cairn_code prepare(struct cairn_srv_tx *tx, const char *sql, sqlite3
         }
         if (!own->kept[i].busy && (room == CAIRN_SRV_STATEMENTS_MAX || !own->kept[i].sql)) room = i;
     }
-    /* More loops inside each other than statements are kept is a bug of ours. */
+    /* more nested loops than cached statements is our bug */
     CAIRN_ASSERT(room < CAIRN_SRV_STATEMENTS_MAX);
     sqlite3_finalize(own->kept[room].statement);
     own->kept[room].sql = NULL;

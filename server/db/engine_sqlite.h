@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_sqlite: the catalog in one file, by SQLite: its connections and the statements kept there.
+ * engine_sqlite: the catalog in one SQLite file: connections and their prepared statements.
  *
  * Why:     opening, settings and the statement cache are the same for the writer and the readers.
  * Promise: 1   the writer is WAL with synchronous=FULL, read back and asserted; a reader is opened
  *              READONLY, so that it can neither write nor checkpoint.
  *          2   one process: a lock on catalog.lock is held from take to leave (engine.h#4).
- * Limits:  128 statements are kept per connection.
+ * Limits:  128 prepared statements a connection.
  * Threads: a connection belongs to one thread at a time.
  * Next:    server/db/engine.h; server/db/engine_sqlite.c for the settings.
  */
@@ -17,13 +17,13 @@
 #include "server/db/engine.h"
 
 #define CAIRN_SRV_STATEMENTS_MAX 128
-#define CAIRN_SRV_SQLITE_LOG_BYTES (64 * 1024 * 1024) /* catalog.db-wal, once nobody reads in it */
-#define CAIRN_SRV_SQLITE_MEMORY ":memory:"            /* as a place: gone with its one connection */
+#define CAIRN_SRV_SQLITE_LOG_BYTES (64 * 1024 * 1024) /* catalog.db-wal without readers */
+#define CAIRN_SRV_SQLITE_MEMORY ":memory:"            /* gone with its one connection */
 
 struct cairn_srv_sqlite {
     struct cairn_srv_tx tx;
     sqlite3 *db;
-    uint64_t restart_ms; /* of the writer: when it may wait for looks again */
+    uint64_t restart_ms; /* of the writer: next time to wait for reads */
     struct {
         const char *sql;
         sqlite3_stmt *statement;
@@ -31,15 +31,15 @@ struct cairn_srv_sqlite {
     } kept[CAIRN_SRV_STATEMENTS_MAX];
 };
 static inline struct cairn_srv_sqlite *cairn_srv_sqlite_of(struct cairn_srv_tx *tx) {
-    return (struct cairn_srv_sqlite *)tx; /* its first member */
+    return (struct cairn_srv_sqlite *)tx;
 }
 
 enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_sqlite_free(struct cairn_srv_tx *tx);
-/* Plain statements without parameters, several of them allowed. */
+/* Runs plain statements without parameters, several allowed. */
 enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The first column of a PRAGMA's first row, as text. */
+/* Text of the first column of a PRAGMA's first row. */
 enum cairn_code cairn_srv_sqlite_ask(struct cairn_srv_tx *tx, const char *sql, char ret[32],
                                      struct cairn_error *err) CAIRN_MUST_USE;

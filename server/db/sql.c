@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two tables, a statement's way to the engine and back, lists, and the catalog's single values;
- * see sql.h. */
+/* The statement tables, calls into the engine, lists, and single values; see sql.h. */
 #include "server/db/sql.h"
 
 #include <inttypes.h>
@@ -143,8 +142,6 @@ enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct c
     return code ? code : cairn_srv_rows_next(&rows, ret, err);
 }
 
-/* ---- single values ---- */
-
 static enum cairn_code get_tick(struct cairn_srv_tx *tx, int64_t *ret, struct cairn_error *err) {
     bool found = false;
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, ret, err, SQL(tick)));
@@ -183,8 +180,6 @@ enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_value_put(tx, "store_uuid", seen->uuid, err));
     return cairn_srv_value_put(tx, "generation", number, err);
 }
-
-/* ---- lists that grow with what a statement gives ---- */
 
 #define ITEMS_MAX 100000000
 

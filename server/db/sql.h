@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sql: the catalog's statements by name, the rows and lists they give, and what the catalog knows
- * about itself.
+ * sql: the catalog's statements by name, their rows and lists, and single values of the catalog.
  *
- * Why:     every statement stands in one table (statements.def), so that its plan can be looked at
- *          by a test, a predicate is written once, and another engine is another column. A list is
- *          read whole before anything is done with it, since a row that is changed while its list
- *          is being read may be met twice or not at all. Rules of time count in a clock that goes
- *          on with the catalog and stands while no server runs (Q34), and a catalog must know which
- *          store it belongs to (Q35).
- * Promise: 1    a value of another type than the table says for its parameter is an assert.
- *          2    a statement is prepared once a connection and kept.
+ * Why:     with every statement in one table (statements.def) a test can check its plan. A list is
+ *          read whole before use, since a row changed during the read may be returned twice or not
+ *          at all. Catalog time stops while no server runs (Q34); a catalog must know its store
+ *          (Q35).
+ * Promise: 1   a value whose type differs from the statement's parameter type is an assert.
+ *          2   a statement is prepared once a connection and kept.
  *          Q34  catalog time is one row, raised by compare-and-set.
- *          3    a list is filled anew: what it held before is gone.
- *          4    no more than the limit is read; the rest comes with the next round.
- * Limits:  64 MiB a value; 16 parameters; 128 statements kept; a statement's text lives as long as
- *          the process; lists as long as the caller says.
+ *          3   reading a list replaces its previous content.
+ *          4   at most `limit` rows are read; the next round reads the rest.
+ * Limits:  64 MiB a value; 16 parameters; 128 prepared statements; a statement's text lives as long
+ *          as the process; lists as long as the caller says.
  * Threads: inside a transaction; a list belongs to its caller.
  * Next:    server/db/statements.def, server/db/predicates.h, server/db/engine.h,
  *          server/guard/identity.h.
@@ -34,7 +31,7 @@ struct cairn_srv_statement {
     const char *types; /* of ?1, ?2, ...: i = integer, t = text or null, b = bytes or null */
     const char *sql;
 };
-/* The schema's number, in --version and /version. */
+/* The schema number in --version and /version. */
 unsigned cairn_srv_catalog_schema(void);
 extern const struct cairn_srv_statement cairn_srv_statements[];
 extern const size_t cairn_srv_statement_count;
@@ -58,32 +55,31 @@ struct cairn_srv_value {
 
 #define SQL_D(digest) ((struct cairn_srv_value){.type = 'b', .bytes = {(digest), 32}})
 
-/* After the statement its parameters, in order: SQL_I, SQL_T, SQL_B, SQL_D. Where ret_changed is
- * NULL a failure may be told with a later statement of the same change, or with its end. */
+/* Takes the statement's parameters in order: SQL_I, SQL_T, SQL_B, SQL_D. With ret_changed NULL a
+ * failure may surface in a later statement of the same change, or at its end. */
 enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
                                   struct cairn_error *err,
                                   const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;
-/* A query that will be asked soon, with these values: where a database is asked over a network, all
- * that were expected are waited for together. What is changed in between makes it be asked again,
- * and further ones than CAIRN_SRV_EXPECTED_MAX are asked by themselves. */
+/* Announces a query with its values: over a network, all expected queries are waited for together.
+ * A change in between makes it run again; beyond CAIRN_SRV_EXPECTED_MAX it runs alone. */
 #define CAIRN_SRV_EXPECTED_MAX 256
 enum cairn_code cairn_srv_sql_expect(struct cairn_srv_tx *tx, struct cairn_error *err,
                                      const struct cairn_srv_statement *statement,
                                      ...) CAIRN_MUST_USE;
-/* Is there a row? */
+/* True when there is a row. */
 enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err,
                                     const struct cairn_srv_statement *statement,
                                     ...) CAIRN_MUST_USE;
 
 /* Rows of a query: CAIRN_AUTO(srv_rows) rows = {0}; open; while next sets more; getters. */
 struct cairn_srv_rows {
-    void *running; /* the engine's */
+    void *running;
     struct cairn_srv_tx *tx;
 };
 enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
                                    struct cairn_error *err,
                                    const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;
-/* The same, and to the first row; *ret_found false when there is none. */
+/* Opens and moves to the first row; *ret_found false when there is none. */
 enum cairn_code cairn_srv_sql_first(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
                                     bool *ret_found, struct cairn_error *err,
                                     const struct cairn_srv_statement *statement,
@@ -99,7 +95,6 @@ static inline uint64_t cairn_srv_rows_u64(const struct cairn_srv_rows *rows, int
 /* "" for null; valid until the next row. */
 const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column);
 struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column);
-/* The text of a column into an array. */
 #define SQL_COPY(array, rows, column)                                                              \
     (void)cairn_text_copy(array, sizeof(array), cairn_srv_rows_text(rows, column))
 /* The first column of the first row; *ret_found false when there is none. */
@@ -108,23 +103,20 @@ enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, i
                                      const struct cairn_srv_statement *statement,
                                      ...) CAIRN_MUST_USE;
 
-/* A word of a header: it runs one statement. */
+/* Prefix of inline functions in headers that run one statement. */
 #define CAIRN_SRV_WORD static inline CAIRN_MUST_USE enum cairn_code
 
-/* ---- single values ---- */
-
-/* sql.h */
 CAIRN_SRV_WORD cairn_srv_tick_expect(struct cairn_srv_tx *tx, struct cairn_error *err) {
     return cairn_srv_sql_expect(tx, err, SQL(tick));
 }
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* catalog time in ms; 0 when unreadable */
-/* From seen_ms, which this change has read, to seen_ms + step_ms. */
+/* Raises catalog time by step_ms, from the seen_ms read in this change. */
 CAIRN_SRV_WORD cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
                                     struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(seen_ms));
 }
 
-/* One text by its name; "" where there is none. */
+/* One text by its name; "" if unset. */
 enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
                                     size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
 CAIRN_SRV_WORD cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
@@ -142,30 +134,28 @@ enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_store_seen *seen,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- lists that grow with what a statement gives ---- */
-
 #define CAIRN_SRV_ALL SIZE_MAX
 
 struct cairn_srv_ids {
-    struct cairn_version_id *ids; /* owned */
+    struct cairn_version_id *ids;
     size_t count, capacity;
 };
 void cairn_srv_ids_release(struct cairn_srv_ids *ids);
 enum cairn_code cairn_srv_ids_add(struct cairn_srv_ids *ids, const struct cairn_version_id *id,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* The first column of each row. */
+/* Reads the first column of each row. */
 enum cairn_code cairn_srv_ids_read(struct cairn_srv_rows *rows, size_t limit,
                                    struct cairn_srv_ids *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
-/* The project and the run of a row: this column and the next. */
+/* Project and run from this column and the next. */
 void cairn_srv_rows_name(const struct cairn_srv_rows *rows, int column, struct cairn_run_name *ret);
 struct cairn_srv_run_names {
-    struct cairn_run_name *names; /* owned */
+    struct cairn_run_name *names;
     size_t count, capacity;
 };
 void cairn_srv_run_names_release(struct cairn_srv_run_names *names);
-/* The first two columns of each row: project and run. */
+/* Reads project and run, the first two columns of each row. */
 enum cairn_code cairn_srv_run_names_read(struct cairn_srv_rows *rows, size_t limit,
                                          struct cairn_srv_run_names *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;

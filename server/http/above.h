@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * above: what http/ calls of rooms above it.
+ * above: the functions of higher rooms that http/ calls.
  *
- * Why:     rooms include downwards; a request comes in below and is judged and handled above.
- * Promise: 1   nothing else of the server's is called from below.
+ * Why:     rooms include downwards, but requests arrive here and are handled in higher rooms.
+ * Promise: 1   http/ calls no other function of a higher room.
  * Limits:  those of the route.
- * Threads: handle: a pool thread; judge: that, or an event loop; housekeep: that of deadlines.
+ * Threads: handle: a pool thread; judge: that or an event loop; housekeep: the deadlines thread.
  * Next:    server/handle.c, server/access/limits.c.
  */
 #pragma once
 
 #include "server/http/request.h"
 
-/* server/handle.c: runs the handler of request->route and nothing of HTTP. *reply is zeroed or from
- * the run before. A grant of a higher attempt than the catalog knows freezes its run (Q6). */
+/* server/handle.c: runs the handler of request->route; touches no HTTP state. *reply is zeroed or
+ * from the previous run. A grant with a higher attempt than the catalog's freezes its run (Q6). */
 enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* server/handle.c: the thread of deadlines calls it several times a second. */
+/* server/handle.c: the deadlines thread calls this several times a second. */
 void cairn_srv_housekeep(struct cairn_srv *server);
-/* server/handle.c: flows whose size is not known end, and none begins from here on. */
+/* server/handle.c: ends flows of unknown size and refuses new ones. */
 void cairn_srv_end_flows(struct cairn_srv *server);
-/* server/access/limits.c: may this caller make this call? Sets request->caller. */
+/* server/access/limits.c: authorizes the call and sets request->caller. */
 enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* Once a request, which was judged as `judged`. CAIRN_RATE_LIMITED comes with *ret_wait_ms. */
+/* Call once per request, with cairn_srv_judge's result. CAIRN_RATE_LIMITED sets *ret_wait_ms. */
 enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
                                      enum cairn_code judged, uint64_t *ret_wait_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;

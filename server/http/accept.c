@@ -53,8 +53,8 @@ static enum cairn_code copy_header(const struct cairn_srv_exchange *exchange, co
                       capacity - 1);
 }
 
-/* Compression on the way back has made W/"x" or "x-gzip" of our tag "x"; who sends that again means
- * ours, and so it is written here as ours. No tag of this server ends like that. */
+/* A proxy's compression turns our tag "x" into W/"x" or "x-gzip"; a client that sends it back means
+ * our tag, so this restores it. No tag of this server has such a suffix. */
 static void restore_tags(char *list) {
     static const char *const ends[] = {"--gzip", "-gzip", ";gzip", "-br", "-zstd", "-deflate"};
     char *to = list;
@@ -93,7 +93,7 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
         CAIRN_TRY(copy_header(exchange, wanted[i].name, wanted[i].to, wanted[i].capacity, err));
     restore_tags(request->if_match);
     restore_tags(request->if_none_match);
-    /* Browsers send long ones, and what does not fit asks for nothing that is served here. */
+    /* Browsers send long ones; a value that does not fit names no type that is served here. */
     (void)cairn_srv_http_header(exchange, "Accept", request->accept, sizeof(request->accept), NULL);
     (void)cairn_srv_http_header(exchange, "Accept-Encoding", request->accept_encoding,
                                 sizeof(request->accept_encoding), NULL);
@@ -101,7 +101,7 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
     return CAIRN_OK;
 }
 
-/* The text of a token is kept by nobody: not by the request, and not on this stack. */
+/* The token's text is not kept: neither in the request nor on this stack. */
 static void read_credential(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_request *request = &exchange->request;
     char value[CAIRN_SRV_AUTHORIZATION_BYTES];
@@ -111,7 +111,7 @@ static void read_credential(struct cairn_srv_exchange *exchange) {
     cairn_wipe(value, sizeof(value));
 }
 
-/* HEAD is taken wherever GET is. */
+/* A route with GET also accepts HEAD. */
 static enum cairn_code match(struct cairn_srv_exchange *exchange, const char *method,
                              struct cairn_view path, struct cairn_error *err) {
     struct cairn_srv_request *request = &exchange->request;
@@ -129,7 +129,7 @@ static enum cairn_code match(struct cairn_srv_exchange *exchange, const char *me
     return code;
 }
 
-/* Whatever its parameters are. */
+/* Ignores parameters. */
 static bool is_type(const char *type, const char *wanted) {
     size_t size = strlen(wanted);
     return !strncasecmp(type, wanted, size) && (!type[size] || strchr("; \t", type[size]));
@@ -180,7 +180,7 @@ static enum MHD_Result count_one(void *cls, enum MHD_ValueKind kind, const char 
     return MHD_YES;
 }
 
-/* One that comes twice is none: nobody could say which of them is meant. */
+/* A header that comes twice is ignored: which one is meant is unknown. */
 static void note_trace(struct cairn_srv_exchange *exchange) {
     char text[256];
     unsigned count = 0;
@@ -189,7 +189,7 @@ static void note_trace(struct cairn_srv_exchange *exchange) {
         (void)cairn_trace_parse(cairn_view_of(text), &exchange->request.trace);
 }
 
-/* Before its body is there. */
+/* Authorizes the request before its body is buffered. */
 static enum cairn_code judge(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
     struct cairn_srv_request *request = &exchange->request;
     struct cairn_error why = {0};
@@ -206,7 +206,7 @@ static enum cairn_code judge(struct cairn_srv_exchange *exchange, struct cairn_e
     return judged;
 }
 
-/* Of public_url, where a proxy has passed it on. */
+/* Strips public_url's path where a proxy has passed it on. */
 static void take_off_prefix(const struct cairn_srv_settings *settings, struct cairn_view *path) {
     const char *prefix = cairn_srv_public_path(settings);
     size_t size = strlen(prefix);
@@ -242,16 +242,16 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     return check_body(exchange, method, err);
 }
 
-/* ---- who asks ----
+/* ---- callers behind a proxy ----
  *
- * The caller, where a proxy stands before us. X-Forwarded-For, or Forwarded (RFC 7239), is believed
- * from an address of trusted_proxies alone: anybody can write one. Each proxy adds the address that
- * it saw to the end, so the last one that is no trusted proxy is the caller; what stands before it
- * is his own word. With trusted_header PROXY, what stands before all else on a connection of such a
- * proxy names its caller, and headers of requests name nobody.
+ * Anybody can write X-Forwarded-For or Forwarded (RFC 7239), so they count only from an address of
+ * trusted_proxies. Each proxy appends the address that it saw, so the last address that is not a
+ * trusted proxy is the caller; addresses before it are the caller's own claim. With trusted_header
+ * PROXY, the header at the start of a trusted proxy's connection names the caller, and headers of
+ * requests do not count.
  */
 
-#define SAID_BYTES 2048 /* what is longer is cut at its begin */
+#define SAID_BYTES 2048 /* a longer one is cut at its start */
 #define ADDRESS_BYTES 64
 #define V1_BYTES_MAX 107
 #define V2_HEAD_BYTES 16
@@ -260,8 +260,6 @@ struct cairn_srv_trusted {
     uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
     unsigned bits;
 };
-
-/* ---- addresses ---- */
 
 static bool parse_address(const char *text, uint8_t ret[16], bool *ret_four) {
     uint8_t four[4];
@@ -339,11 +337,9 @@ enum cairn_code cairn_srv_proxied_open(struct cairn_srv_http *http, struct cairn
     return CAIRN_OK;
 }
 
-/* ---- headers ---- */
-
 struct said {
     const char *name;
-    char text[SAID_BYTES]; /* all headers of that name, one after the other */
+    char text[SAID_BYTES]; /* all headers of that name, concatenated */
     size_t size;
 };
 
@@ -362,7 +358,7 @@ static enum MHD_Result add_said(void *cls, enum MHD_ValueKind kind, const char *
     return MHD_YES;
 }
 
-/* Of "a", "a:port", "[six]:port"; of Forwarded `for="[six]:port";by=...`, else "". */
+/* Address in "a", "a:port", "[six]:port" or Forwarded's `for="[six]:port";by=...`; else "". */
 static void address_in(const char *word, size_t size, bool forwarded, char ret[ADDRESS_BYTES]) {
     char text[256];
     snprintf(text, sizeof(text), "%.*s", (int)cairn_min_u64(size, sizeof(text) - 1), word);
@@ -459,7 +455,7 @@ static enum cairn_srv_proxy_header read_first(const uint8_t *bytes, size_t size,
     return CAIRN_SRV_PROXY_HEADER_WHOLE;
 }
 
-/* A signature of 12 bytes, version and command, family, length, then addresses and more. */
+/* A signature of 12 bytes, version and command, family, length, addresses, then extensions. */
 static enum cairn_srv_proxy_header read_second(const uint8_t *bytes, size_t size,
                                                struct sockaddr_storage *ret_address,
                                                size_t *ret_size) {

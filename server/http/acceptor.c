@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections are accepted here and handed to the library. Its own loops, when accept has no
- * descriptor to give, try again without pause if they have no connection, and otherwise not before
- * one of theirs has ended, whatever was freed elsewhere (K08).
- *
- * Some stand in the lobby first: those of trusted proxies whose PROXY header has not come, and,
- * where http_connections_max is reached, all. Of these, checks of health go in before the others,
- * into places that are kept for them: a server that is busy is not taken for one that is down.
- * Behind TLS nothing can be read here, and all wait for their turn. */
+/* Accepts connections and hands them to libmicrohttpd. The library's own loops, when accept fails
+ * for want of descriptors, spin if they have no connection, and otherwise retry only after one of
+ * theirs has ended, whatever was freed elsewhere (K08). Some connections first wait in the lobby:
+ * those of trusted proxies until their PROXY header has arrived, and all while http_connections_max
+ * is reached. Health checks leave it first, into reserved places, so that a busy server does not
+ * look dead. With TLS the request cannot be read here, so health checks wait in order, too. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -24,40 +22,40 @@
 
 #define LOBBY_MAX CAIRN_SRV_LOBBY_MAX
 #define FULL_LOOK_MS 20
-#define CLOSING_LOOK_MS 1 /* while some are on their way out */
-#define SPARE_MAX 32      /* places that idle connections leave to who comes next */
-#define SPARE_IDLE_MS 500 /* who has just come, and not asked yet, is not idle for that */
+#define CLOSING_LOOK_MS 1 /* while connections are closing */
+#define SPARE_MAX 32      /* places that idle connections vacate for new callers */
+#define SPARE_IDLE_MS 500 /* a new connection without a request yet is not idle before */
 #define PROBE_AFTER_S 60
 #define PROBE_EVERY_S 15
 #define PROBES 4
 #define FULL_COUNT_ANEW_MS 1000
 #define SAY_EVERY_MS 10000
-#define HEADER_MS 5000 /* within which a proxy names the caller */
+#define HEADER_MS 5000 /* a proxy's time to send the PROXY header */
 #define FIRST_BYTES 16 /* "GET /readyz HTTP" */
 
-/* A caller that is not handed over yet. */
+/* An accepted connection that is not handed over yet. */
 struct guest {
     int fd;
-    bool awaits_header; /* of its proxy */
+    bool awaits_header; /* the PROXY header of its proxy */
     bool is_health;
-    bool is_read;        /* its first bytes have come: what it wants is known */
+    bool is_read;        /* its first bytes have arrived: is_health is known */
     uint64_t since_ms;   /* mono clock */
-    uint64_t look_at_ms; /* part of what is read here has come; not looked at before this */
+    uint64_t look_at_ms; /* a part of its header has come; not read again before this */
     struct sockaddr_storage address;
     socklen_t address_size;
 };
 
 struct cairn_srv_lobby {
     struct cairn_srv_http *http;
-    struct guest guests[LOBBY_MAX]; /* in the order in which they came */
+    struct guest guests[LOBBY_MAX]; /* in order of arrival */
     size_t count;
     uint64_t say_ms, anew_ms;
     struct cairn_log_limit limit;
     bool was_full;
 };
 
-/* A peer that has vanished (a node without power, a lost route) is noticed by probes, also while
- * its request is being worked on and no deadline of ours runs. */
+/* Keepalive probes detect a vanished peer (a node without power, a lost route), also while its
+ * request is handled and no deadline of ours runs. */
 static void probe_peer(int fd) {
     int on = 1, after = PROBE_AFTER_S, every = PROBE_EVERY_S, count = PROBES;
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -66,7 +64,7 @@ static void probe_peer(int fd) {
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-/* The library closes a socket that it does not take. */
+/* The library closes a socket that it refuses. */
 static void hand_over(struct cairn_srv_http *http, const struct guest *guest) {
     probe_peer(guest->fd);
     atomic_fetch_add(&http->connections, 1);
@@ -75,22 +73,20 @@ static void hand_over(struct cairn_srv_http *http, const struct guest *guest) {
         atomic_fetch_sub(&http->connections, 1);
 }
 
-/* A connection for which the library had no memory was never begun, so its end calls nothing. */
+/* A connection for which the library had no memory never began, so its end is not notified. */
 static void count_anew(struct cairn_srv_http *http) {
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     if (info) http->connections = info->num_connections;
 }
 
-/* Near the bound, who has been idle for longest is closed for each that comes, so that a caller
- * finds a place without waiting until another's is free. False: nobody is on his way out. */
+/* Near the bound, closes the longest idle connection for each new caller, so that the caller need
+ * not wait for a place. False: no connection is closing. */
 static bool keep_spare(struct cairn_srv_http *http, uint64_t idle_ms) {
     uint32_t spare = (uint32_t)cairn_min_u64(SPARE_MAX, http->connections_max / 8);
     uint32_t idle_max = http->connections_max - spare, now = http->connections;
     return now > idle_max && cairn_srv_conn_make_room(http, now - idle_max, idle_ms);
 }
-
-/* ---- the lobby ---- */
 
 static void leave(struct cairn_srv_lobby *lobby, size_t index) {
     lobby->count--;
@@ -106,8 +102,7 @@ static bool is_health(const char *first, size_t size) {
     return false;
 }
 
-/* What a proxy says before all else is taken out; what comes then is the caller's. False: this
- * connection ends. */
+/* Removes the PROXY header; the bytes behind it are the caller's. False: close the connection. */
 static bool read_header(struct cairn_srv_lobby *lobby, struct guest *guest) {
     uint8_t bytes[CAIRN_SRV_PROXY_HEADER_BYTES];
     struct sockaddr_storage named = {0};
@@ -132,14 +127,14 @@ static bool read_header(struct cairn_srv_lobby *lobby, struct guest *guest) {
     }
     if (size && recv(guest->fd, bytes, size, MSG_DONTWAIT) != (ssize_t)size) return false;
     guest->awaits_header = false;
-    if (named.ss_family == AF_UNSPEC) return true; /* a check of the proxy's own, or no header */
+    if (named.ss_family == AF_UNSPEC) return true; /* the proxy's own check, or no header */
     guest->address = named;
     guest->address_size =
         named.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
     return true;
 }
 
-/* False: it has gone. */
+/* False: the peer has disconnected. */
 static bool look_at(struct cairn_srv_lobby *lobby, struct guest *guest) {
     char first[FIRST_BYTES];
     if (guest->awaits_header && !read_header(lobby, guest)) return false;
@@ -158,7 +153,7 @@ static bool has_room(const struct cairn_srv_http *http, const struct guest *gues
     return !guest->awaits_header && http->connections < http->connections_max + kept;
 }
 
-/* Whoever may go in does, in the order in which they came. */
+/* Hands over all that may enter, in order of arrival. */
 static void let_in(struct cairn_srv_lobby *lobby) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < lobby->count;) {
@@ -176,8 +171,6 @@ static void let_in(struct cairn_srv_lobby *lobby) {
     }
 }
 
-/* ---- callers ---- */
-
 static void receive(struct cairn_srv_lobby *lobby) {
     struct cairn_srv_http *http = lobby->http;
     struct cairn_error error = {0};
@@ -187,7 +180,7 @@ static void receive(struct cairn_srv_lobby *lobby) {
         if (guest->fd < 0) return;
         guest->address_size = sizeof(guest->address);
         if (getpeername(guest->fd, (struct sockaddr *)&guest->address, &guest->address_size)) {
-            close(guest->fd); /* it has gone again */
+            close(guest->fd); /* it has disconnected already */
             return;
         }
         guest->awaits_header = cairn_srv_proxied_speaks(http, (struct sockaddr *)&guest->address);
@@ -202,7 +195,7 @@ static void receive(struct cairn_srv_lobby *lobby) {
     (void)poll(&wake, 1, CAIRN_NET_ACCEPT_PAUSE_MS);
 }
 
-/* The bound is said once until there is room again. */
+/* Logs a reached bound once until there is room again. */
 static void note_bound(struct cairn_srv_lobby *lobby) {
     struct cairn_srv_http *http = lobby->http;
     bool full = lobby->count && http->connections >= http->connections_max;
@@ -216,7 +209,7 @@ static void note_bound(struct cairn_srv_lobby *lobby) {
     lobby->anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
 }
 
-/* For how long nothing is looked at unless somebody calls; -1: nobody waits. */
+/* Time to the next scheduled check without a new caller; -1: the lobby is empty. */
 static int pause_ms(struct cairn_srv_lobby *lobby) {
     struct cairn_srv_http *http = lobby->http;
     if (!lobby->count) return -1;
@@ -224,7 +217,7 @@ static int pause_ms(struct cairn_srv_lobby *lobby) {
     return full && keep_spare(http, 0) ? CLOSING_LOOK_MS : FULL_LOOK_MS;
 }
 
-/* Waits until something is to be done, and does it. False: the acceptor is closed. */
+/* Waits for the next event and handles it. False: the acceptor is closed. */
 static bool turn(struct cairn_srv_lobby *lobby) {
     struct cairn_srv_http *http = lobby->http;
     struct pollfd fds[LOBBY_MAX + 2];
@@ -254,7 +247,7 @@ static bool turn(struct cairn_srv_lobby *lobby) {
     return true;
 }
 
-/* It waits for callers, in poll, so what stops it is an eventfd and not the bell of its thread. */
+/* The thread waits in poll, so an eventfd stops it and not its bell. */
 static void acceptor_loop(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_lobby *lobby = owner;
     (void)thread;

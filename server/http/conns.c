@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deadlines of connections. The library only knows "idle"; a peer that sends or takes one byte a
- * second is never idle. So every connection is in a table with a deadline, and a thread resets
- * those that are over. An fd leaves the table before the library closes it: no reuse race.
- *
- * The same table knows who sends, who is idle and how many connections an address has: at a bound
- * the request goes that has not come whole for longest, then the longest idle, so that connections
- * without requests and halves of requests lock no caller out (B05). */
+/* Deadlines of connections. The library only knows "idle", and a peer that moves one byte a second
+ * is never idle. So a table has every connection with a deadline, and a thread resets expired ones.
+ * An fd leaves the table before the library closes it, so a reused fd is never reset. The table
+ * also records which connections are receiving or idle, and the count per address. At a bound the
+ * oldest incomplete request is closed first, then the longest idle connection, so that silent
+ * connections and partial requests cannot lock callers out (B05). */
 
 #include <netinet/in.h>
 #include <stdatomic.h>
@@ -27,10 +26,10 @@
 #define LOOK_EVERY_MS 200
 #define BEYOND_MAX 16
 #define SAY_EVERY_MS 10000
-#define ARRIVES_MS 500 /* a request that has begun is not taken for a half one before that */
-#define UNREAD_MS 5000 /* nor one of which bytes wait to be read, where another can go */
+#define ARRIVES_MS 500 /* a request younger than this is not yet stalled */
+#define UNREAD_MS 5000 /* nor one with unread bytes, while another can be closed */
 #define UNREAD_LOOKS_MAX 64
-#define READ_MS 100 /* by then what was read of a request has been looked at */
+#define READ_MS 100 /* bytes that were read are parsed within this time */
 
 struct cairn_srv_conn *cairn_srv_conn_of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info =
@@ -70,7 +69,7 @@ static void join_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
     http->locked.lines[line].count++;
 }
 
-/* The first of a line, of that peer (NULL: of any), which has been there for ms. */
+/* The first conn of a line, of that peer (NULL: any), that has been in the line for ms. */
 static struct cairn_srv_conn *first_of(const struct cairn_srv_http *http,
                                        enum cairn_srv_conn_line line,
                                        const struct cairn_srv_peer *peer, uint64_t ms) {
@@ -84,25 +83,24 @@ static bool is_unread(const struct cairn_srv_conn *conn) {
     return !ioctl(conn->fd, FIONREAD, &bytes) && bytes > 0;
 }
 
-/* The first whose request has not come for ms. Of whom bytes wait to be read has not stopped in the
- * middle: this server is late, as a busy one is with a check of health. */
+/* The first conn whose request is incomplete for ms. A peer with bytes waiting to be read has not
+ * stalled: this server is late, as a busy one is with a health check. */
 static struct cairn_srv_conn *first_arriving(const struct cairn_srv_http *http,
                                              const struct cairn_srv_peer *peer, uint64_t ms) {
     struct cairn_srv_conn *one = first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, ms);
     uint64_t now_ms = cairn_mono_ms();
     for (unsigned looks = 0; one && looks < UNREAD_LOOKS_MAX; one = one->line_next) {
         if (peer && one->peer != peer) continue;
-        if (now_ms - one->line_ms < ms) break; /* they stand by their age */
+        if (now_ms - one->line_ms < ms) break; /* lines are sorted by age */
         if (!is_unread(one)) return one;
         looks++;
     }
     return first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, UNREAD_MS);
 }
 
-/* Who goes at a bound, of that peer or of all (NULL): the oldest request that has begun to come and
- * is not whole; else who has been idle for longest; else who has come first and sent nothing. Where
- * most of all send requests that do not come whole, these alone go, before they are old. NULL:
- * nobody. */
+/* The conn to close at a bound, of that peer or of all (NULL): the oldest incomplete request; else
+ * the longest idle; else the oldest without any byte. Where incomplete requests are the majority,
+ * only they are closed, even young ones. NULL: none. */
 static struct cairn_srv_conn *next_to_go(const struct cairn_srv_http *http,
                                          const struct cairn_srv_peer *peer, uint64_t idle_ms) {
     size_t arriving = http->locked.lines[CAIRN_SRV_LINE_ARRIVING].count, all = http->connections;
@@ -122,7 +120,7 @@ static struct cairn_srv_peer **bucket_of(struct cairn_srv_http *http, const uint
     return &http->locked.peers[hash % CAIRN_SRV_PEER_BUCKETS];
 }
 
-/* NULL: no memory for it, so it is not counted. */
+/* NULL: no memory; the connection is not counted. */
 static struct cairn_srv_peer *join_peer(struct cairn_srv_http *http, const uint8_t address[16]) {
     struct cairn_srv_peer **at = bucket_of(http, address);
     while (*at && memcmp((*at)->address, address, 16) != 0) at = &(*at)->next;
@@ -141,7 +139,7 @@ static void leave_peer(struct cairn_srv_http *http, struct cairn_srv_peer *peer)
     free(peer);
 }
 
-/* Without linger 0 a slow reader would go on draining the kernel's buffer. */
+/* Linger 0: otherwise a slow reader would go on draining the kernel's buffer. */
 static void reset_conn(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
     struct linger now = {.l_onoff = 1, .l_linger = 0};
     (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -153,9 +151,9 @@ static void reset_conn(struct cairn_srv_http *http, struct cairn_srv_conn *conn)
     leave_peer(http, CAIRN_TAKE(conn->peer));
 }
 
-/* An address at its bound loses the connection that is next to go. Where all are at work a few more
- * are let in, for checks of health and for a refusal in words; beyond these the one goes that has
- * just come, and true is returned. */
+/* An address at its bound loses the connection that next_to_go names. If all are being answered, a
+ * few more are admitted, for health checks and refusals; beyond these, closes the new one and
+ * returns true. */
 static bool keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh) {
     uint64_t bound = http->server->settings->connections_per_address;
     if (!fresh->peer || fresh->peer->connections <= bound) return false;
@@ -237,7 +235,7 @@ static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
     struct cairn_srv_conn *conn = info ? calloc(1, sizeof(*conn)) : NULL;
     uint8_t address[16];
     *socket_context = conn;
-    if (!conn) return; /* its first request ends it */
+    if (!conn) return; /* the connection ends at its first request */
     conn->connection = connection;
     conn->fd = info->connect_fd;
     conn->moved_ms = UINT64_MAX;
@@ -307,13 +305,12 @@ static size_t reset_overdue(struct cairn_srv_http *http) {
 
 /* ---- callers of parked requests ----
  *
- * Callers of parked requests that go away. The library takes a suspended connection out of its
- * epoll, so its end would be noticed when the wait is over; here the connection is in an epoll of
- * ours for as long. A caller that only shuts its sending side down has gone, too: the two look the
- * same until something is sent.
+ * Detects callers of parked requests that disconnect. The library takes a suspended connection out
+ * of its epoll and would notice only after the wait; here our own epoll watches it meanwhile. A
+ * half-closed connection counts as gone: it looks the same until something is sent.
  */
 
-#define TAKEN_MAX 64 /* at once, with the lock held */
+#define TAKEN_MAX 64 /* per call, with the lock held */
 
 enum cairn_code cairn_srv_parked_open(struct cairn_srv_http *http, struct cairn_error *err) {
     cairn_lock_init(&http->parked_lock, CAIRN_LOCK_server_parked);
@@ -344,7 +341,7 @@ static void unwatch(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
     http->parked.count--;
 }
 
-/* NULL: it is being woken, or about to be parked; who does that takes it from here. */
+/* NULL: the request is being woken or about to be parked, and that thread handles it. */
 static struct cairn_srv_exchange *take_if_parked(struct cairn_srv_http *http,
                                                  struct cairn_srv_conn *conn) {
     struct cairn_srv_exchange *exchange = conn->parked;
@@ -359,7 +356,7 @@ void cairn_srv_parked_remove(struct cairn_srv_exchange *exchange) {
     if (exchange->conn->parked) unwatch(exchange->http, exchange->conn);
 }
 
-/* Of at most TAKEN_MAX connections; their requests wait for nothing any more. */
+/* Takes the requests of at most TAKEN_MAX closed connections; they no longer wait. */
 static size_t take_gone_callers(struct cairn_srv_http *http,
                                 struct cairn_srv_exchange *ret[TAKEN_MAX]) {
     struct epoll_event events[TAKEN_MAX];
@@ -410,9 +407,9 @@ void cairn_srv_conn_stop(struct cairn_srv_http *http) {
 
 /* ---- memory ----
  *
- * Memory that peers make the server hold: bodies as they arrive and replies until they are taken.
- * It is counted when it is used and not when it is announced (B10). Where there is no more, the
- * connection goes first whose peer has neither sent nor taken anything for longest.
+ * Memory that peers make the server hold: bodies as they arrive, and replies until they are sent.
+ * Counted when used, not when announced (B10). When it runs out, the connection that is stalled for
+ * longest is reset.
  */
 
 #define STALLED_MS 2000
@@ -425,8 +422,7 @@ static uint64_t bound_of(const struct cairn_srv_http *http, enum cairn_srv_memor
     return kind == CAIRN_SRV_MEMORY_BODIES ? settings->bodies_max_bytes - share : share;
 }
 
-/* The connection whose peer has moved least recently of those that hold memory of that kind; the
- * lock is held. */
+/* The conn stalled for longest among those that hold memory of that kind; the lock is held. */
 static struct cairn_srv_conn *longest_still(struct cairn_srv_http *http,
                                             enum cairn_srv_memory kind) {
     struct cairn_srv_conn *found = NULL;
@@ -439,7 +435,7 @@ static struct cairn_srv_conn *longest_still(struct cairn_srv_http *http,
     return found;
 }
 
-/* The memory of who is reset is given back within a moment, and is counted out at once. */
+/* A reset connection's memory is freed within a moment, so it is subtracted at once. */
 static bool reset_still(struct cairn_srv_http *http, enum cairn_srv_memory kind) {
     uint64_t held_bytes = 0;
     {
@@ -483,10 +479,7 @@ void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *c
     if (held_bytes) atomic_fetch_sub(&http->memory[conn->held_kind], held_bytes);
 }
 
-/* ---- the end of an exchange ---- */
-
-/* By the library's word that its request is over, or with its connection where the library has
- * refused it without one. */
+/* Called at the request's end, or at the connection's if the library refused the request. */
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
     if (!exchange) return;
     cairn_buf_release(&exchange->body);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon and the way of one request through it; see http.h. */
+/* The daemon, and the steps of one request; see http.h. */
 
 #include <arpa/inet.h>
 #include <stdatomic.h>
@@ -14,26 +14,24 @@
 #include "server/http/inside.h"
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
-#define ROOM_MADE_FROM (64 * CAIRN_KIB) /* what stays below costs no more than its announcement */
-#define MOVES_BYTES (64 * CAIRN_KIB)    /* a body that has moved by so much is a new arrival */
-#define CONTAINER_BYTES 240             /* of jansson's objects, empty; measured */
-#define VALUE_BYTES 64       /* of an integer with its place in its container; measured */
-#define COUNTED_AT_ONCE 64   /* a count of this many bytes is one of vectors */
-#define HEAVY_FROM CAIRN_MIB /* of memory that its values take: milliseconds of work */
-#define BUSY_ANSWER_MS 250   /* how long a body that there was no room for waits for its answer */
+#define ROOM_MADE_FROM (64 * CAIRN_KIB) /* a smaller body costs no more than announcing it */
+#define MOVES_BYTES (64 * CAIRN_KIB)    /* a body that has grown by this has made progress */
+#define CONTAINER_BYTES 240             /* an empty jansson object; measured */
+#define VALUE_BYTES 64                  /* an integer with its place in a container; measured */
+#define COUNTED_AT_ONCE 64              /* bytes per step of the vectorized count */
+#define HEAVY_FROM CAIRN_MIB            /* size of parsed values: parsing takes milliseconds */
+#define BUSY_ANSWER_MS 250 /* delay of the refusal of a body for which memory was lacking */
 #define DROPPED_BYTES_MAX (64 * CAIRN_MIB) /* no body is larger */
 #define LOOPS_MAX 4
-#define SHARED_LOOK_MS 150 /* where other servers are not heard */
-#define HEARD_LOOK_MS 1000 /* where they are: behind what gets lost unnoticed */
-/* TLS 1.2 with forward secrecy and authenticated ciphers alone: no RSA key exchange, no CBC. */
+#define SHARED_LOOK_MS 150 /* without notifications from other servers */
+#define HEARD_LOOK_MS 1000 /* with them: in case one is lost */
+/* TLS 1.2 with forward secrecy and authenticated ciphers only: no RSA key exchange, no CBC. */
 #define TLS_PRIORITIES                                                                             \
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-CIPHER-ALL:+AES-256-GCM:+AES-128-GCM:"       \
     "+CHACHA20-POLY1305"
 #define FILES_RESERVED (160 + CAIRN_SRV_LOBBY_MAX) /* catalog, store workers, pools; callers */
 
-/* ---- handlers ---- */
-
-/* Answered on the event loop: they neither wait nor touch catalog or store. */
+/* Answered on the event loop: they do not block and use neither catalog nor store. */
 static bool is_instant(enum cairn_route_id id) {
     return id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_VERSION || id == CAIRN_ROUTE_OPENAPI ||
            id == CAIRN_ROUTE_UI || id == CAIRN_ROUTE_UI_FILE;
@@ -45,13 +43,12 @@ static void run_handler(struct cairn_srv_exchange *exchange) {
 
 /* ---- the pools' side ---- */
 
-/* Of many versions it takes tens of megabytes until it is answered: a few are made at once. */
+/* With many versions an answer needs tens of megabytes until it is sent: few run at once. */
 static bool is_plan(enum cairn_route_id id) {
     return id == CAIRN_ROUTE_RETENTION_PREVIEW || id == CAIRN_ROUTE_RETENTION_APPLY;
 }
 
-/* A change may wait for others that share its commit, with its thread; what only looks never
- * stands behind it. */
+/* A change may hold its thread until others share its commit; reads never queue behind it. */
 static bool push(struct cairn_srv_exchange *exchange) {
     const struct cairn_srv *server = exchange->http->server;
     const char *method = exchange->request.route->method;
@@ -76,7 +73,7 @@ static void wake_exchange(struct cairn_srv_waiter *waiter) {
     if (!push(exchange)) refuse_stopping(exchange);
 }
 
-/* What another server changes wakes a request here when it is heard (server/db/catalog.h). */
+/* Another server's change wakes a request here when its notification arrives (catalog.h#6). */
 static uint64_t look_again_ms(const struct cairn_srv_exchange *exchange) {
     const struct cairn_srv *server = exchange->http->server;
     uint64_t look_ms = cairn_srv_catalog_hears(server->catalog) ? HEARD_LOOK_MS : SHARED_LOOK_MS;
@@ -84,8 +81,8 @@ static uint64_t look_again_ms(const struct cairn_srv_exchange *exchange) {
     return cairn_min_u64(exchange->reply.park_until_ms, cairn_srv_mono_ms(server) + look_ms);
 }
 
-/* What a wait was for is there when its timer ends it. Of a catalog with several servers no ring is
- * demanded: what another one changes is heard late while the database is away. */
+/* A timer ended a wait whose condition is met. With several servers on a catalog no notification is
+ * required: their changes arrive late while the database is unreachable. */
 static bool has_come(const struct cairn_srv_exchange *exchange) {
     const struct cairn_srv_reply *reply = &exchange->reply;
     bool vain = exchange->code || reply->park || reply->in_vain || reply->status == 304;
@@ -98,7 +95,7 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
     exchange->request.store = worker;
     bool due = exchange->waiter.timed_out && exchange->reply.rung;
     exchange->request.seen = cairn_srv_waiters_look(http->server->waiters);
-    do { /* once more where the server stops meanwhile: not yet, as when the time is over */
+    do { /* again if the server stops meanwhile: as after a time-out */
         exchange->request.wait_over = http->stopping;
         run_handler(exchange);
         due &= !exchange->request.wait_over;
@@ -127,7 +124,7 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     struct cairn_srv *server = exchange->http->server;
     exchange->dispatched = true;
     atomic_fetch_add(&exchange->http->answering, 1);
-    exchange->conn->moved_ms = UINT64_MAX; /* its peer need not move while it is worked on */
+    exchange->conn->moved_ms = UINT64_MAX; /* the peer need not move while its request is handled */
     exchange->request.body = cairn_buf_view(&exchange->body);
     exchange->request.arrived_ms = cairn_srv_mono_ms(server);
     if (is_instant(exchange->request.route->id)) {
@@ -143,7 +140,7 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     return MHD_YES;
 }
 
-/* What keeps a save alive, and what ends it. */
+/* Memory share: heartbeats, shards, seals and ends of saves have their own. */
 static enum cairn_srv_memory body_kind(enum cairn_route_id id) {
     switch (id) {
     case CAIRN_ROUTE_NODE_PUT:
@@ -157,7 +154,7 @@ static enum cairn_srv_memory body_kind(enum cairn_route_id id) {
     }
 }
 
-/* A body may take a second per MiB that has come on top: slower is an attack or no use. */
+/* Each MiB that has arrived adds a second: a slower body is an attack or useless. */
 static void move_deadline(struct cairn_srv_exchange *exchange) {
     uint64_t allowed_ms = exchange->http->server->settings->request_timeout_ms;
     uint64_t used_ms = cairn_mono_ms() - exchange->begun_ms;
@@ -165,7 +162,7 @@ static void move_deadline(struct cairn_srv_exchange *exchange) {
     cairn_srv_conn_set(exchange->conn, allowed_ms > used_ms ? allowed_ms - used_ms : 0);
 }
 
-/* The peer's address, for events and rates; of a Unix socket none. */
+/* The peer's address, for events and rates; none for a Unix socket. */
 static void note_peer(struct cairn_srv_exchange *exchange) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -184,9 +181,8 @@ static bool has_header(const struct cairn_srv_exchange *exchange, const char *na
     return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name) != NULL;
 }
 
-/* Answered now, the library would close the connection with the body unread, and the system would
- * reset it: the answer is lost wherever a proxy, or a client, sends its body first. Whoever waits
- * for "100 Continue" sends none. */
+/* True for a body: an immediate refusal would make the library close the connection with the body
+ * unread, and the kernel reset it before the answer is read. Not with "100 Continue". */
 static bool sends_body(const struct cairn_srv_exchange *exchange) {
     char length[32] = "";
     bool whole = cairn_srv_http_header(exchange, "Content-Length", length, sizeof(length), NULL);
@@ -203,8 +199,8 @@ static enum MHD_Result refuse(struct cairn_srv_exchange *exchange) {
     return MHD_YES;
 }
 
-/* A refusal in the first callback closes the connection: right for what is malformed or has a body
- * that is not wanted; a plain refusal waits for the second one and keeps the connection. */
+/* A refusal in the first callback closes the connection: right for malformed requests and unwanted
+ * bodies. Other refusals wait for the second callback and keep the connection. */
 static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *method,
                              const char *version) {
     exchange->begun = true;
@@ -226,8 +222,8 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
     return MHD_YES;
 }
 
-/* A long body grows where it is: growing by doubling, its event loop would copy all of it again and
- * again. Nothing of what was announced is touched before it has come. */
+/* Grows a long body in place: doubling would make the event loop copy it again and again. No
+ * announced byte is touched before it arrives. */
 static enum cairn_code keep_body(struct cairn_buf *body, const char *data, size_t size,
                                  struct cairn_error *err) {
     if (body->size >= ROOM_MADE_FROM)
@@ -235,7 +231,7 @@ static enum cairn_code keep_body(struct cairn_buf *body, const char *data, size_
     return cairn_buf_append(body, data, size, err);
 }
 
-/* A refusal takes no more memory: the rest of the body is read and dropped. */
+/* A refused request takes no more memory: the rest of its body is read and dropped. */
 static void take_body(struct cairn_srv_exchange *exchange, const char *data, size_t size) {
     enum cairn_route_id id = exchange->request.route ? exchange->request.route->id : 0;
     if (exchange->code) return;
@@ -254,8 +250,7 @@ static void take_body(struct cairn_srv_exchange *exchange, const char *data, siz
     cairn_srv_memory_give(exchange->http, exchange->conn);
 }
 
-/* On the event loop, so a MiB may not take a millisecond: without branches, and of so many bytes at
- * a time that the compiler makes vectors of it. */
+/* Runs on the event loop, so it is branch-free, in blocks that the compiler vectorizes. */
 static uint64_t values_bytes_of(const char *text, size_t size) {
     uint64_t containers = 0, values = 0;
     size_t i = 0;
@@ -276,9 +271,8 @@ static uint64_t values_bytes_of(const char *text, size_t size) {
     return containers * CONTAINER_BYTES + values * VALUE_BYTES;
 }
 
-/* A value takes up many times its text once it is parsed ("{}," 80 times), so what a body will need
- * is taken before a worker reads it. Small ones are let through: there are no more at once than
- * workers. What stands in strings is counted, too. */
+/* Parsed values take many times their text ("{}," 80 times), so memory is taken before a worker
+ * parses the body. Small bodies pass: at most one per worker. Characters in strings count, too. */
 static void take_values(struct cairn_srv_exchange *exchange) {
     enum cairn_route_id id = exchange->request.route->id;
     if (exchange->body.size < VALUES_COUNTED_FROM || id == CAIRN_ROUTE_TABLE_PUT) return;
@@ -293,8 +287,8 @@ static void wake_refused(struct cairn_srv_waiter *waiter) {
         struct cairn_srv_exchange *)((char *)waiter - offsetof(struct cairn_srv_exchange, waiter)));
 }
 
-/* Large bodies that were read for nothing cost the event loops more than all other callers, and
- * who is told to try again may do so at once: the answer comes late. */
+/* Large bodies that are read in vain cost the event loops more than all other callers, and a client
+ * may retry a refusal at once: so the refusal is delayed. */
 static enum MHD_Result refuse_late(struct cairn_srv_exchange *exchange) {
     struct cairn_srv *server = exchange->http->server;
     cairn_buf_release(&exchange->body);
@@ -344,7 +338,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     return exchange->ready ? cairn_srv_http_reply(exchange) : MHD_YES;
 }
 
-/* The raw target, before the library decodes or cuts anything. */
+/* Keeps the raw target, before the library decodes or cuts it. */
 static void *on_target(void *cls, const char *uri, struct MHD_Connection *connection) {
     struct cairn_srv_exchange *exchange = calloc(1, sizeof(*exchange));
     if (!exchange) return NULL;
@@ -396,9 +390,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) atomic_fetch_sub(&http->connections, 1);
 }
 
-/* ---- start and stop ---- */
-
-/* As many connections as the system gives files for; said at start. */
+/* Lowers the limit to the process's file limit; logged at start. */
 static unsigned connection_limit(const struct cairn_srv_settings *settings) {
     struct rlimit files = {0};
     if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
@@ -406,7 +398,7 @@ static unsigned connection_limit(const struct cairn_srv_settings *settings) {
         (void)setrlimit(RLIMIT_NOFILE, &files);
         (void)getrlimit(RLIMIT_NOFILE, &files);
     }
-    uint64_t reserved = FILES_RESERVED + settings->ready_streams_max; /* a file each */
+    uint64_t reserved = FILES_RESERVED + settings->ready_streams_max; /* one file each */
     uint64_t room = files.rlim_cur > 2 * reserved ? files.rlim_cur - reserved : reserved;
     uint64_t limit = cairn_min_u64(settings->http_connections_max, room);
     cairn_log(INFO, "http.limits", "connections=%llu", (unsigned long long)limit);
@@ -422,7 +414,7 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
         {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)cairn_srv_refuse_log, http},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CAIRN_SRV_CONNECTION_MEMORY_BYTES, NULL},
-        /* The acceptor counts; the library gives each loop its share of this. */
+        /* The acceptor enforces the limit; the library gives each loop its share of this number. */
         {MHD_OPTION_CONNECTION_LIMIT,
          (intptr_t)(loops * (http->connections_max + CAIRN_SRV_HEALTH_PLACES)), NULL},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
@@ -489,8 +481,7 @@ void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
     cairn_srv_acceptor_close(http);
     cairn_srv_end_flows(http->server);
-    /* Parked requests are answered now: suspended connections must all be resumed before the daemon
-     * may stop. */
+    /* Answers parked requests: suspended connections must be resumed before the daemon stops. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
 }
 

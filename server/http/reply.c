@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers onto the wire: problems, flows of bytes, pages, refusals of the library. */
+/* Writes answers: problems, streamed bodies, pages, and our own text for the library's refusals. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,7 @@
 #include "server/metrics.h"
 
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
-#define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* of as many connections as there may be: 128 MiB */
-
-/* ---- problems ---- */
+#define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* times all connections: 128 MiB */
 
 static const char *path_of(const struct cairn_srv_exchange *exchange) {
     return exchange->request.path ? exchange->request.path : "";
@@ -49,15 +47,13 @@ static enum cairn_code make_problem(struct cairn_srv_exchange *exchange, struct 
         cairn_srv_reply_header(reply, "WWW-Authenticate", "Bearer realm=\"cairn\"%s",
                                exchange->request.credential.there ? ", error=\"invalid_token\""
                                                                   : "");
-    /* A freeze that waits for an operator is not to be asked about again and again. */
+    /* A freeze that waits for an operator gets no Retry-After: polling is useless. */
     bool waits = exchange->code == CAIRN_CATALOG_BEHIND && !reply->retry_s;
     if (status == 503 && !waits && reply->header_count < CAIRN_COUNT(reply->headers))
         cairn_srv_reply_header(reply, "Retry-After", "%" PRIu32,
                                reply->retry_s ? reply->retry_s : 1);
     return CAIRN_OK;
 }
-
-/* ---- flows ---- */
 
 struct flow {
     struct MHD_Connection *connection;
@@ -88,7 +84,7 @@ static ssize_t read_flow(void *cls, uint64_t position, char *to, size_t capacity
     cairn_srv_conn_set(flow->conn, flow->timeout_ms);
     ssize_t got = flow->flow.take(flow->flow.owner, position, to, capacity, &hooks);
     if (got >= 0) return got;
-    /* P3: the connection is broken in the middle, never ended cleanly. */
+    /* P3: breaks the connection, so that a truncated body never looks complete. */
     return is_endless(&flow->flow) ? MHD_CONTENT_READER_END_OF_STREAM
                                    : MHD_CONTENT_READER_END_WITH_ERROR;
 }
@@ -99,8 +95,8 @@ static void free_flow(void *cls) {
     free(flow);
 }
 
-/* What a reader of events does not take stays with the system: little of it, or a thousand that
- * never read hold megabytes each (feed.h#2). */
+/* A small send buffer: events that a reader does not take stay in the kernel, and a thousand
+ * stalled readers would otherwise hold megabytes each (feed.h#2). */
 static struct MHD_Response *flow_response(struct cairn_srv_exchange *exchange) {
     struct flow *flow = calloc(1, sizeof(*flow));
     if (!flow) return NULL;
@@ -124,9 +120,7 @@ static ssize_t read_nothing(void *cls, uint64_t position, char *to, size_t capac
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-/* ---- large replies ---- */
-
-/* A reply in memory of which one can see whether it is taken (B10). */
+/* A reply in memory that counts how much the peer has taken (B10). */
 struct page {
     struct cairn_buf body;
     struct cairn_srv_conn *conn;
@@ -163,22 +157,22 @@ static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
     return response;
 }
 
-/* ---- answers that are given again ----
+/* ---- cache of answers ----
  *
- * `latest` is asked by every node of every job again and again, and is the same until the catalog
- * changes: a look, its JSON and two switches of threads for each cost five times what sending the
- * bytes does. So answers without a query are kept by the hash of their path, and given again on the
- * event loop, to callers that were judged by their own token just before (request.h#4). An answer
- * is given only while the catalog has the number of changes that it had before it was looked at;
- * none where other servers change the same catalog, nor while anything is frozen (Q36). */
+ * Every node of every job polls `latest`, and the answer is the same until the catalog changes: a
+ * query, its JSON and two thread switches cost five times as much as sending the bytes. So answers
+ * to paths without a query are cached by the path's hash and reused on the event loop, for callers
+ * whose own token was just authorized (request.h#4). An answer is valid only while the catalog's
+ * change count is the one from before its query; none is where other servers change the same
+ * catalog, nor while anything is frozen (Q36). */
 
-#define KEPT_MAX 512 /* a newer answer takes the place of an older one of the same hash */
+#define KEPT_MAX 512 /* a newer answer replaces an older one of the same hash */
 #define BODY_BYTES_MAX (16 * CAIRN_KIB)
 
 struct answer {
-    char *path; /* owned; NULL: none */
+    char *path; /* owned; NULL: free entry */
     uint64_t holds_for, body_bytes;
-    struct MHD_Response *response; /* a reference of ours */
+    struct MHD_Response *response; /* our reference */
 };
 struct cairn_srv_kept {
     struct cairn_lock lock;
@@ -219,7 +213,7 @@ static struct answer *place_of(struct cairn_srv_kept *kept, const char *path) {
     return &kept->locked.answers[cairn_srv_key_of(path) % KEPT_MAX];
 }
 
-/* true: the caller's reference of the response is the table's now. */
+/* true: the table has taken over the caller's reference to response. */
 static bool keep_answer(const struct cairn_srv_exchange *exchange, struct MHD_Response *response,
                         uint64_t body_bytes) {
     const struct cairn_srv_reply *reply = &exchange->reply;
@@ -252,23 +246,20 @@ static bool give_kept_answer(const struct cairn_srv_exchange *exchange, enum MHD
 
 /* ---- refusals of the library ----
  *
- * Requests that libmicrohttpd refuses before it calls us: a first line or a header that is none,
- * too much of either, another version, no Host, a Content-Length that is no number. Its own answer
- * is a page of HTML, and of release 0.9.75 sometimes one with two header blocks, since it goes on
- * as if nothing had been queued. It says what it does to its logger, on the event loop and before
- * it queues anything; so the problem is sent from there, and the connection is closed for writing,
- * which ends whatever the library would send after it.
+ * Requests that libmicrohttpd refuses before it calls us: a malformed or oversized first line or
+ * header, another version, no Host, a Content-Length that is no number. Its own answer is an HTML
+ * page, and release 0.9.75 sometimes sends two header blocks, since it goes on as if nothing had
+ * been queued. It logs the refusal on the event loop before it queues anything; so our log callback
+ * sends the problem and shuts the connection's sending side, which suppresses the library's answer.
  *
- * Which connection that is, it does not say. An event loop works on one connection until there is
- * nothing left to do for it: on the one that it has read from last, or on the one whose answer has
- * just ended and behind which another request had come already. The library reads with recv(2),
- * and the one that it finds is the one below.
+ * The log does not name the connection. An event loop works on one connection until nothing is left
+ * to do for it: either the one that it read from last, or one whose answer has just ended and whose
+ * next request had already arrived. The library reads with recv(2), which links to the one below.
  */
 
 static _Thread_local int working_fd = -1;
 
-/* recv, for the library, too. By its own name it could not be declared beside the inline one of
- * fortified headers. */
+/* recv(2), also for the library. The asm label avoids a clash with fortified headers. */
 CAIRN_EXPORT ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size,
                                            int flags) __asm__("recv");
 
@@ -281,7 +272,7 @@ void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn) {
     working_fd = conn ? conn->fd : -1;
 }
 
-/* It stays while it is refused, since only its event loop, this thread, ends it. */
+/* The result stays valid: only its event loop, this thread, ends it. */
 static struct cairn_srv_conn *find_refused(struct cairn_srv_http *http) {
     CAIRN_HOLD(&http->lock);
     struct cairn_srv_conn *one = http->locked.conns;
@@ -311,7 +302,7 @@ static enum cairn_code judge_headers(struct cairn_srv_exchange *exchange, unsign
     return cairn_fail(err, CAIRN_INVALID, "%s", CAIRN_SRV_HEAD_TOO_LONG);
 }
 
-/* By the status that the library was about to answer with. */
+/* Derives the refusal from the status with which the library was about to answer. */
 static enum cairn_code judge_refused(struct cairn_srv_exchange *exchange, unsigned status) {
     struct cairn_error *err = &exchange->error;
     bool in_headers = exchange->connection != NULL;
@@ -332,7 +323,7 @@ static enum cairn_code judge_refused(struct cairn_srv_exchange *exchange, unsign
     return cairn_fail(err, CAIRN_INVALID, "the first line is not \"METHOD /path HTTP/1.1\"");
 }
 
-/* The kernel has room for it: nothing else is on its way on this connection. */
+/* Does not block: nothing else is being sent on this connection. */
 static enum cairn_code write_problem(const struct cairn_srv_exchange *exchange,
                                      struct cairn_buf *text, struct cairn_error *err) {
     const struct cairn_srv_reply *reply = &exchange->reply;
@@ -377,8 +368,6 @@ void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments) {
     cairn_srv_reply_release(&exchange.reply);
 }
 
-/* ---- responses ---- */
-
 static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;
     if (reply->flow.owner) return flow_response(exchange);
@@ -393,7 +382,7 @@ static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     return response;
 }
 
-/* RFC 8288: the same question with the cursor of the next page, relative to the request's path. */
+/* RFC 8288: the same query with the next page's cursor, relative to the request's path. */
 static enum cairn_code write_link(const struct cairn_srv_exchange *exchange, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     const struct cairn_query *query = &exchange->request.query;
@@ -414,7 +403,7 @@ static bool add_link(struct MHD_Response *response, const struct cairn_srv_excha
            MHD_add_response_header(response, "Link", link.data) == MHD_YES;
 }
 
-/* B07: the library refuses CR and LF by its answer alone, so the answer is looked at. */
+/* B07: the library reports CR and LF in a header only by its result, so the result is checked. */
 static bool add_headers(struct MHD_Response *response, const struct cairn_srv_reply *reply) {
     const char *type = reply->content_type ? reply->content_type : "application/json";
     bool ok = reply->status == 304 || reply->status == 204 ||
@@ -432,7 +421,7 @@ static bool add_headers(struct MHD_Response *response, const struct cairn_srv_re
            (cached || MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES);
 }
 
-/* Of a page that allowed_origins names: its browser may show it the answer. */
+/* CORS: lets the browser show the answer to a page of allowed_origins. */
 static bool add_origin(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
     const struct cairn_srv_cors *cors = cairn_srv_site_cors(exchange);
     for (; cors->name; cors++) {
@@ -442,7 +431,7 @@ static bool add_origin(struct MHD_Response *response, const struct cairn_srv_exc
     return true;
 }
 
-/* A proxy that keeps connections sends nothing more on one of a server that stops. */
+/* Makes a proxy with persistent connections send nothing more to a stopping server. */
 static bool add_end(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
     return !exchange->http->stopping ||
            MHD_add_response_header(response, "Connection", "close") == MHD_YES;
@@ -466,7 +455,7 @@ static void log_failure(const struct cairn_srv_exchange *exchange) {
     }
 }
 
-/* One line a request. What its caller samples is written at info: somebody looks for it. */
+/* Logs one line a request. A request that its caller samples for tracing is logged at info. */
 static void log_answer(const struct cairn_srv_exchange *exchange) {
     const struct cairn_route *route = exchange->request.route;
     int status = exchange->reply.status ? exchange->reply.status : 200;
@@ -480,7 +469,7 @@ static void log_answer(const struct cairn_srv_exchange *exchange) {
                         exchange->request.from, cairn_mono_us() - exchange->begun_us);
 }
 
-/* The request's body is not needed any more, so a connection holds one of both. */
+/* Frees the request's body first, so a connection never holds body and reply at once. */
 static void reserve(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;
     cairn_buf_release(&exchange->body);
@@ -514,7 +503,7 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     measure_answer(exchange);
     log_answer(exchange);
     struct cairn_srv_reply *reply = &exchange->reply;
-    uint64_t size = reply->body.size; /* make_response takes the body over */
+    uint64_t size = reply->body.size; /* make_response takes the body */
     struct MHD_Response *response = make_response(exchange);
     if (!response) return MHD_NO;
     enum MHD_Result result = MHD_NO;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What handlers share: bodies, problems, cursors, grants; see request.h. */
+/* Helpers of handlers: bodies, problems, cursors, grants; see request.h. */
 #include "server/http/request.h"
 
 #include <stdarg.h>
@@ -49,14 +49,14 @@ enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take
         reply, 200, items ? CAIRN_PACK(page, .items = items, .next_cursor = cursor) : NULL, err);
 }
 
-/* Extension members of a problem (RFC 9457, 3.2): those that one call has, by name. */
+/* Extension members of a problem (RFC 9457, 3.2), by name. */
 void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value) {
     if (!reply->extra) reply->extra = json_object();
     if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
 }
 
-/* RFC 9457, 3: of a body that is refused for one of its members, which (RFC 6901) and why. Such
- * messages begin with the pointer and a colon. NULL: it is about no member. */
+/* RFC 9457, 3: for a body refused for one member, its JSON pointer (RFC 6901) and the reason. Such
+ * messages begin with the pointer and a colon. NULL: the refusal concerns no member. */
 static json_t *errors_of(enum cairn_code code, const char *detail) {
     const char *colon = detail[0] == '/' ? strstr(detail, ": ") : NULL;
     if (code != CAIRN_INVALID || !colon) return NULL;
@@ -71,7 +71,7 @@ json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
     const struct cairn_code_info *info = cairn_code_info(code);
     char type[96];
     snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
-    /* A path from outside may hold anything; what is no UTF-8 is left out. */
+    /* A path from outside may hold any bytes; one that is not UTF-8 is omitted. */
     bool readable = cairn_utf8_valid(cairn_view_of(instance));
     CAIRN_AUTO_JSON json_t *errors = errors_of(code, why->message);
     return CAIRN_PACK(
@@ -107,7 +107,7 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
     return CAIRN_OK;
 }
 
-/* RFC 7240: `wait=` and whole seconds, among others. What cannot be read is preferred by nobody. */
+/* RFC 7240: `wait=` and whole seconds, in a list. An unreadable preference is ignored. */
 static uint64_t preferred_ms(const char *prefer) {
     for (const char *at = prefer; *at; at += strcspn(at, ",")) {
         uint64_t seconds = 0;
@@ -148,7 +148,7 @@ bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
         bool weak = at[0] == 'W' && at[1] == '/';
         if (weak) at += 2;
         const char *end = at[0] == '"' ? strchr(at + 1, '"') : NULL;
-        if (!end) return false; /* no tag: the rest says nothing that could be trusted */
+        if (!end) return false; /* not a tag: the rest of the list is unreliable */
         size_t one = (size_t)(end + 1 - at);
         if (one == size && !memcmp(at, tag, size) && (!weak || weak_counts)) return true;
         at = end + 1;
@@ -172,9 +172,9 @@ enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, co
 
 /* ---- cursors ----
  *
- * P16: where a page ends may be a name that the caller may not know, so what goes out is read by
- * nobody. Tags are made of whole pages, so the same text is the same cursor: the vector is a MAC of
- * it, which says as well that it was given out here. */
+ * P16: a page may end at a name that the caller may not know, so cursors are encrypted. Entity tags
+ * are hashes of whole pages, so the same text must give the same cursor: the vector is a MAC of the
+ * text, which also authenticates it. */
 
 #define CURSOR_BYTES_MAX 1100
 #define VECTOR_BYTES 12
@@ -193,7 +193,7 @@ static void cursor_vector(const struct cairn_srv *server, const uint8_t *text, s
     memcpy(ret, mac, VECTOR_BYTES);
 }
 
-/* There and back. */
+/* Encrypts or decrypts in place. */
 static void cursor_turn(const struct cairn_srv *server, const uint8_t vector[VECTOR_BYTES],
                         uint8_t *text, size_t size) {
     struct {
@@ -245,8 +245,6 @@ json_t *cairn_srv_cursor_write(const struct cairn_srv *server, const char *text)
     cairn_hex_encode(bytes, VECTOR_BYTES + size, hex);
     return json_string(hex);
 }
-
-/* ---- grants ---- */
 
 enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
                                       struct cairn_grant *ret, struct cairn_error *err) {

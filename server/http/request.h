@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request: what a handler is given and what it answers, without the HTTP library.
+ * request: what a handler receives and answers, without the HTTP library.
  *
- * Why:     handlers are plain functions from a checked request to a reply; how bytes come in and go
- *          out, deadlines and caps are http's affair alone.
+ * Why:     handlers are plain functions from a checked request to a reply, without transport.
  * Promise: 1   a handler that returns another code than CAIRN_OK is answered with a problem+json
  *              body of that code, err->message as its detail and reply->extra as further members.
- *          2   a handler that sets reply->park is run again, from the start, when its key changes
- *              or at park_until_ms, whichever is first.
- *          3   params and query were checked against their rules; the body is whole and within the
- *              limit of its route.
- *          4   a reply with holds_for may be given again to whoever asks for the same path without
- *              a query, once he was judged, until the catalog changes (server/http/inside.h).
+ *          2   a handler that sets reply->park runs again from its start when its key changes or at
+ *              park_until_ms.
+ *          3   params and query passed their rules; the body is whole and within its route's limit.
+ *          4   a reply with holds_for may be reused for every authorized caller of the same path
+ *              without a query, until the catalog changes (server/http/inside.h).
  * Limits:  8 reply headers of 511 bytes.
  * Threads: one pool thread at a time.
- * Next:    api/routes.def for which handler takes what; server/handle.c, which calls it.
+ * Next:    api/routes.def lists routes and handlers; server/handle.c calls the handlers.
  */
 #pragma once
 
@@ -28,45 +26,45 @@
 
 struct cairn_srv_request {
     struct cairn_srv *server;
-    struct cairn_store_worker *store; /* of the thread that runs the handler */
+    struct cairn_store_worker *store; /* of the handler's thread */
     const struct cairn_route *route;
     struct cairn_route_params params;
     struct cairn_query query;
     bool head_only;
-    char *path; /* raw, without the query; NULL before that is known */
+    char *path; /* raw, without the query; NULL until parsed */
     struct cairn_view body;
     char range[256], if_range[128], if_match[1024], if_none_match[1024];
     char accept[256], accept_encoding[128], prefer[128], last_event_id[24];
-    char idempotency_key[CAIRN_SRV_IDEMPOTENCY_KEY_MAX + 1]; /* of a POST; "": it has none */
+    char idempotency_key[CAIRN_SRV_IDEMPOTENCY_KEY_MAX + 1]; /* of a POST; "": none */
     char grant[CAIRN_GRANT_BYTES_MAX];
-    struct cairn_trace trace; /* of the caller; none: it named none, or none that is one */
-    char from[64];            /* address of the peer; "": not known */
+    struct cairn_trace trace; /* the caller's; empty: none or malformed */
+    char from[64];            /* peer address; "": unknown */
     struct cairn_srv_credential credential;
-    struct cairn_srv_caller caller;  /* as it was judged before the handler ran */
-    uint64_t arrived_ms;             /* mono clock, when it was whole */
-    uint64_t seen;                   /* of the waiters, from before the handler ran */
-    struct cairn_version_id awaited; /* whose state it waits for, once it was found; "": none */
-    uint64_t asked, asked_ms; /* Q3: nodes by their rows, with this number, since then; 0: not */
-    bool wait_over;           /* the server stops: whatever it waits for is not there yet */
-    bool node_said;           /* Q3: what the body says of the caller's node was taken */
+    struct cairn_srv_caller caller;  /* as authorized before the handler ran */
+    uint64_t arrived_ms;             /* mono clock, when it was complete */
+    uint64_t seen;                   /* the waiters' change count from before the handler ran */
+    struct cairn_version_id awaited; /* the version it waits for, once found; "": none */
+    uint64_t asked, asked_ms; /* Q3: nodes were asked, with this number, at this time; 0: not */
+    bool wait_over;           /* the server stops: answer as if the wait timed out */
+    bool node_said;           /* Q3: the body's report about the caller's node was stored */
 };
 
-/* The bytes of an answer, as they come: of a shard, or of events. */
+/* A reply body streamed as it becomes available: of a shard, or of events. */
 struct cairn_srv_flow_hooks {
     void (*pause)(void *owner);
     void (*wake)(void *owner);
     void *owner;
 };
 struct cairn_srv_flow {
-    void *owner; /* NULL: there is no flow */
-    /* Copies up to capacity bytes from position (which only grows). 0: not there yet; pause() was
-     * called before the answer, and wake() is called once, on another thread, when bytes are there
-     * or the flow has ended. -1: it has ended; where its size is known, it has failed. */
+    void *owner; /* NULL: no flow */
+    /* Copies up to capacity bytes from position, which only grows. 0: none available yet; take has
+     * called pause(), and calls wake() once, on another thread, when bytes arrive or the flow ends.
+     * -1: the flow has ended; with a known size this is a failure. */
     ssize_t (*take)(void *owner, uint64_t position, void *to, size_t capacity,
                     const struct cairn_srv_flow_hooks *hooks);
     void (*free)(void *owner);
-    uint64_t size_bytes; /* UINT64_MAX: not known */
-    size_t step_bytes;   /* to take at once */
+    uint64_t size_bytes; /* UINT64_MAX: unknown */
+    size_t step_bytes;   /* size of one take */
 };
 
 struct cairn_srv_reply {
@@ -78,23 +76,22 @@ struct cairn_srv_reply {
         char value[512];
     } headers[8];
     size_t header_count;
-    struct cairn_buf location; /* a URL for one reader; header Location */
-    struct cairn_buf next;     /* the cursor of the next page; header Link */
-    json_t *extra;             /* further members of a problem; dropped with the reply */
+    struct cairn_buf location; /* header Location: a presigned URL */
+    struct cairn_buf next;     /* header Link: cursor of the next page */
+    json_t *extra;             /* more members of a problem; freed with the reply */
     char hint[200];
-    uint32_t retry_s; /* Retry-After of CAIRN_CATALOG_BEHIND; 0: it does not end by itself */
+    uint32_t retry_s;           /* Retry-After of CAIRN_CATALOG_BEHIND; 0: needs an operator */
     struct cairn_srv_flow flow; /* instead of body */
-    uint64_t head_bytes;        /* of a HEAD: Content-Length without a body; 0 = the body's */
+    uint64_t head_bytes;        /* HEAD: Content-Length without a body; 0: the body's size */
     bool park;
-    bool rung;    /* what ends this wait rings its key: the timer is for who waits in vain ... */
-    bool in_vain; /* ... which this answer says by no code and no 304 */
+    bool rung;    /* a met condition notifies park_key: a time-out should be in vain ... */
+    bool in_vain; /* ... as this answer is, although its code does not show it */
     uint64_t park_key, park_until_ms;
-    /* Who may ask is told the same while the catalog has this number of changes; 0: not. */
+    /* Every authorized caller gets this answer at this change count of the catalog; 0: no reuse. */
     uint64_t holds_for;
 };
 void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 
-/* Every row of api/routes.def has its handler. */
 #define ROUTE(id, handler, method, need, template_text, query, wait)                               \
     enum cairn_code cairn_srv_on_##handler(struct cairn_srv_request *request,                      \
                                            struct cairn_srv_reply *reply,                          \
@@ -106,48 +103,47 @@ void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 
 void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, const char *format,
                             ...) CAIRN_PRINTF(3, 4);
-/* take_json is dropped, also on failure; NULL (no memory) fails. */
+/* Frees take_json, also on failure; NULL (no memory) fails. */
 enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, json_t *take_json,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* A page of a list. Both are dropped, also on failure; items NULL (no memory) fails; next, a text
- * of cairn_srv_cursor_write, is NULL on the last page. */
+/* One page of a list. Frees take_items and take_next, also on failure; take_items NULL (no memory)
+ * fails; take_next, a text of cairn_srv_cursor_write, is NULL on the last page. */
 enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take_items,
                                      json_t *take_next, struct cairn_error *err) CAIRN_MUST_USE;
-/* Adds one member to a later problem; take_value is dropped when that cannot be done. */
+/* Adds one member to a later problem; frees take_value on failure. */
 void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value);
 /* A problem document, for replies and for items of a batch. */
 json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
                           const char *instance);
-/* The body as a JSON object of at most `nodes` values. */
+/* Parses the body as a JSON object of at most `nodes` values. */
 enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,
                                json_t **ret_body, struct cairn_error *err) CAIRN_MUST_USE;
 /* ?limit= (1..1000, default 100). */
 enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* ?wait=30s, else Prefer: wait=30: until when; untouched when that is over, or nothing is waited
- * for. */
+/* Deadline from ?wait=30s, else Prefer: wait=30; unchanged without a wait or after its end. */
 enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
                                      uint64_t *ret_until_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* RFC 9110, 13.1: does a list of entity tags, or "*", name this one? tag is strong, with its
- * quotes. Of If-None-Match a weak one (W/"...") counts, of If-Match it does not. */
+/* RFC 9110, 13.1: true when a list of entity tags, or "*", contains tag, which is strong and
+ * quoted. Weak tags (W/"...") match in If-None-Match but not in If-Match. */
 bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts);
-/* Cache-Control of bytes of a committed version: for good where its id names them; asked again each
- * time where `latest` or a step does, since another version may be meant then. */
+/* Cache-Control for bytes of a committed version: immutable when the path has the version's id;
+ * revalidated when it has `latest` or a step, which may later mean another version. */
 void cairn_srv_reply_cached(const struct cairn_srv_request *request, struct cairn_srv_reply *reply);
-/* If-Match of a change that needs it: it lists `tag` or `other` (NULL: there is none), or is "*".
- * CAIRN_PRECONDITION_MISSING without one, CAIRN_PRECONDITION where it lists neither. */
+/* If-Match of a change that requires one: "*", or a list with `tag` or `other` (NULL: no other).
+ * CAIRN_PRECONDITION_MISSING without the header, CAIRN_PRECONDITION when neither is listed. */
 enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, const char *tag,
                                      const char *other, struct cairn_error *err) CAIRN_MUST_USE;
-/* Opaque cursors: of a text, which only a server of this catalog reads. "" when there is none. */
+/* Cursors: an encrypted text that only servers of this catalog can read. "" without a cursor. */
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_srv_cursor_write(const struct cairn_srv *server, const char *text);
-/* Signed by us and of this store? */
+/* Checks that this deployment signed the grant for this store. */
 enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
                                       struct cairn_grant *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The grant of a write: that, and of the run in the path. */
+/* The grant of a write: cairn_srv_grant_judge, and it must be for the run in the path. */
 enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
                                      struct cairn_grant *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

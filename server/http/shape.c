@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape proof (B03). The library parses in place and forgives much: bare LF, folded lines, NUL,
- * doubled lengths. If every line was exactly "Name:", spaces or tabs, "value CRLF", then method,
- * target, version and each name and value lie exactly next to each other in its buffer, and the
- * last ends where the header ends. One pointer elsewhere means that something was forgiven, and
- * then it is refused. */
+/* The shape check (B03). The library parses in place and tolerates much: bare LF, folded lines,
+ * NUL, doubled lengths. If every line was exactly "Name:", spaces or tabs, "value CRLF", then
+ * method, target, version and each name and value are adjacent in its buffer, and the last ends
+ * where the header ends. Any other pointer means that the library tolerated an error, and the
+ * request is refused. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@
 #include "server/http/inside.h"
 
 struct walk {
-    const char *end; /* of what was checked so far; a line's end must follow */
+    const char *end; /* of the checked bytes; a line end must follow */
     bool ok;
-    bool trims; /* the library leaves out spaces behind a value, and overwrites the first of them */
+    bool trims; /* the library strips spaces behind a value, and overwrites the first */
     unsigned content_lengths, transfer_encodings, hosts, authorizations, grants;
 };
 
@@ -38,8 +38,7 @@ static bool is_field_text(const char *text, size_t size) {
     return !size || (text[0] != ' ' && text[0] != '\t');
 }
 
-/* RFC 9112, 5.1: any number of spaces and tabs between the colon, which the library has
- * overwritten, and the value. */
+/* RFC 9112, 5.1: any number of spaces and tabs behind the colon, which the library overwrites. */
 static bool is_gap(const char *from, const char *to) {
     if (to <= from) return false;
     for (from++; from < to; from++)
@@ -47,8 +46,8 @@ static bool is_gap(const char *from, const char *to) {
     return true;
 }
 
-/* Exactly one CRLF, which the library may have overwritten, from here to there. Release 1.0 of the
- * library ends a value before the spaces that follow it, 0.9 takes them into it. */
+/* Exactly one CRLF, which the library may have overwritten, lies between walk->end and `to`.
+ * Release 1.0 of the library ends a value before trailing spaces, 0.9 includes them. */
 static bool is_line_end(const struct walk *walk, const char *to) {
     if (to - walk->end < 2) return false;
     for (const char *at = walk->end; at < to - 2; at++) {
@@ -96,10 +95,10 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
         return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
                           "Transfer-Encoding is not taken: send Content-Length");
     if (walk.content_lengths > 1) return cairn_fail(err, CAIRN_INVALID, "two Content-Length");
-    /* HTTP/1.0 has no Host: checks of health are often asked in it. */
+    /* HTTP/1.0 has no Host; health checks often use it. */
     if (walk.hosts != 1 && (walk.hosts || strcmp(version, "HTTP/1.0") != 0))
         return cairn_fail(err, CAIRN_INVALID, "exactly one Host is needed");
-    /* Whoever stands before us may have read the other one. */
+    /* A proxy before this server may have read the other one. */
     if (walk.authorizations > 1 || walk.grants > 1)
         return cairn_fail(err, CAIRN_INVALID, "two Authorization or X-Cairn-Grant");
     const union MHD_ConnectionInfo *info =
@@ -111,20 +110,20 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
 
 /* ---- pages of other sites ----
  *
- * What a browser can be made to send to this server by a page of somebody else. There is no login,
- * so two things stand between such a page and the checkpoints (B08):
- * - a name that its owner lets point here (DNS rebinding) is not a name of this server. An address
- *   is: a page cannot make a browser send another address than the one it connects to. Checks of
- *   health are answered to any name;
- * - a POST without a body, or with a type that a form can have, is sent by browsers without a
- *   question. So a POST carries Content-Type: application/json (or octet-stream) or a header
- *   X-Cairn-..., for which a browser first asks with OPTIONS, which is refused here but for pages
- *   of allowed_origins. It asks before PUT and DELETE by itself.
+ * Requests that another site's page can make a browser send to this server. There is no login, so
+ * two checks protect the checkpoints (B08):
+ * - DNS rebinding: a name whose owner points it here is not a name of this server. An IP address
+ *   is accepted: a page cannot make a browser send another address than the one it connects to.
+ *   Health checks are answered for any name;
+ * - browsers send a POST without a body, or with a form's content type, without a preflight. So a
+ *   POST needs Content-Type: application/json (or octet-stream) or a header X-Cairn-..., for which
+ *   the browser first sends OPTIONS, refused here except for pages of allowed_origins. PUT and
+ *   DELETE always have a preflight.
  */
 
 #define HOST_BYTES_MAX 262 /* a name of 255 bytes, a colon, a port */
 
-/* The host of "host", "host:port", "[v6]:port"; "" when it is none. */
+/* The host of "host", "host:port", "[v6]:port"; "" when malformed. */
 static void host_of(const char *authority, char ret[HOST_BYTES_MAX]) {
     bool six = authority[0] == '[';
     const char *end = six ? strchr(authority, ']') : authority + strcspn(authority, ":");
@@ -144,7 +143,7 @@ static bool is_address(const char *host) {
     return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
 }
 
-/* Names in a list with commas or spaces between them; "*" is every name. */
+/* `list` has names with commas or spaces between them; "*" matches every name. */
 static bool is_listed(const char *list, const char *host) {
     while (*list) {
         list += strspn(list, ", ");
@@ -156,7 +155,7 @@ static bool is_listed(const char *list, const char *host) {
     return false;
 }
 
-/* That of public_url, by which callers of a proxy know this server. */
+/* The name in public_url, under which a proxy's callers know this server. */
 static bool is_public_name(const struct cairn_srv_http *http, const char *host) {
     char authority[HOST_BYTES_MAX], public[HOST_BYTES_MAX];
     const char *url = strstr(http->server->settings->public_url, "://");
@@ -182,7 +181,7 @@ static bool is_ours(const struct cairn_srv_http *http, const char *authority) {
     return is_address(host) || is_our_name(http, authority);
 }
 
-/* Anybody may serve a page at an address; at ours, and our port, nobody but this server does. */
+/* Anybody may serve a page at an IP address, but at our address and port only this server does. */
 static bool is_same_address(const char *authority, const char *asked) {
     char host[HOST_BYTES_MAX];
     host_of(authority, host);
@@ -193,7 +192,7 @@ void cairn_srv_site_init(struct cairn_srv_http *http) {
     if (gethostname(http->hostname, sizeof(http->hostname) - 1)) http->hostname[0] = '\0';
 }
 
-/* Kept for the answer where it is one of allowed_origins. */
+/* Keeps an Origin of allowed_origins for the answer. */
 static void note_origin(struct cairn_srv_exchange *exchange) {
     char origin[sizeof(exchange->origin)];
     bool there = false;
@@ -240,7 +239,7 @@ static enum cairn_code check_origin(const struct cairn_srv_exchange *exchange, c
                       fits ? origin : "of too many bytes");
 }
 
-/* No form and no request without a question of the browser has one of these. */
+/* True for headers that no form and no request without a preflight can have. */
 static bool is_deliberate(const struct cairn_srv_exchange *exchange) {
     static const char *const types[] = {"application/json", "application/octet-stream"};
     char type[128], other[8];
@@ -253,12 +252,12 @@ static bool is_deliberate(const struct cairn_srv_exchange *exchange) {
     return there;
 }
 
-/* Load balancers ask them by the name of their own group of servers; no secret is in the answer. */
+/* Load balancers send the name of their server group; these answers hold no secret. */
 static bool is_health(const struct cairn_srv_exchange *exchange) {
     return !strcmp(exchange->request.path, "/livez") || !strcmp(exchange->request.path, "/readyz");
 }
 
-/* No browser sends a request without Host, so none that has no Host was made by a page. */
+/* A request without Host cannot come from a page: every browser sends Host. */
 static bool is_for_us(const struct cairn_srv_exchange *exchange, char host[HOST_BYTES_MAX]) {
     bool there = false;
     bool fits = cairn_srv_http_header(exchange, "Host", host, HOST_BYTES_MAX, &there);
@@ -303,7 +302,7 @@ static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd
         char host[64];
         snprintf(host, sizeof(host), "%.*s", (int)strcspn(listen, ":"), listen);
         struct in_addr given;
-        /* An address of one interface only answers there. */
+        /* A socket bound to one address answers only there. */
         if (inet_pton(AF_INET, host, &given) == 1 && given.s_addr != htonl(INADDR_ANY))
             to.v4.sin_addr = given;
     }
@@ -318,7 +317,7 @@ static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd
     return CAIRN_OK;
 }
 
-/* The first 12 bytes of the answer. */
+/* Reads the first 12 bytes of the answer. */
 static enum cairn_code ask_plain(int fd, const char *text, char *answer, struct cairn_error *err) {
     if (send(fd, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text))
         return cairn_fail_errno(err, "self-test request");

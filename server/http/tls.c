@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificate and key (owner of gnutls): read at start and again on request, handed to each
- * handshake as they are then. What was read once is kept until the end, since a handshake that has
- * begun still uses it; files that have not changed are not kept twice. */
+/* Certificate and key (owner of gnutls), read at startup and on reload. A running handshake may use
+ * an older pair, so each loaded pair is kept until the end; unchanged files are not kept twice. */
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
@@ -23,7 +22,7 @@ struct cairn_srv_tls {
     uint8_t digest[CAIRN_SHA256_BYTES]; /* of both files */
 };
 
-/* The library hands its callback nothing of ours; a process is one server. */
+/* The library passes no context to its callback; a process has one server. */
 static _Atomic(struct cairn_srv_tls *) in_use;
 
 static enum cairn_code refused(int result, const char *what, const char *path,
@@ -37,7 +36,7 @@ static void free_pair(struct cairn_srv_tls *tls) {
     free(tls);
 }
 
-/* A certificate with another key ends every handshake, and nobody would see why. */
+/* With a mismatched certificate every handshake fails without a visible reason. */
 static bool is_pair(struct cairn_srv_tls *tls) {
     uint8_t of_key[64], of_certificate[64];
     size_t size = sizeof(of_key), other = sizeof(of_certificate);
@@ -52,7 +51,7 @@ static bool is_pair(struct cairn_srv_tls *tls) {
     return same;
 }
 
-/* A file that cannot be read is a wrong setting, whatever the system says of it. */
+/* An unreadable file is a wrong setting, whatever errno says. */
 static enum cairn_code load_one(const char *setting, const char *path, struct cairn_buf *ret,
                                 bool secret, struct cairn_error *err) {
     enum cairn_code code =
@@ -154,7 +153,7 @@ bool cairn_srv_tls_is_on(void) {
 void *cairn_srv_tls_picker(void) {
     gnutls_certificate_retrieve_function2 *picker = pick;
     void *pointer;
-    memcpy(&pointer, &picker, sizeof(pointer)); /* as the library wants it */
+    memcpy(&pointer, &picker, sizeof(pointer)); /* the library takes a void pointer */
     return pointer;
 }
 

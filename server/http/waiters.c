@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parked requests, found by a hash of what they wait for; see waiters.h. The count of the last
- * change is kept per bucket, so a change between look and park is never missed; two texts in one
- * bucket cost a needless wake and nothing else. */
+/* Parked requests in a hash table; see waiters.h. Each bucket keeps the count of its last change,
+ * so a change between look and park is never missed; sharing a bucket costs a needless wake. */
 #include "server/http/waiters.h"
 
 #include <stdio.h>
@@ -13,10 +12,10 @@
 #include "common/process.h"
 
 #define BUCKETS 1024
-#define CANDIDATES_MAX 16 /* more at once are one fault */
+#define CANDIDATES_MAX 16 /* more at once have one cause */
 
 struct cairn_srv_waiters {
-    struct cairn_thread thread; /* wakes who is due by time */
+    struct cairn_thread thread; /* wakes timed-out waiters */
     struct cairn_lock lock;
     struct {
         struct {
@@ -24,14 +23,14 @@ struct cairn_srv_waiters {
             uint64_t changed;
         } buckets[BUCKETS];
         uint64_t changes;
-        uint64_t earliest_ms; /* no waiter is due before */
+        uint64_t earliest_ms; /* no waiter is due earlier */
         struct candidate {
             uint64_t key, since_ms;
         } candidates[CANDIDATES_MAX];
         size_t candidate_count;
         bool stopping;
     } locked;
-    void (*late)(void *owner); /* NULL: nobody is told */
+    void (*late)(void *owner); /* NULL: no callback */
     void *late_owner;
 };
 
@@ -49,7 +48,7 @@ static void wake_all(struct cairn_srv_waiter *first) {
     }
 }
 
-/* Take out what is due (or everything); the lock is held. */
+/* Takes the due waiters (or all); the lock is held. */
 static struct cairn_srv_waiter *take_due(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
     struct cairn_srv_waiter *due = NULL;
     uint64_t earliest_ms = UINT64_MAX;
@@ -71,7 +70,7 @@ static struct cairn_srv_waiter *take_due(struct cairn_srv_waiters *waiters, uint
     return due;
 }
 
-/* ---- waits that a timer ended and nobody rang for ---- */
+/* ---- late wakes (waiters.h#5) ---- */
 
 void cairn_srv_waiters_on_late(struct cairn_srv_waiters *waiters, void (*late)(void *owner),
                                void *owner) {
@@ -90,7 +89,7 @@ void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
     cairn_thread_wake(&waiters->thread);
 }
 
-/* The ring was under way: no findings. The lock is held. */
+/* A notification of key followed: its candidates were not late. The lock is held. */
 static void forget_candidates(struct cairn_srv_waiters *waiters, uint64_t key) {
     size_t left = 0;
     for (size_t i = 0; i < waiters->locked.candidate_count; i++)
@@ -99,7 +98,7 @@ static void forget_candidates(struct cairn_srv_waiters *waiters, uint64_t key) {
     waiters->locked.candidate_count = left;
 }
 
-/* Counts those that are old enough; returns when the next one is. */
+/* Counts candidates older than CAIRN_LATE_MS; returns when the next one is. */
 static uint64_t count_late(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
     size_t found = 0, left = 0;
     uint64_t next_ms = UINT64_MAX;
@@ -119,7 +118,7 @@ static uint64_t count_late(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
     return next_ms;
 }
 
-/* Wakes who is due by then; returns when the next one will be. */
+/* Wakes waiters that are due; returns the next due time. */
 static uint64_t wake_due(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
     struct cairn_srv_waiter *due = NULL;
     uint64_t earliest_ms = UINT64_MAX;
@@ -162,7 +161,7 @@ uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters) {
     return waiters->locked.changes;
 }
 
-/* False: it must not wait at all. */
+/* False: it must not wait. */
 static bool park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
     CAIRN_HOLD(&waiters->lock);
     size_t bucket = waiter->key % BUCKETS;
@@ -174,7 +173,7 @@ static bool park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *wai
     waiters->locked.buckets[bucket].first = waiter;
     if (waiter->wake_ms < waiters->locked.earliest_ms) {
         waiters->locked.earliest_ms = waiter->wake_ms;
-        cairn_thread_wake(&waiters->thread); /* under the lock: the thread has not ended yet */
+        cairn_thread_wake(&waiters->thread); /* under the lock: the thread still runs */
     }
     return true;
 }
@@ -192,7 +191,7 @@ bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters, struct cairn_sr
     return true;
 }
 
-/* The lock is held; key CAIRN_SRV_NOTIFY_ALL: all of the bucket. */
+/* The lock is held; key CAIRN_SRV_NOTIFY_ALL: takes the whole bucket. */
 static struct cairn_srv_waiter *take_changed(struct cairn_srv_waiters *waiters, size_t bucket,
                                              uint64_t key, struct cairn_srv_waiter *woken) {
     struct cairn_srv_waiter *next = NULL;
@@ -251,13 +250,9 @@ void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters) {
     free(waiters);
 }
 
-/* ---- the pool ----
- *
- * Due tasks are a list in order, delayed ones a short list that
- * is looked through when its earliest is due.
- */
+/* ---- the pool: due tasks in an ordered list, delayed ones in a short one ---- */
 
-/* Whichever is free takes the next task: all wait on the pool's condition, none on its own bell. */
+/* Any idle thread takes the next task: all wait on the pool's condition, none on its own bell. */
 struct pool_thread {
     struct cairn_thread thread;
     struct cairn_srv_pool *pool;
@@ -283,7 +278,7 @@ static void append(struct cairn_srv_pool *pool, struct cairn_srv_task *task) {
     pool->locked.last = &task->next;
 }
 
-/* Move what is due to the queue; returns when the next one will be. The lock is held. */
+/* Moves due tasks to the queue; returns the next due time. The lock is held. */
 static uint64_t pop_task(struct cairn_srv_pool *pool) {
     uint64_t now = cairn_mono_ms(), next_ms = UINT64_MAX;
     struct cairn_srv_task **at = &pool->locked.delayed;
@@ -318,8 +313,7 @@ static struct cairn_srv_task *next_task(struct cairn_srv_pool *pool) {
 static void pool_loop(struct cairn_thread *thread, void *owner) {
     const struct pool_thread *own = owner;
     (void)thread;
-    /* Linux has a priority for each thread, which is that of the process so far. Nothing depends on
-     * it: where it is refused, others wait a little longer. */
+    /* Linux has a nice value per thread. Setting it may fail: others then wait a little longer. */
     int nice = getpriority(PRIO_PROCESS, 0) + own->pool->nice;
     if (own->pool->nice) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
     for (struct cairn_srv_task *task; (task = next_task(own->pool));) task->run(task, own->worker);

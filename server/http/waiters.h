@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * waiters: requests that wait for a version or a run to change, without a thread each;
- * and the pool that runs requests: threads that run tasks, each with a store worker of its own.
+ * waiters: parks requests that wait for a version or run to change, without a thread each;
+ * and the pool: threads that run tasks, each with its own store worker.
  *
- * Why:     a thousand clients wait for one commit; they are parked and woken by its change, or by
- *          their deadline, whichever comes first.
- * Promise: 1   a change after look() wakes every waiter that parks with that look's answer, also
- *              when the change came before the parking.
+ * Why:     a thousand clients wait for one commit, and need no thread each.
+ * Promise: 1   a change after look() also wakes waiters that park later with that look's answer.
  *          2   a parked waiter's wake() is called exactly once, on the thread that changed its key,
  *              or on the waiters' own thread at its deadline or at stop.
  *          3   no waiter stays for longer than CAIRN_WAIT_MS_MAX.
- *          4   after cancel() has returned true there is no wake().
- *          5   a wait that its timer ended, though what it waited for had come and nobody rang for
- *              it until CAIRN_LATE_MS later, is counted (common/process.h).
- *          6   a task that the pool has taken runs exactly once, not before its time, on one
- *              thread; stop runs what was due, drops what was delayed, and returns when all have
- *              ended.
+ *          4   after cancel() has returned true wake() is not called.
+ *          5   a late wake is counted (common/process.h): a timer ended a wait whose condition was
+ *              met, and no notification followed within CAIRN_LATE_MS.
+ *          6   an accepted task runs exactly once, not before its time, on one thread; stop runs
+ *              due tasks, drops delayed ones, and returns when all have ended.
  * Limits:  waiters and tasks are bounded by their users (connections, versions); 256 threads.
  * Threads: any thread, also from a task.
  * Next:    server/http/http.h.
@@ -28,38 +25,38 @@
 
 struct cairn_srv_waiters;
 struct cairn_srv_waiter {
-    uint64_t key;     /* cairn_srv_key_of() of the text that is waited for */
+    uint64_t key;     /* cairn_srv_key_of() the text to wait for */
     uint64_t seen;    /* cairn_srv_waiters_look() from before the state was read */
     uint64_t wake_ms; /* mono clock */
     void (*wake)(struct cairn_srv_waiter *waiter);
-    bool timed_out;                      /* when it is woken: its time was over */
-    struct cairn_srv_waiter *next, **at; /* at NULL: it is not parked */
+    bool timed_out;                      /* set at wake: the deadline passed */
+    struct cairn_srv_waiter *next, **at; /* at NULL: not parked */
 };
 enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters);
 /* May call wake() before it returns. */
 void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter);
-/* False: it is being woken, or not parked yet. */
+/* False: wake() is under way, or it is not parked yet. */
 bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters,
                               struct cairn_srv_waiter *waiter) CAIRN_MUST_USE;
-/* After the waiter was woken by its time: what it waits for is there. */
+/* Call after a timed-out wait whose condition is met. */
 void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
                             const struct cairn_srv_waiter *waiter);
-/* Whom each finding is told, on the waiters' own thread; set before anybody parks. */
+/* `late` is called for each late wake, on the waiters' own thread; set before the first park. */
 void cairn_srv_waiters_on_late(struct cairn_srv_waiters *waiters, void (*late)(void *owner),
                                void *owner);
-/* What a key of catalog.h names has changed; CAIRN_SRV_NOTIFY_ALL: anything may have. */
+/* Notifies of a change to a key of catalog.h; CAIRN_SRV_NOTIFY_ALL: anything may have changed. */
 void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key);
-/* What the text names has changed. */
+/* Notifies of a change to what the text names. */
 void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text);
 void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,
                                 const struct cairn_run_name *name);
-/* A version has changed: wakes those that wait for it or for its run. After the transaction. */
+/* Notifies of a changed version: wakes waiters of it and of its run. Call after the transaction. */
 void cairn_srv_waiters_wake_version(struct cairn_srv_waiters *waiters,
                                     const struct cairn_version_id *id,
                                     const struct cairn_run_name *name);
-/* Wakes all waiters, and from now on each that parks. */
+/* Wakes all waiters; later parks wake at once. */
 void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters);
 void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters); /* stops; NULL is fine */
 
@@ -77,12 +74,12 @@ struct cairn_srv_pool_options {
     struct cairn_store *store;
     uint32_t threads;
     const char *name; /* of the threads, at most 10 bytes */
-    int nice;         /* by how much other threads of the process go before these */
+    int nice;         /* added to the threads' nice value */
 };
 enum cairn_code cairn_srv_pool_new(const struct cairn_srv_pool_options *options,
                                    struct cairn_srv_pool **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* False when the pool stops: the task was not taken. */
+/* False: the pool stops and has not taken the task. */
 bool cairn_srv_pool_push(struct cairn_srv_pool *pool, struct cairn_srv_task *task) CAIRN_MUST_USE;
 void cairn_srv_pool_stop(struct cairn_srv_pool *pool); /* idempotent */
 void cairn_srv_pool_free(struct cairn_srv_pool *pool); /* stops; NULL is fine */

@@ -34,9 +34,7 @@ enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id
     return CAIRN_OK;
 }
 
-/* ---- jobs and runs that are over ---- */
-
-/* Each kind goes by the key or an index of its own. */
+/* Each statement uses its key or an index. */
 
 static enum cairn_code drop_older_members(struct cairn_srv_tx *tx, int64_t run_id, uint64_t newest,
                                           struct cairn_error *err) {
@@ -75,8 +73,6 @@ enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
                 cairn_srv_sql_run(tx, NULL, err, &cairn_srv_statements[drops[k]], SQL_I(runs[i])));
     return CAIRN_OK;
 }
-
-/* ---- ids as the row keeps them ---- */
 
 static enum cairn_code ids_text(const struct cairn_version_id *ids, size_t count, char **ret,
                                 struct cairn_error *err) {
@@ -117,8 +113,6 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ATTEMPT_OPENED, run_id, attempt->number,
                                   opened->job, err);
 }
-
-/* ---- its record in the store ---- */
 
 enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
                                              const struct cairn_run_name *name,
@@ -187,8 +181,6 @@ enum cairn_code cairn_srv_attempt_take(struct cairn_srv_tx *tx, int64_t run_id,
         SQL_T(record->joins ? CAIRN_SRV_RESUME_KEEP : ""));
 }
 
-/* ---- ranks ---- */
-
 enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,
                                         uint64_t world_size, struct cairn_error *err) {
     size_t count = json_array_size(ranks);
@@ -207,7 +199,7 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
     }
     for (size_t i = 0; i < json_array_size(ended); i++) {
         const json_t *rank = json_array_get(ended, i);
-        /* Of the newest attempt, whose world may have been larger than that of this one. */
+        /* Ranks of the newest attempt, whose world may have been larger. */
         if (!json_is_integer(rank) || json_integer_value(rank) < 0 ||
             json_integer_value(rank) >= UINT32_MAX)
             return cairn_fail(err, CAIRN_INVALID, "/ended/%zu is not a rank", i);
@@ -215,7 +207,6 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
     return CAIRN_OK;
 }
 
-/* These ranks' processes on this node have ended. */
 static enum cairn_code end_members(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
                                    struct cairn_error *err) {
     for (size_t i = 0; i < json_array_size(joining->ended); i++)
@@ -225,7 +216,7 @@ static enum cairn_code end_members(struct cairn_srv_tx *tx, const struct cairn_s
     return CAIRN_OK;
 }
 
-/* The incarnation of the attempt is its first rank's. */
+/* The attempt's incarnation is that of its first rank. */
 static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_joining *joining, bool *ret_same,
                                            struct cairn_error *err) {
@@ -243,7 +234,7 @@ static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
                       joining->job, known, joining->incarnation);
 }
 
-/* Q54: is there a known process that has ended? *none_ended keeps the answer for a call's ranks. */
+/* Q54: refuses an unknown process once a known one has ended. *none_ended caches the answer. */
 static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_joining *joining, uint32_t rank,
                                         bool *none_ended, struct cairn_error *err) {
@@ -263,7 +254,7 @@ static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                       cairn_srv_rows_text(&rows, 1));
 }
 
-/* Ranks that are looked at together, before any of them is put in. */
+/* Ranks that are checked together before any is inserted. */
 #define TOGETHER_MAX 128
 
 static uint32_t rank_at(const struct cairn_srv_joining *joining, size_t i) {
@@ -275,7 +266,7 @@ static const char *proc_at(const struct cairn_srv_joining *joining, size_t i) {
     return json_string_value(json_object_get(json_array_get(joining->ranks, i), "proc"));
 }
 
-/* How many from `from` on; a rank that is named again is looked at after the first was put in. */
+/* Number of ranks to check together, up to a repeated one. */
 static size_t together(const struct cairn_srv_joining *joining, size_t from, size_t count) {
     for (size_t i = from + 1; i < count; i++) {
         if (i - from == TOGETHER_MAX) return i - from;
@@ -324,7 +315,7 @@ enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
     bool same = false;
     CAIRN_TRY(end_members(tx, joining, err));
     CAIRN_TRY(compare_incarnation(tx, joining, &same, err));
-    bool none_ended = same; /* the same incarnation is taken whoever has ended */
+    bool none_ended = same; /* the same incarnation is accepted whatever has ended */
     size_t all = json_array_size(joining->ranks);
     for (size_t from = 0, count = 0; from < all; from += count) {
         count = together(joining, from, all);
@@ -466,8 +457,6 @@ enum cairn_code cairn_srv_member_node(struct cairn_srv_tx *tx, int64_t run_id, u
     return CAIRN_OK;
 }
 
-/* ---- probes ---- */
-
 enum cairn_code cairn_srv_member_probed(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
                                         const struct cairn_srv_probe *probe, bool *ret_known,
                                         struct cairn_error *err) {
@@ -498,9 +487,7 @@ enum cairn_code cairn_srv_members_probed(struct cairn_srv_tx *tx,
     }
 }
 
-/* ---- weights ---- */
-
-/* Ranks of a node stand beside each other most of the time, so its place is looked for once. */
+/* Searched from the newest node on: a node's ranks are mostly adjacent. */
 
 struct node {
     char *name; /* owned */
@@ -539,7 +526,7 @@ static enum cairn_code find_node(struct cairn_rates *rates, const char *name, co
     return CAIRN_OK;
 }
 
-/* *ret_all: each rank from 0 on has a node whose rate is known. */
+/* *ret_all: each rank from 0 on has a node with a known rate. */
 static enum cairn_code read_rates(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
                                   uint64_t world_size, struct cairn_rates *rates, bool *ret_all,
                                   struct cairn_error *err) {

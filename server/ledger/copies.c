@@ -14,7 +14,6 @@
 
 #define RUN_COPIES_MAX 10000000
 
-/* "making" and so on. */
 static const char *copy_state_name(enum cairn_srv_copy_state state) {
     static const char *const texts[] = {[CAIRN_SRV_COPY_MAKING] = "making",
                                         [CAIRN_SRV_COPY_WHOLE] = "whole",
@@ -23,8 +22,6 @@ static const char *copy_state_name(enum cairn_srv_copy_state state) {
     CAIRN_ASSERT((size_t)state < CAIRN_COUNT(texts));
     return texts[state];
 }
-
-/* ---- reading ---- */
 
 /* Columns store, phase, by_policy, changed_ms, damaged, damaged_ms from `at` on. */
 static struct cairn_srv_copy read_copy(const struct cairn_srv_rows *rows, int at) {
@@ -38,7 +35,7 @@ static struct cairn_srv_copy read_copy(const struct cairn_srv_rows *rows, int at
     return copy;
 }
 
-/* copies.h#1, and the first in every list. */
+/* Adds main's implicit row (copies.h#1), first in every list. */
 static void put_main_first(struct cairn_srv_copies *copies) {
     struct cairn_srv_copy main = {.state = CAIRN_SRV_COPY_WHOLE};
     size_t at = 0;
@@ -112,13 +109,11 @@ enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, jso
     return CAIRN_OK;
 }
 
-/* ---- changing ---- */
-
 static enum cairn_code write_row(struct cairn_srv_tx *tx, const char *version,
                                  const struct cairn_srv_copy *copy, struct cairn_error *err) {
     CAIRN_ASSERT(copy->store[0]);
     bool main = !strcmp(copy->store, CAIRN_SRV_TIER_MAIN);
-    /* Of what is not there nothing is damaged, also when it is made again. */
+    /* Damage ends with the copy, also if it is made again. */
     bool there = copy->state == CAIRN_SRV_COPY_WHOLE || copy->state == CAIRN_SRV_COPY_REMOVING;
     uint64_t damaged = there ? copy->damaged : 0;
     cairn_srv_notify_text(tx, version);
@@ -188,8 +183,6 @@ enum cairn_code cairn_srv_copies_damaged(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* ---- of a run ---- */
-
 void cairn_srv_run_copies_release(struct cairn_srv_run_copies *copies) {
     free(copies->items);
     *copies = (struct cairn_srv_run_copies){0};
@@ -212,7 +205,7 @@ static enum cairn_code read_copies(struct cairn_srv_rows *rows, struct cairn_srv
     }
 }
 
-/* Sorted here: the databases order texts each in its way. */
+/* Sorted here: the databases have different text orders. */
 enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
                                         const struct cairn_plan_item *after,
                                         struct cairn_srv_run_copies *ret, struct cairn_error *err) {
@@ -249,7 +242,7 @@ bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, c
                 !cairn_srv_run_copies_find(copies, version, CAIRN_SRV_TIER_MAIN);
     struct cairn_srv_copy_left first = {0};
     (void)cairn_text_copy(first.version.text, sizeof(first.version.text), version);
-    size_t from = 0, to = copies->count; /* the first row of the version */
+    size_t from = 0, to = copies->count; /* the version's first row */
     while (from < to) {
         size_t middle = from + (to - from) / 2;
         if (by_version(&copies->items[middle], &first) < 0)
@@ -263,8 +256,6 @@ bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, c
     }
     return main;
 }
-
-/* ---- whose stores they are ---- */
 
 static enum cairn_code first_text(struct cairn_srv_tx *tx,
                                   const struct cairn_srv_statement *statement, const char *by,
@@ -291,9 +282,7 @@ enum cairn_code cairn_srv_tier_uuid_put(struct cairn_srv_tx *tx, const char *sto
     return cairn_srv_sql_run(tx, NULL, err, SQL(store_put), SQL_T(store), SQL_T(uuid));
 }
 
-/* ---- what was not compared yet ---- */
-
-#define UNREAD "store_unread." /* as in stores_unread_put */
+#define UNREAD "store_unread." /* the prefix in stores_unread_put */
 
 enum cairn_code cairn_srv_tier_unread_get(struct cairn_srv_tx *tx, const char *store, bool *ret,
                                           struct cairn_error *err) {

@@ -33,7 +33,7 @@ static const int kept[CAIRN_SRV_EVENT_COUNT] = {
 #undef EVENT
 };
 
-/* In meta: from this number on no event is missing. */
+/* Key in meta: from this number on no event is missing. */
 #define TRIMMED_TO "events_trimmed_to"
 
 const char *cairn_srv_event_name(enum cairn_srv_event event) {
@@ -43,7 +43,7 @@ const char *cairn_srv_event_name(enum cairn_srv_event event) {
 
 _Static_assert(CAIRN_SRV_EVENT_COUNT <= 64, "a set of kinds has a bit for each");
 
-/* The event of that name; CAIRN_SRV_EVENT_COUNT: a name of another release. */
+/* CAIRN_SRV_EVENT_COUNT: a name of another release. */
 enum cairn_srv_event cairn_srv_event_named(const char *name) {
     size_t i = 0;
     while (i < CAIRN_SRV_EVENT_COUNT && strcmp(names[i], name) != 0) i++;
@@ -71,7 +71,7 @@ enum cairn_code cairn_srv_event_kinds_parse(const char *text, uint64_t *ret,
     }
 }
 
-/* ",checkpoint.opened,copy.made,"; "": all. */
+/* Formats kinds as ",checkpoint.opened,copy.made,"; "": all. */
 static void kinds_text(uint64_t kinds, char *ret, size_t capacity) {
     size_t used = 0;
     ret[0] = '\0';
@@ -81,7 +81,7 @@ static void kinds_text(uint64_t kinds, char *ret, size_t capacity) {
                 (size_t)snprintf(ret + used, capacity - used, "%s%s,", used ? "" : ",", names[i]);
 }
 
-/* ---- inside a change ---- */
+/* ---- writing: inside a change ---- */
 
 static const char *who(const struct cairn_srv_tx *tx) {
     return tx->actor ? tx->actor->who : "server";
@@ -91,7 +91,7 @@ static const char *from(const struct cairn_srv_tx *tx) {
     return tx->actor ? tx->actor->from : "";
 }
 
-/* Who follows hears of it: here by the count when it is committed, at other servers by the key. */
+/* Wakes followers: here by tx->events at commit, at other servers by notification. */
 static void note_event(struct cairn_srv_tx *tx) {
     tx->events++;
     cairn_srv_notify_events(tx);
@@ -145,7 +145,7 @@ enum cairn_code cairn_srv_event_of_name(struct cairn_srv_tx *tx, enum cairn_srv_
     return cairn_srv_event_of_change(tx, event, name, reason, "", "", err);
 }
 
-/* The first number whose tick is `since` or later, or `last`: ticks rise with the numbers. */
+/* The first number whose tick is `since` or later, or `last`; ticks rise with the numbers. */
 static enum cairn_code first_since(struct cairn_srv_tx *tx, uint64_t first, uint64_t last,
                                    uint64_t since, uint64_t *ret, struct cairn_error *err) {
     while (first < last) {
@@ -153,7 +153,7 @@ static enum cairn_code first_since(struct cairn_srv_tx *tx, uint64_t first, uint
         bool found = false;
         int64_t tick = 0;
         CAIRN_TRY(cairn_srv_sql_number(tx, &found, &tick, err, SQL(event_tick), SQL_I(middle)));
-        CAIRN_ASSERT(found); /* the last one is there */
+        CAIRN_ASSERT(found); /* the last event exists */
         if ((uint64_t)tick < since)
             first = middle + 1;
         else
@@ -181,7 +181,7 @@ static enum cairn_code get_trimmed(struct cairn_srv_tx *tx, uint64_t *ret,
     return text[0] ? cairn_parse_u64(cairn_view_of(text), ret, err) : CAIRN_OK;
 }
 
-/* It never falls: the age reaches rows of the audit that are far below it. */
+/* Never decreases: trimming by age reaches audit rows far below it. */
 static enum cairn_code set_trimmed(struct cairn_srv_tx *tx, uint64_t to, struct cairn_error *err) {
     char text[24];
     uint64_t before = 0;
@@ -198,7 +198,7 @@ enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, ui
     bool found = false;
     *ret_dropped = 0;
     CAIRN_TRY(number_of(tx, SQL(event_first), &oldest, err));
-    CAIRN_TRY(get_trimmed(tx, &of_feed, err)); /* below it there is none */
+    CAIRN_TRY(get_trimmed(tx, &of_feed, err)); /* no feed event below it */
     CAIRN_TRY(
         cairn_srv_sql_number(tx, &found, &first, err, SQL(event_first_of_feed), SQL_I(of_feed)));
     of_feed = found ? (uint64_t)first : 0;
@@ -216,7 +216,7 @@ enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, ui
     return *ret_dropped ? set_trimmed(tx, cairn_max_u64(by_age, by_count), err) : CAIRN_OK;
 }
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
 enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_first,
                                         uint64_t *ret_last, struct cairn_error *err) {
@@ -250,13 +250,13 @@ static enum cairn_code open_rows(struct cairn_srv_tx *tx,
                               SQL_I(after), SQL_I(limit), SQL_T(kinds), SQL_T(project));
 }
 
-/* NULL: it is none. */
+/* NULL: no value. */
 static json_t *value_of(const struct cairn_srv_rows *rows, int column) {
     const char *text = cairn_srv_rows_text(rows, column);
-    return text[0] ? json_loads(text, 0, NULL) : NULL; /* the server wrote it itself */
+    return text[0] ? json_loads(text, 0, NULL) : NULL; /* written by the server itself */
 }
 
-/* What the event is about, out of its reason: told[about]; the others are NULL. */
+/* The subject of an event, from its reason: told[about]; the others are NULL. */
 struct told {
     char text[CAIRN_JOB_BYTES_MAX + 1];
     const char *of[ABOUT_COUNT];
@@ -300,7 +300,7 @@ enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
                                       enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) {
-    char kinds[CAIRN_SRV_EVENT_COUNT * 32]; /* the rows look at it as long as they are read */
+    char kinds[CAIRN_SRV_EVENT_COUNT * 32]; /* must live as long as rows */
     kinds_text(query->kinds, kinds, sizeof(kinds));
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(open_rows(tx, query, kinds, &rows, err));
@@ -335,10 +335,6 @@ enum cairn_code cairn_srv_events_since(struct cairn_srv_tx *tx, const struct cai
         each(&event, owner);
     }
 }
-
-/* ---- webhooks ---- */
-
-/* ---- positions ---- */
 
 static enum cairn_code get(struct cairn_srv_tx *tx, const char *name, bool *ret_found,
                            struct cairn_srv_webhook_row *ret, struct cairn_error *err) {
@@ -377,8 +373,6 @@ enum cairn_code cairn_srv_webhook_open(struct cairn_srv_tx *tx, const char *name
     ret->position = last;
     return CAIRN_OK;
 }
-
-/* ---- dead letters ---- */
 
 void cairn_srv_letter_release(struct cairn_srv_letter *letter) {
     json_decref(letter->event);

@@ -8,8 +8,6 @@
 #include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
-/* ---- tables ---- */
-
 enum cairn_code cairn_srv_table_keep(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                      struct cairn_view bytes, bool *ret_made,
                                      struct cairn_error *err) {
@@ -31,7 +29,7 @@ enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t diges
     return cairn_buf_append(ret, bytes.data, bytes.size, err);
 }
 
-/* What is hashed here begins otherwise than any table does. */
+/* Hashed under a prefix that no table begins with. */
 static void part_digest(const struct cairn_srv_table_part *part, uint8_t ret[32]) {
     static const char what[] = "part of a rank table";
     uint32_t numbers[] = {htole32(part->part), htole32(part->of)};
@@ -87,11 +85,9 @@ enum cairn_code cairn_srv_table_use(struct cairn_srv_tx *tx, const uint8_t diges
     uint64_t changed = 0;
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(table_use), SQL_D(digest),
                                 SQL_I(cairn_srv_tick(tx))));
-    CAIRN_ASSERT(changed == 1); /* layouts.h#2: who refers has seen it in this transaction */
+    CAIRN_ASSERT(changed == 1); /* layouts.h#2: the caller has read it in this transaction */
     return CAIRN_OK;
 }
-
-/* ---- layouts ---- */
 
 static enum cairn_code change(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
                               const struct cairn_srv_layout *layout, struct cairn_error *err) {
@@ -136,9 +132,7 @@ enum cairn_code cairn_srv_layout_take(struct cairn_srv_tx *tx,
     return change(tx, SQL(layout_take), layout, err);
 }
 
-/* ---- unused layouts ---- */
-
-/* Rows are only touched when that changes. */
+/* Updates only rows whose mark changes. */
 static enum cairn_code mark_unused(struct cairn_srv_tx *tx, uint64_t tick,
                                    struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(layouts_mark_used)));
@@ -163,7 +157,7 @@ static enum cairn_code list_unused(struct cairn_srv_tx *tx, int64_t before,
     return CAIRN_OK;
 }
 
-/* layouts.h#1: 1 = no longer to be referred to, 2 = its object is deleted too. */
+/* layouts.h#1: 1 = no new references, 2 = its object is deleted, too. */
 static enum cairn_code set_deleted(struct cairn_srv_tx *tx, const struct cairn_srv_layout *layouts,
                                    size_t count, int64_t value, struct cairn_error *err) {
     for (size_t i = 0; i < count; i++)

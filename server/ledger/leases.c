@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of servers, of the leases of their jobs and of readers, and of nodes; see leases.h. */
+/* Rows of servers, of leases of jobs and readers, and of nodes; see leases.h. */
 #include "server/ledger/leases.h"
 
 #include <inttypes.h>
@@ -13,14 +13,12 @@
 #include "server/db/sql.h"
 #include "server/ledger/events.h"
 
-/* ---- servers ---- */
-
 enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx, struct cairn_error *err) {
     bool others = false;
     return tx->engine->join(tx, true, &others, err);
 }
 
-/* Has that one joined, and not ended? */
+/* True when that server has joined and is alive. */
 static enum cairn_code server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
                                     struct cairn_error *err) {
     return tx->engine->lives(tx, server, ret, err);
@@ -60,8 +58,6 @@ enum cairn_code cairn_srv_key_digest_put(struct cairn_srv_tx *tx, const char *di
     return cairn_srv_value_put(tx, "grant_key_digest", digest, err);
 }
 
-/* ---- leases of jobs ---- */
-
 enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
                                          struct cairn_srv_lease_row *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -74,7 +70,7 @@ enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *jo
     return CAIRN_OK;
 }
 
-/* Nobody's, over, or of a server that is gone? */
+/* True without a holder, after its end, or when its server is dead. */
 static enum cairn_code is_free(struct cairn_srv_tx *tx, const struct cairn_srv_holder *holder,
                                const struct cairn_srv_lease_row *found, uint64_t now_tick,
                                bool *ret_free, struct cairn_error *err) {
@@ -97,8 +93,6 @@ enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_s
     return cairn_srv_sql_run(tx, NULL, err, SQL(lease_put), SQL_T(holder->job),
                              SQL_T(holder->server), SQL_I(holder->fence), SQL_I(until_tick));
 }
-
-/* ---- nodes ---- */
 
 struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows) {
     return (struct cairn_srv_node_mark){.node = cairn_srv_rows_text(rows, 0),
@@ -166,9 +160,7 @@ enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after,
     }
 }
 
-/* ---- readers of versions ---- */
-
-/* A row that has ended protects nothing, and the next sweep drops it. */
+/* An ended row protects nothing; the next sweep drops it. */
 
 void cairn_srv_read_lease_name(const char *version, const char *job,
                                char ret[CAIRN_SRV_READ_LEASE_BYTES]) {

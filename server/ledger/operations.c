@@ -79,7 +79,7 @@ static enum cairn_code find_alike(struct cairn_srv_tx *tx,
     return first_id(&rows, ret_id, err);
 }
 
-/* A reader may ask for it again and again, and it changes nothing: no event tells of it. */
+/* A read-only operation may be repeated often and changes nothing, so it has no event. */
 static bool only_reads(const char *kind, const char *request) {
     return !strcmp(kind, "verify") && !strstr(request, "\"repair\":true");
 }
@@ -90,7 +90,7 @@ enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
     char found[CAIRN_SRV_SUBJECT_BYTES];
     const char *kind = operation->kind, *request = operation->request.data;
     const struct cairn_run_name *name = &operation->name;
-    CAIRN_TRY(cairn_srv_idempotency_find(tx, found, err)); /* also one that is over */
+    CAIRN_TRY(cairn_srv_idempotency_find(tx, found, err)); /* also an ended one */
     bool repeated = found[0] != '\0';
     if (!repeated) CAIRN_TRY(find_alike(tx, operation, alone, found, err));
     *ret_made = !found[0];
@@ -101,12 +101,11 @@ enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
                                 SQL_T(kind), SQL_T(name->project), SQL_T(name->run), SQL_T(request),
                                 SQL_T(operation->who), SQL_I(operation->created_ms)));
     if (only_reads(kind, request)) return CAIRN_OK;
-    char reason[600]; /* what is longer is cut */
+    char reason[600]; /* longer text is cut */
     snprintf(reason, sizeof(reason), "%s %s %s", operation->id, kind, request);
     return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_OPERATION_BEGUN, name, reason, err);
 }
 
-/* Of a row that was just changed. */
 static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event, const char *id,
                             const char *reason, struct cairn_error *err) {
     CAIRN_AUTO(srv_operation) operation = {0};
@@ -184,7 +183,7 @@ enum cairn_code cairn_srv_operations_unfinished(struct cairn_srv_tx *tx,
                                                 size_t *ret_count, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     size_t capacity = 0;
-    free(*ret); /* of a transaction that was begun anew */
+    free(*ret); /* from a previous run of the transaction */
     *ret = NULL;
     *ret_count = 0;
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(operations_unfinished)));

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * operations: rows of what a server does for somebody who does not wait for it.
+ * operations: rows of background operations.
  *
- * Why:     an import takes an hour, and who asked for it asks any server how far it is, also after
- *          the one that did it has ended.
- * Promise: 1    an operation ends once; what has ended is not changed any more.
- *          2    of two that are alike and not over there is one.
+ * Why:     an import takes an hour; its caller polls any server, also after the first has stopped.
+ * Promise: 1   an operation ends once; an ended one is not changed.
+ *          2   of equal unfinished operations only one exists.
  * Limits:  CAIRN_SRV_OPERATION_TEXT_MAX of a request, a result and a problem each.
  * Threads: inside a transaction.
  * Next:    server/operations/operations.h, server/operations/run.c.
@@ -14,7 +13,7 @@
 
 #include "server/db/sql.h"
 
-#define CAIRN_SRV_OPERATION_BYTES 36 /* "op_", 12 digits of time, 20 that are random, NUL */
+#define CAIRN_SRV_OPERATION_BYTES 36 /* "op_", 12 digits of time, 20 random ones, NUL */
 #define CAIRN_SRV_OPERATION_TEXT_MAX 65536
 
 enum cairn_srv_operation_state {
@@ -23,9 +22,8 @@ enum cairn_srv_operation_state {
     CAIRN_SRV_OPERATION_DONE,
     CAIRN_SRV_OPERATION_FAILED,
     CAIRN_SRV_OPERATION_CANCELLED,
-    CAIRN_SRV_OPERATION_INTERRUPTED, /* its server ended */
+    CAIRN_SRV_OPERATION_INTERRUPTED, /* its server stopped */
 };
-/* "queued" and so on. */
 const char *cairn_srv_operation_state_text(enum cairn_srv_operation_state state);
 
 struct cairn_srv_operation {
@@ -34,33 +32,32 @@ struct cairn_srv_operation {
     struct cairn_run_name name;
     enum cairn_srv_operation_state state;
     uint64_t done, total;
-    bool cancel; /* it was asked to end */
+    bool cancel; /* cancelling was requested */
     char who[160];
     int64_t created_ms, ended_ms;
     struct cairn_buf request, result, problem; /* JSON; empty: none */
 };
 void cairn_srv_operation_release(struct cairn_srv_operation *operation);
 bool cairn_srv_operation_is_over(const struct cairn_srv_operation *operation);
-/* One that sorts behind those that were made before. */
+/* A new id, which sorts after earlier ones. */
 void cairn_srv_operation_name(int64_t wall_ms, void (*random)(void *ret_data, size_t size),
                               char ret[CAIRN_SRV_OPERATION_BYTES]);
 
-/* id, kind, name, request, who and created_ms are set. Where one of that kind, run and request is
- * not over its id is written there instead, and *ret_made is false. alone: of that kind and run,
- * whatever was asked for. */
+/* id, kind, name, request, who and created_ms are set. If an unfinished one of that kind, run and
+ * request exists, returns its id instead, with *ret_made false. alone: whatever its request. */
 enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
                                         struct cairn_srv_operation *operation, bool alone,
                                         bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
-/* One of that kind and run that is not over; "" where there is none. */
+/* An unfinished one of that kind and run; "": none. */
 enum cairn_code cairn_srv_operation_of_run(struct cairn_srv_tx *tx, const char *kind,
                                            const struct cairn_run_name *name,
                                            char ret_id[CAIRN_SRV_OPERATION_BYTES],
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* CAIRN_NOT_FOUND where there is none. */
+/* CAIRN_NOT_FOUND: unknown id. */
 enum cairn_code cairn_srv_operation_get(struct cairn_srv_tx *tx, const char *id,
                                         struct cairn_srv_operation *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret_started false: it does not wait any more. */
+/* *ret_started false: no longer queued. */
 enum cairn_code cairn_srv_operation_start(struct cairn_srv_tx *tx, const char *id,
                                           bool *ret_started,
                                           struct cairn_error *err) CAIRN_MUST_USE;
@@ -69,7 +66,7 @@ CAIRN_SRV_WORD cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char *
     return cairn_srv_sql_run(tx, NULL, err, SQL(operation_move_on), SQL_T(id), SQL_I(done),
                              SQL_I(total));
 }
-/* Of one that runs; its server looks. */
+/* Requests the end of a running operation; its server polls the flag. */
 enum cairn_code cairn_srv_operation_cancel(struct cairn_srv_tx *tx, const char *id,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_srv_operation_end {
@@ -80,17 +77,17 @@ struct cairn_srv_operation_end {
 enum cairn_code cairn_srv_operation_end(struct cairn_srv_tx *tx, const char *id,
                                         const struct cairn_srv_operation_end *end,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Ids of those that are not over; the caller frees. */
+/* Ids of unfinished operations; the caller frees. */
 enum cairn_code cairn_srv_operations_unfinished(struct cairn_srv_tx *tx,
                                                 char (**ret)[CAIRN_SRV_OPERATION_BYTES],
                                                 size_t *ret_count,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* `limit` before that id, the newest first. */
+/* `limit` ids before that one, newest first. */
 enum cairn_code
 cairn_srv_operations_each(struct cairn_srv_tx *tx, const char *before, uint64_t limit,
                           enum cairn_code (*each)(const struct cairn_srv_operation *operation,
                                                   void *owner, struct cairn_error *err),
                           void *owner, struct cairn_error *err) CAIRN_MUST_USE;
-/* Those that ended before that tick go, and all but the newest `keep`, 1,000 a call. */
+/* Drops operations that ended before that tick, and all but the newest `keep`; 1,000 a call. */
 enum cairn_code cairn_srv_operations_trim(struct cairn_srv_tx *tx, uint64_t before_tick,
                                           uint64_t keep, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of policies, and of what projects take up; see policies.h. */
+/* Rows of policies, usage and quotas; see policies.h. */
 #include "server/ledger/policies.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "server/ledger/events.h"
 
-/* The text of the policy that stands there itself; empty where none does. */
+/* The text of the name's own policy; empty without one. */
 static enum cairn_code text_before(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                    struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -94,8 +94,6 @@ enum cairn_code cairn_srv_policy_digest(const struct cairn_policy *policy,
     return CAIRN_OK;
 }
 
-/* ---- candidates ---- */
-
 void cairn_srv_candidates_release(struct cairn_srv_candidates *candidates) {
     free(candidates->ids);
     free(candidates->items);
@@ -125,14 +123,14 @@ void cairn_srv_candidate_judge(const struct cairn_policy *policy, const json_t *
     }
 }
 
-/* The columns of versions_to_retain. */
+/* Columns of versions_to_retain. */
 static enum cairn_code read_item(const struct cairn_srv_rows *rows,
                                  const struct cairn_policy *policy, const char *resumed,
                                  struct cairn_srv_candidates *ret, struct cairn_error *err) {
     struct cairn_version_id id;
     SQL_COPY(id.text, rows, 0);
     bool recorded = cairn_srv_rows_i64(rows, 4) == CAIRN_STATE_COMMITTED &&
-                    cairn_srv_rows_i64(rows, 5); /* Q24: the others are in flight */
+                    cairn_srv_rows_i64(rows, 5); /* Q24: unrecorded ones are in flight */
     struct cairn_plan_item item = {.attempt = cairn_srv_rows_u64(rows, 1),
                                    .step = cairn_srv_rows_u64(rows, 2),
                                    .n = cairn_srv_rows_u64(rows, 3),
@@ -173,7 +171,7 @@ static enum cairn_code read_items(struct cairn_srv_rows *rows, const struct cair
     }
 }
 
-/* Two looks, since an index ends at the first column that is no equality. */
+/* Two queries, since an index serves no column after the first inequality. */
 enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_id,
                                           const struct cairn_policy *policy,
                                           const struct cairn_plan_item *after,
@@ -195,11 +193,7 @@ enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_i
     return read_items(&rows, policy, resumed, ret, err);
 }
 
-/* ---- quotas ---- */
-
 #define QUOTA_JSON_BYTES 120
-
-/* ---- what is used ---- */
 
 static enum cairn_code count_version(struct cairn_srv_tx *tx, const char *version, int times,
                                      struct cairn_error *err) {
@@ -216,7 +210,7 @@ enum cairn_code cairn_srv_usage_enter(struct cairn_srv_tx *tx, const char *versi
     return count_version(tx, version, 1, err);
 }
 
-/* Below 0 only where somebody changed the database by hand; a recount mends it. */
+/* Below 0 only if somebody edited the database; a recount repairs it. */
 static uint64_t counted(const struct cairn_srv_rows *rows, int column) {
     int64_t number = cairn_srv_rows_i64(rows, column);
     return number > 0 ? (uint64_t)number : 0;
@@ -240,8 +234,6 @@ enum cairn_code cairn_srv_usage_recount(struct cairn_srv_tx *tx, const char *pro
     return cairn_srv_usage_get(tx, project, ret, err);
 }
 
-/* ---- what is allowed ---- */
-
 static int64_t to_column(uint64_t bound) {
     return bound == CAIRN_QUOTA_NONE ? -1 : (int64_t)bound;
 }
@@ -264,7 +256,7 @@ enum cairn_code cairn_srv_usage_days(struct cairn_srv_tx *tx, const char *projec
     *ret_count = 0;
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        /* A clock that was set back leaves days of its future. */
+        /* A clock that was set back leaves future days. */
         if (!more || *ret_count == CAIRN_SRV_USAGE_DAYS) return CAIRN_OK;
         ret[(*ret_count)++] = (struct cairn_srv_usage_day){cairn_srv_rows_i64(&rows, 0) * DAY_MS,
                                                            {counted(&rows, 1), counted(&rows, 2)}};
@@ -276,7 +268,7 @@ static uint64_t of_column(const struct cairn_srv_rows *rows, int column) {
     return bound < 0 ? CAIRN_QUOTA_NONE : (uint64_t)bound;
 }
 
-/* A bound that there is none of is left out. */
+/* Omits an unlimited bound. */
 static void quota_json(uint64_t versions, uint64_t bytes, char ret[QUOTA_JSON_BYTES]) {
     char one[48] = "", other[48] = "";
     if (versions != CAIRN_QUOTA_NONE) snprintf(one, sizeof(one), "\"versions\":%" PRIu64, versions);
@@ -284,7 +276,7 @@ static void quota_json(uint64_t versions, uint64_t bytes, char ret[QUOTA_JSON_BY
     snprintf(ret, QUOTA_JSON_BYTES, "{%s%s%s}", one, one[0] && other[0] ? "," : "", other);
 }
 
-/* The quota that stands there itself; "" where none does. */
+/* The project's own quota as JSON; "": none. */
 static enum cairn_code quota_before(struct cairn_srv_tx *tx, const char *project,
                                     char ret[QUOTA_JSON_BYTES], struct cairn_error *err) {
     struct cairn_srv_quota quota = {0};
@@ -351,8 +343,6 @@ enum cairn_code cairn_srv_quota_judge(struct cairn_srv_tx *tx, const char *proje
         *ret = (struct cairn_quota_excess){"bytes", quota.bytes, used.bytes, 0};
     return CAIRN_OK;
 }
-
-/* ---- lists ---- */
 
 enum cairn_code cairn_srv_projects_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
                                         cairn_srv_project_each *each, void *owner,

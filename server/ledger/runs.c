@@ -78,7 +78,7 @@ enum cairn_code cairn_srv_run_take(struct cairn_srv_tx *tx, const struct cairn_r
     return CAIRN_OK;
 }
 
-/* It holds nothing of before that would act on what comes: "last 1" would trash new versions. */
+/* Drops the old policy: "last 1" would trash new versions. */
 static enum cairn_code drop_policy(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                    struct cairn_error *err) {
     uint64_t changed = 0;
@@ -138,7 +138,7 @@ enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_REMOVED, run->id, 0, NULL, err);
 }
 
-/* attempts.h#6: nothing but its number is known of the attempt any more. */
+/* attempts.h#6: only the attempt's number is known. */
 static enum cairn_code refuse_forgotten(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                         struct cairn_error *err) {
     bool known = false;
@@ -198,7 +198,7 @@ enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_totals), SQL_I(run_id)));
-    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    CAIRN_ASSERT(more); /* sums always have a row */
     *ret_versions = cairn_srv_rows_u64(&rows, 0);
     *ret_bytes = cairn_srv_rows_u64(&rows, 1);
     return CAIRN_OK;
@@ -209,7 +209,7 @@ enum cairn_code cairn_srv_run_removal(struct cairn_srv_tx *tx, int64_t run_id,
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_removal), SQL_I(run_id)));
-    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    CAIRN_ASSERT(more);
     *ret = (struct cairn_srv_run_removal){.versions = cairn_srv_rows_u64(&rows, 0),
                                           .bytes = cairn_srv_rows_u64(&rows, 1),
                                           .open = cairn_srv_rows_u64(&rows, 2)};
@@ -222,13 +222,11 @@ enum cairn_code cairn_srv_run_opened(struct cairn_srv_tx *tx, int64_t run_id, ui
     bool more = false;
     CAIRN_TRY(
         cairn_srv_sql_first(tx, &rows, &more, err, SQL(run_opened), SQL_I(run_id), SQL_I(attempt)));
-    CAIRN_ASSERT(more); /* without FROM there is one row */
+    CAIRN_ASSERT(more); /* a SELECT without FROM has one row */
     *ret_ms = cairn_srv_rows_i64(&rows, 0);
     *ret_saving = cairn_srv_rows_i64(&rows, 1) != 0;
     return CAIRN_OK;
 }
-
-/* ---- lists ---- */
 
 enum cairn_code cairn_srv_runs_page(struct cairn_srv_tx *tx, const char *project,
                                     const struct cairn_run_name *after, size_t limit,
@@ -335,8 +333,6 @@ enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
     return CAIRN_OK;
 }
 
-/* ---- reconciles ---- */
-
 enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_frozen,
                                          char ret_cause[CAIRN_SRV_CAUSE_BYTES],
                                          char ret_note[CAIRN_SRV_CAUSE_BYTES],
@@ -378,5 +374,3 @@ cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
     }
     return CAIRN_OK;
 }
-
-/* ---- objects set aside ---- */

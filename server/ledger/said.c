@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sections of rows, each read by one statement and taken over by one function; see said.h. */
+/* Sections of rows, each exported by one statement and imported by one function; see said.h. */
 #include "server/ledger/said.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static int64_t number_of(const json_t *row, const char *name) {
     return json_integer_value(json_object_get(row, name));
 }
 
-/* ---- rows that are taken over; *ret: it was ---- */
+/* ---- import of rows; *ret: imported ---- */
 
 static enum cairn_code name_of(const json_t *row, struct cairn_run_name *ret,
                                struct cairn_error *err) {
@@ -38,7 +38,7 @@ static enum cairn_code name_of(const json_t *row, struct cairn_run_name *ret,
     return cairn_run_name_parse(text, ret, err);
 }
 
-/* A version that the bucket has, committed; else nothing is said of it any more. */
+/* Finds a version that is committed in the bucket; data of others is dropped. */
 static enum cairn_code find_version(struct cairn_srv_tx *tx, const json_t *row,
                                     struct cairn_srv_version *ret, bool *ret_found,
                                     struct cairn_error *err) {
@@ -73,8 +73,7 @@ static enum cairn_code take_quota(struct cairn_srv_tx *tx, const json_t *row, bo
                              SQL_I(number_of(row, "bytes_max")));
 }
 
-/* A run that was removed, and of which the bucket has nothing newer, stays so, and keeps its
- * number: said.h#2. */
+/* said.h#2: a removed run without newer data in the bucket stays removed, and keeps its number. */
 static enum cairn_code take_run(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
                                 struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
@@ -124,9 +123,7 @@ static enum cairn_code take_version(struct cairn_srv_tx *tx, const json_t *row, 
     return cairn_srv_metrics_put(tx, &version, metrics, err);
 }
 
-/* ---- sections ---- */
-
-/* columns: the type (i, t, b; b is hexadecimal here) and the name of each. By name: canonical. */
+/* columns: type (i, t, b; b in hexadecimal) and name of each. Sorted by name: canonical. */
 static const struct section {
     const char *name;
     enum cairn_srv_statement_number statement;

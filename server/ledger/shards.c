@@ -15,9 +15,7 @@
 #include "server/ledger/policies.h"
 #include "server/ledger/versions.h"
 
-#define GROUP_MAX 64 /* shards that are compared together; half as many looks as may be expected */
-
-/* ---- one name ---- */
+#define GROUP_MAX 64 /* shards compared together: half of the expected queries */
 
 static enum cairn_code check_rank(const struct cairn_srv_registration *batch, uint64_t rank,
                                   struct cairn_error *err) {
@@ -29,7 +27,7 @@ static enum cairn_code check_rank(const struct cairn_srv_registration *batch, ui
 /* The columns of shard_look. */
 enum { BELOW, NAME, RANK, REGISTERED_BY, SIZE, CRC32C, BLOCKS };
 
-/* What is there under this name against what is said now. */
+/* Compares the stored shard of this name with the reported one. */
 static enum cairn_code compare_shard(const struct cairn_srv_rows *rows,
                                      const struct cairn_srv_shard_said *shard, bool registers,
                                      struct cairn_error *err) {
@@ -62,18 +60,18 @@ struct name_range {
     char from[CAIRN_SHARD_NAME_BYTES_MAX + 2], to[CAIRN_SHARD_NAME_BYTES_MAX + 2];
 };
 
-/* What stands in a folder of that name; '0' is the byte after '/'. */
+/* Names inside a folder of that name; '0' is the byte after '/'. */
 static void range_below(const char *name, struct name_range *ret) {
     snprintf(ret->from, sizeof(ret->from), "%s/", name);
     snprintf(ret->to, sizeof(ret->to), "%s0", name);
 }
 
-/* Is `folder` one that the name before had, too, and was looked at for it? */
+/* True when the previous name is in `folder`, too, which was then checked already. */
 static bool same_folder(struct cairn_view folder, const char *before) {
     return before && !strncmp(before, folder.data, folder.size) && before[folder.size] == '/';
 }
 
-/* The looks that look_at makes; `before` is the name that went before, or NULL. */
+/* Expects the queries of look_at; `before` is the previous name, or NULL. */
 static enum cairn_code expect_look(struct cairn_srv_tx *tx, const char *version, const char *name,
                                    const char *before, struct cairn_error *err) {
     struct cairn_view whole = cairn_view_of(name), folder = {name, 0};
@@ -90,7 +88,7 @@ static enum cairn_code expect_look(struct cairn_srv_tx *tx, const char *version,
     return CAIRN_OK;
 }
 
-/* A shard that is there has been looked at in the same way, so its folders are none. */
+/* A stored shard passed the same check, so its folders are no shards. */
 static enum cairn_code look_at_folders(struct cairn_srv_tx *tx, const char *version,
                                        const char *name, const char *before,
                                        struct cairn_error *err) {
@@ -107,7 +105,7 @@ static enum cairn_code look_at_folders(struct cairn_srv_tx *tx, const char *vers
     return CAIRN_OK;
 }
 
-/* Is it there (then it is compared), and if not, may it be? */
+/* Compares with a stored shard; for a new one, checks that its name is allowed. */
 static enum cairn_code look_at(struct cairn_srv_tx *tx, const char *version,
                                const struct cairn_srv_shard_said *shard, bool registers,
                                const char *before, bool *ret_known, struct cairn_error *err) {
@@ -129,16 +127,14 @@ static enum cairn_code look_at(struct cairn_srv_tx *tx, const char *version,
     return look_at_folders(tx, version, shard->msg.name, before, err);
 }
 
-/* ---- shards ---- */
-
-/* Two of one name, or one that is a folder of the other: the rows of the first say it. */
+/* Equal names, or one inside the other: then the second must see the first's row. */
 static bool names_clash(const char *one, const char *other) {
     size_t size = strlen(one), other_size = strlen(other);
     if (size > other_size) return names_clash(other, one);
     return !strncmp(one, other, size) && (!other[size] || other[size] == '/');
 }
 
-/* How many of them can be compared before any of them is written. */
+/* Number of shards that can be compared before any is written. */
 static size_t group_size(const struct cairn_srv_shard_said *shards, size_t count) {
     for (size_t i = 1; i < count; i++) {
         if (i == GROUP_MAX) return i;
@@ -202,7 +198,7 @@ static enum cairn_code register_shards(struct cairn_srv_tx *tx,
     for (size_t from = 0, count = 0; from < batch->shard_count; from += count) {
         const struct cairn_srv_shard_said *shards = &batch->shards[from];
         count = group_size(shards, batch->shard_count - from);
-        if (from) /* the first ones are expected by the caller */
+        if (from) /* the caller has expected the first ones */
             CAIRN_TRY(expect_group(tx, batch->version->id.text, shards, count, err));
         CAIRN_TRY(compare_group(tx, batch, shards, count, err));
         for (size_t i = 0; i < count; i++) CAIRN_TRY(write_shard(tx, batch, &shards[i], err));
@@ -210,7 +206,7 @@ static enum cairn_code register_shards(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* ---- seals: what they list, against the rank's rows ---- */
+/* ---- seals: their lists against the rank's rows ---- */
 
 struct sealed {
     const char *name;
@@ -222,14 +218,14 @@ struct seal {
     struct sealed *shards; /* by name */
     size_t count, known_count;
     uint64_t bytes; /* at most CAIRN_SRV_SEALED_BYTES_MAX */
-    bool repeated;  /* it is there already, the same */
+    bool repeated;  /* an equal seal exists */
 };
 
 static int by_name(const void *a, const void *b) {
     return strcmp(((const struct sealed *)a)->name, ((const struct sealed *)b)->name);
 }
 
-/* Both are numbers of 62 bits at most. */
+/* Both are below 2^62. */
 static uint64_t add_bytes(uint64_t sum, uint64_t more) {
     return cairn_min_u64(sum + more, CAIRN_SRV_SEALED_BYTES_MAX);
 }
@@ -259,7 +255,7 @@ static struct sealed *find_sealed(const struct seal *seal, const char *name) {
     return bsearch(&key, seal->shards, seal->count, sizeof(*seal->shards), by_name);
 }
 
-/* What was registered of the rank must be in its seal, with that size. */
+/* Each shard registered by the rank must be in its seal, with that size. */
 static enum cairn_code compare_rank(struct cairn_srv_tx *tx, const char *version, struct seal *seal,
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -283,7 +279,7 @@ static enum cairn_code compare_rank(struct cairn_srv_tx *tx, const char *version
     }
 }
 
-/* The next of those that compare_others looks at. */
+/* Expects the next queries of compare_others. */
 static enum cairn_code expect_others(struct cairn_srv_tx *tx, const char *version,
                                      const struct seal *seal, size_t from, const char *before,
                                      struct cairn_error *err) {
@@ -296,7 +292,7 @@ static enum cairn_code expect_others(struct cairn_srv_tx *tx, const char *versio
     return CAIRN_OK;
 }
 
-/* What the rank had not registered yet may be another's. */
+/* A shard that the rank has not registered may belong to another rank. */
 static enum cairn_code compare_others(struct cairn_srv_tx *tx, const char *version,
                                       const struct seal *seal, struct cairn_error *err) {
     const char *before = NULL;
@@ -308,7 +304,7 @@ static enum cairn_code compare_others(struct cairn_srv_tx *tx, const char *versi
         if (seal->shards[i].known) continue;
         if (looked++ % GROUP_MAX == 0) CAIRN_TRY(expect_others(tx, version, seal, i, before, err));
         CAIRN_TRY(look_at(tx, version, &shard, false, before, &known, err));
-        CAIRN_ASSERT(!known); /* of this rank: it would be among its rows */
+        CAIRN_ASSERT(!known); /* a shard of this rank would be among its rows */
         before = seal->shards[i].name;
     }
     return CAIRN_OK;
@@ -356,8 +352,6 @@ static enum cairn_code compare_table(struct cairn_srv_tx *tx, const struct seal 
     return check_table(seal, cairn_buf_view(&bytes), err);
 }
 
-/* ---- a seal that is there ---- */
-
 static enum cairn_code repeated_shards(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_registration *batch,
                                        const struct cairn_srv_seal_said *seal, bool *ret_same,
@@ -380,7 +374,7 @@ static enum cairn_code repeated_shards(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* Seals are final: the same again is no change, another one is a conflict. */
+/* Seals are final: a repeat is no change, a different one is a conflict. */
 static enum cairn_code repeated(struct cairn_srv_tx *tx, const struct cairn_srv_registration *batch,
                                 const struct cairn_srv_seal_said *seal, struct cairn_error *err) {
     bool same = false;
@@ -400,7 +394,7 @@ static enum cairn_code repeated(struct cairn_srv_tx *tx, const struct cairn_srv_
                       seal->msg.rank);
 }
 
-/* ---- seals: looking, then writing ---- */
+/* ---- seals: comparing, then writing ---- */
 
 static enum cairn_code compare_seal(struct cairn_srv_tx *tx,
                                     const struct cairn_srv_registration *batch, struct seal *seal,
@@ -414,8 +408,8 @@ static enum cairn_code compare_seal(struct cairn_srv_tx *tx,
     return seal->said->msg.table ? compare_table(tx, seal, err) : CAIRN_OK;
 }
 
-/* Labels and meta are rank 0's; what its seal says stands for what its begin said. Written before
- * the rank's row, since they stay as they are from its seal on (version_set_meta). */
+/* Labels and meta are rank 0's; its seal replaces those of its begin. Written before the rank's
+ * row, after which they are fixed (version_set_meta). */
 static enum cairn_code write_meta(struct cairn_srv_tx *tx,
                                   const struct cairn_srv_registration *batch,
                                   const struct cairn_srv_seal_said *said, struct cairn_error *err) {
@@ -439,7 +433,7 @@ static enum cairn_code write_seal(struct cairn_srv_tx *tx,
             CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shard_seal), SQL_T(version),
                                         SQL_T(seal->shards[i].name), SQL_I(said->msg.rank),
                                         SQL_I(seal->shards[i].size), SQL_T(batch->node)));
-    /* Q33: the reference is taken here, in the seal's transaction. */
+    /* Q33: references the table in the seal's transaction. */
     if (said->msg.table) CAIRN_TRY(cairn_srv_table_use(tx, said->table, err));
     CAIRN_TRY(write_meta(tx, batch, said, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(rank_seal), SQL_T(version), SQL_I(said->msg.rank),
@@ -447,7 +441,7 @@ static enum cairn_code write_seal(struct cairn_srv_tx *tx,
                              SQL_I(said->msg.bytes), SQL_T(said->replicated_text.data));
 }
 
-/* Q57: who says it now is the one that is waited for. */
+/* Q57: the node that reports the rank now becomes its node. */
 static enum cairn_code take_over(struct cairn_srv_tx *tx,
                                  const struct cairn_srv_registration *batch, uint64_t rank,
                                  struct cairn_error *err) {
@@ -455,7 +449,7 @@ static enum cairn_code take_over(struct cairn_srv_tx *tx,
                              SQL_I(rank), SQL_T(batch->node));
 }
 
-/* May both be compared before either is written? */
+/* True when the second seal can only be compared after the first is written. */
 static bool seals_clash(const struct seal *one, const struct seal *other) {
     if (one->said->msg.rank == other->said->msg.rank) return true;
     for (size_t i = 0; i < one->count; i++)
@@ -464,7 +458,7 @@ static bool seals_clash(const struct seal *one, const struct seal *other) {
     return false;
 }
 
-/* How many seals from `from` on are a group: few shards in all, unless it is one seal. */
+/* Number of seals from `from` on in a group: few shards in all, or a single seal. */
 static size_t seal_group_size(const struct seal *seals, size_t from, size_t count) {
     size_t shards = seals[from].count;
     for (size_t i = from + 1; i < count; i++) {
@@ -478,7 +472,7 @@ static size_t seal_group_size(const struct seal *seals, size_t from, size_t coun
 
 struct sum {
     uint64_t seals, bytes;
-    int64_t stall_ms; /* the longest; -1: none was said */
+    int64_t stall_ms; /* the longest; -1: none reported */
 };
 
 static enum cairn_code tell_stale(struct cairn_srv_tx *tx,
@@ -535,7 +529,7 @@ static enum cairn_code register_all(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_count_seals), SQL_T(version),
                                 SQL_I(sum.seals), SQL_I(sum.bytes), SQL_I(batch->wall_ms),
                                 SQL_I(sum.stall_ms)));
-    CAIRN_ASSERT(changed == 1); /* seals are final, so no rank is counted twice */
+    CAIRN_ASSERT(changed == 1); /* seals are final, so each rank counts once */
     return cairn_srv_usage_enter(tx, version, err);
 }
 
@@ -550,8 +544,6 @@ static enum cairn_code register_seals(struct cairn_srv_tx *tx,
     return code;
 }
 
-/* ---- the batch ---- */
-
 enum cairn_code cairn_srv_shards_expect(struct cairn_srv_tx *tx, const char *version,
                                         const struct cairn_srv_shard_said *shards, size_t count,
                                         struct cairn_error *err) {
@@ -565,8 +557,6 @@ enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
     CAIRN_TRY(register_shards(tx, batch, err));
     return register_seals(tx, batch, err);
 }
-
-/* ---- all of a version's ---- */
 
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
                                        uint64_t *ret_known, uint64_t *ret_registered,
@@ -601,8 +591,6 @@ enum cairn_code cairn_srv_shards_drop(struct cairn_srv_tx *tx, const char *versi
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(version)));
     return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(version));
 }
-
-/* ---- the shards as they are read ---- */
 
 static enum cairn_code each_row(struct cairn_srv_rows *rows, cairn_srv_each_shard *each,
                                 void *argument, struct cairn_error *err) {
@@ -662,7 +650,7 @@ enum cairn_code cairn_srv_version_weight(struct cairn_srv_tx *tx, const char *ve
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(version_weight), SQL_T(version)));
-    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    CAIRN_ASSERT(more); /* sums always have a row */
     *ret_bytes = cairn_srv_rows_u64(&rows, 0) + cairn_srv_rows_u64(&rows, 1);
     return CAIRN_OK;
 }
@@ -673,7 +661,7 @@ enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *
     CAIRN_AUTO(srv_rows) rows = {0};
     bool more = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &more, err, SQL(version_counts), SQL_T(version)));
-    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    CAIRN_ASSERT(more);
     *ret = (struct cairn_srv_progress){.shards = cairn_srv_rows_u64(&rows, 0),
                                        .registered = cairn_srv_rows_u64(&rows, 1),
                                        .bytes = cairn_srv_rows_u64(&rows, 2),
@@ -687,7 +675,7 @@ enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx, struct cairn
     return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop_left));
 }
 
-/* ---- ranks that have begun, and their groups ---- */
+/* ---- ranks that have begun, and their replica groups ---- */
 
 enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                      uint64_t *ret, struct cairn_error *err) {
@@ -709,7 +697,7 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
     bool found = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(group_get), SQL_T(version),
                                   SQL_T(said->name)));
-    CAIRN_ASSERT(found); /* put in above, or by an earlier begin */
+    CAIRN_ASSERT(found); /* inserted above, or by an earlier begin */
     *ret_first = cairn_srv_rows_u64(&rows, 1);
     return cairn_buf_append_text(ret_words, cairn_srv_rows_text(&rows, 0), err);
 }

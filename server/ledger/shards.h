@@ -2,15 +2,13 @@
 /*
  * shards: the shards, ranks, replica groups and seals of an open version.
  *
- * Why:     what a node says of its shards is compared with all that was said before, in one
- *          transaction (Q16, Q33); ranks of one save are compared with the first that began (Q10);
- *          the commit, lists and progress read the same rows in the same order. From the commit on
- *          the manifest alone knows the shards.
- * Promise: 1   a batch is taken whole, or refused in words that name what does not hold.
- *          2   a seal is final and counted once a rank: the same again is no change, another one is
- *              a conflict.
- *          3   the cost of a batch does not depend on how many ranks and shards there are.
- *          4   all come in the order of the manifest: names by bytes.
+ * Why:     a node's report is compared with all earlier ones in one transaction (Q16, Q33), and a
+ *          rank with the first that began (Q10); commit, lists and progress read the same rows in
+ *          one order. After the commit only the manifest lists the shards.
+ * Promise: 1   a batch is accepted whole, or refused with a message that names the conflict.
+ *          2   a seal is final and counted once: a repeat is no change, a different one a conflict.
+ *          3   the cost of a batch is independent of the number of ranks and shards.
+ *          4   rows come in the manifest's order: names by bytes.
  *          5   a rank that joins again changes nothing.
  * Limits:  lists of missing shards name 100; a page's limit is its caller's.
  * Threads: inside a transaction; texts and bytes of a row live during the call.
@@ -22,7 +20,7 @@
 #include "server/db/sql.h"
 #include "server/ledger/versions.h"
 
-/* As a node says it; the texts live as long as the call's body. */
+/* A node's report of a shard; texts live as long as the request body. */
 struct cairn_srv_shard_said {
     struct cairn_msg_registration msg;
     uint32_t crc32c;
@@ -32,12 +30,12 @@ struct cairn_srv_seal_said {
     struct cairn_msg_rank_seal msg; /* table NULL: no tensors */
     uint8_t table[32];
     struct cairn_buf replicated_text;
-    struct cairn_buf labels_text, meta_text; /* canonical; of no meaning where msg has none */
+    struct cairn_buf labels_text, meta_text; /* canonical; ignored where msg has none */
 };
 struct cairn_srv_registration {
-    const struct cairn_srv_version *version; /* an open one */
+    const struct cairn_srv_version *version; /* must be open */
     const char *node;
-    int64_t wall_ms; /* now */
+    int64_t wall_ms;
     const struct cairn_srv_shard_said *shards;
     size_t shard_count;
     const struct cairn_srv_seal_said *seals;
@@ -46,11 +44,11 @@ struct cairn_srv_registration {
 enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_registration *batch,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* What register looks at first: said by its caller, together with what that looks at itself. */
+/* cairn_srv_sql_expect for the first reads of register. */
 enum cairn_code cairn_srv_shards_expect(struct cairn_srv_tx *tx, const char *version,
                                         const struct cairn_srv_shard_said *shards, size_t count,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* All of it is sealed and registered now. */
+/* All shards are sealed and registered. */
 CAIRN_SRV_WORD cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
                                              int64_t wall_ms, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_durable), SQL_T(version),
@@ -63,16 +61,14 @@ CAIRN_SRV_WORD cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *versio
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
                                        uint64_t *ret_known, uint64_t *ret_registered,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Appends {shard, rank, node, state} for those that are sealed and not registered. */
+/* Appends {shard, rank, node, state} for sealed shards that are not registered. */
 enum cairn_code cairn_srv_shards_missing(struct cairn_srv_tx *tx, const char *version, json_t *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Of a version that is no longer open: its shards, ranks and replica groups. */
+/* Drops shards, ranks and replica groups of a version that is no longer open. */
 enum cairn_code cairn_srv_shards_drop(struct cairn_srv_tx *tx, const char *version,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- the shards as they are read ---- */
-
-/* A shard of a version that is not committed yet; texts and bytes live during the call. */
+/* A shard of an uncommitted version; texts and bytes live during the call. */
 struct cairn_srv_shard_row {
     const char *name, *node;
     uint64_t rank, size, part_bytes;
@@ -82,14 +78,12 @@ struct cairn_srv_shard_row {
 };
 typedef enum cairn_code cairn_srv_each_shard(void *argument, const struct cairn_srv_shard_row *row,
                                              struct cairn_error *err);
-/* The rows of shards_all, and of ranks_sealed (shards.h). */
 enum cairn_code cairn_srv_shards_all_expect(struct cairn_srv_tx *tx, const char *version,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* All of them in the order of the manifest: names by bytes. */
 enum cairn_code cairn_srv_shards_all(struct cairn_srv_tx *tx, const char *version,
                                      cairn_srv_each_shard *each, void *argument,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Those behind a name, of one rank or of all. */
+/* Shards after a name, of one rank or of all. */
 struct cairn_srv_shard_page {
     const char *version, *after;
     bool by_rank;
@@ -100,37 +94,35 @@ enum cairn_code cairn_srv_shards_page(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_shard_page *page,
                                       cairn_srv_each_shard *each, void *argument,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The one of this name; each is not called when there is none. */
+/* The shard of this name; each is not called without one. */
 enum cairn_code cairn_srv_shard_named(struct cairn_srv_tx *tx, const char *version,
                                       const char *name, cairn_srv_each_shard *each, void *argument,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Of a version that is not committed yet. */
 struct cairn_srv_progress {
     uint64_t shards, registered, bytes, ranks_sealed;
 };
 enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *version,
                                            struct cairn_srv_progress *ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* About how much memory its rows and its rank tables need. */
+/* Estimates the memory for its rows and rank tables. */
 enum cairn_code cairn_srv_version_weight(struct cairn_srv_tx *tx, const char *version,
                                          uint64_t *ret_bytes,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Drops what all versions that have their record left of shards, ranks and replica groups: of
- * servers that died before they did (cairn_srv_shards_drop). */
+/* Drops leftover rows of all recorded versions, whose servers died before cairn_srv_shards_drop. */
 enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- ranks that have begun, and their groups ---- */
+/* ---- ranks that have begun, and their replica groups ---- */
 
 CAIRN_SRV_WORD cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                    const char *node, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(rank_insert), SQL_T(version), SQL_I(rank),
                              SQL_T(node));
 }
-/* The lowest rank that has begun, other than this one; 0 when there is none. */
+/* The lowest other rank that has begun; 0: none. */
 enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                      uint64_t *ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* What a group's first rank said of it stays; *ret_words is that, and *ret_first that rank. */
+/* The first rank's words for a group stay; returned in *ret_words, its rank in *ret_first. */
 struct cairn_srv_group_said {
     const char *name, *words;
     uint64_t rank;
@@ -140,9 +132,9 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
                                      struct cairn_buf *ret_words, uint64_t *ret_first,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What is known of two lists that differ, while it is sought in which tensor they do (see
- * server/versions/list_calls.h); it stays when the version's groups go. get: appends nothing where
- * there is none. settle: the version, which has ended, keeps these words as its reason. */
+/* Text about two differing lists while the differing tensor is sought
+ * (server/versions/list_calls.h); survives the version's groups. get appends nothing if there is
+ * none. settle makes it the ended version's reason. */
 enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *version,
                                       struct cairn_buf *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -157,11 +149,11 @@ enum cairn_code cairn_srv_dispute_settle(struct cairn_srv_tx *tx, const char *ve
 /* A sealed rank; the text lives during the call. */
 struct cairn_srv_rank_sealed {
     uint32_t rank;
-    bool has_table; /* it has tensors */
+    bool has_table; /* false: no tensors */
     uint8_t table[32];
     const char *replicated; /* JSON, "" for none */
 };
-/* Sealed ranks, rising. */
+/* Sealed ranks in ascending order. */
 enum cairn_code cairn_srv_ranks_sealed(
     struct cairn_srv_tx *tx, const char *version,
     enum cairn_code (*each)(void *argument, const struct cairn_srv_rank_sealed *rank,

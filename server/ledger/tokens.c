@@ -13,7 +13,7 @@
 
 static const struct cairn_run_name everything = {"", ""};
 
-/* What it may do, as the audit keeps it; the secret and its digest are no part of it. */
+/* The token's rights, for the audit; without secret and digest. */
 static enum cairn_code value_of(const struct cairn_srv_token *token, struct cairn_buf *ret,
                                 struct cairn_error *err) {
     char created[32], expires[32];
@@ -30,7 +30,7 @@ static enum cairn_code value_of(const struct cairn_srv_token *token, struct cair
     return cairn_json_dump(json, ret, err);
 }
 
-/* Who asks what the token may do later has the event, also when the row is gone. */
+/* The event keeps the rights after the row is gone. */
 static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event,
                             const struct cairn_srv_token *token, struct cairn_error *err) {
     char scopes[CAIRN_SCOPES_TEXT_BYTES], reason[400];
@@ -75,7 +75,7 @@ enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
     return read_row(&rows, ret, err);
 }
 
-/* A token that is revoked while it makes another one leaves none behind. */
+/* A token revoked while it makes another must leave none behind. */
 static enum cairn_code look_for_parent(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                        struct cairn_error *err) {
     struct cairn_srv_token parent;
@@ -93,7 +93,7 @@ static enum cairn_code count_rows(struct cairn_srv_tx *tx, int64_t *ret, struct 
     return cairn_srv_sql_number(tx, &found, ret, err, SQL(tokens_count));
 }
 
-/* A start with --new-admin-token each time would fill the operator's own places, too. */
+/* Keeps starts with --new-admin-token from filling the operator's own rows. */
 static enum cairn_code drop_oldest_operator(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_token oldest;
     bool found = false;
@@ -107,7 +107,6 @@ static enum cairn_code drop_oldest_operator(struct cairn_srv_tx *tx, struct cair
     return found ? cairn_srv_token_drop(tx, &oldest, err) : CAIRN_OK;
 }
 
-/* Room for one row more. */
 static enum cairn_code make_room(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                  struct cairn_error *err) {
     bool operators = !strcmp(token->who, CAIRN_SRV_TOKENS_SERVER);

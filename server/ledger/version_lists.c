@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of versions, their lineage, and what a store keeps of deleted ones; see version_lists.h. */
+/* Lists of versions, lineage, and objects kept after deletion; see version_lists.h. */
 #include "server/ledger/version_lists.h"
 
 #include <stdio.h>
@@ -37,8 +37,6 @@ enum cairn_code cairn_srv_versions_older(struct cairn_srv_tx *tx,
     return cairn_srv_ids_read(&rows, limit, ret, err);
 }
 
-/* ---- counts ---- */
-
 const char *cairn_srv_kind_text(size_t kind) {
     CAIRN_ASSERT(kind < CAIRN_SRV_KINDS);
     return kind > CAIRN_STATE_GONE ? "trashed" : cairn_state_text((enum cairn_state)kind);
@@ -61,14 +59,12 @@ enum cairn_code cairn_srv_kinds_count(struct cairn_srv_tx *tx,
     }
 }
 
-/* ---- rounds of the sweep ---- */
-
 enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_round_query *query,
                                          struct cairn_srv_ids *ret, struct cairn_error *err) {
     static const struct {
         enum cairn_srv_statement_number statement;
-        bool by_time; /* its parameter is the time, not the limit */
+        bool by_time; /* its parameter is tick_ms, not limit */
     } rounds[] = {
         [CAIRN_SRV_ROUND_LEFT_OVER] = {CAIRN_SRV_STATEMENT_versions_left_over, false},
         [CAIRN_SRV_ROUND_OPEN] = {CAIRN_SRV_STATEMENT_versions_open, false},
@@ -87,8 +83,6 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     return more ? cairn_srv_ids_read(&rows, query->limit, ret, err) : CAIRN_OK;
 }
-
-/* ---- what is over ---- */
 
 enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
                                         struct cairn_srv_ids *ret, struct cairn_error *err) {
@@ -115,8 +109,6 @@ enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct 
     return CAIRN_OK;
 }
 
-/* ---- with their run ---- */
-
 enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t run_id, size_t limit,
                                              struct cairn_srv_to_remove *ret,
                                              struct cairn_error *err) {
@@ -136,8 +128,6 @@ enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t ru
             CAIRN_TRY(cairn_srv_ids_add(open ? &ret->open : &ret->committed, &id, err));
     }
 }
-
-/* ---- pages for people ---- */
 
 static const struct cairn_srv_statement *page_statement(const struct cairn_srv_page *page) {
     const struct cairn_srv_statement *const pages[][2] = {
@@ -283,8 +273,8 @@ enum cairn_code cairn_srv_versions_trash_changes(struct cairn_srv_tx *tx,
 /* ---- lineage ---- */
 
 struct link {
-    struct cairn_srv_origin place; /* of the version that is looked at */
-    const char *by;                /* what led to it */
+    struct cairn_srv_origin place; /* of the current version */
+    const char *by;                /* the relation that led to it */
     bool has_row;
     int64_t run_id, committed_ms;
     enum cairn_state state;
@@ -326,7 +316,7 @@ static enum cairn_code look_at_row(struct cairn_srv_tx *tx, struct link *link,
     return CAIRN_OK;
 }
 
-/* The attempt that wrote it, and what that resumed from; *ret_parent "" for none. */
+/* The attempt that wrote it, and the version from which it resumed; *ret_parent "": none. */
 static enum cairn_code look_at_attempt(struct cairn_srv_tx *tx, struct link *link,
                                        struct cairn_srv_origin *ret_parent,
                                        struct cairn_error *err) {
@@ -393,8 +383,6 @@ enum cairn_code cairn_srv_lineage(struct cairn_srv_tx *tx, const struct cairn_sr
     return CAIRN_OK;
 }
 
-/* ---- what a run began from ---- */
-
 enum cairn_code cairn_srv_run_origin(struct cairn_srv_tx *tx, int64_t run_id,
                                      struct cairn_srv_origin *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -403,7 +391,7 @@ enum cairn_code cairn_srv_run_origin(struct cairn_srv_tx *tx, int64_t run_id,
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(run_origin), SQL_I(run_id)));
     if (!found) return CAIRN_OK;
     if (cairn_run_name_parse(cairn_srv_rows_text(&rows, 0), &ret->name, NULL))
-        return CAIRN_OK; /* "" where it began from none */
+        return CAIRN_OK; /* "": no origin */
     SQL_COPY(ret->version.text, &rows, 1);
     ret->attempt = cairn_srv_rows_u64(&rows, 2);
     ret->step = cairn_srv_rows_u64(&rows, 3);
@@ -421,12 +409,10 @@ enum cairn_code cairn_srv_run_set_origin(struct cairn_srv_tx *tx, int64_t run_id
                              SQL_I(version ? version->step : 0));
 }
 
-/* ---- deleted versions whose bytes the store keeps ---- */
+/* ---- objects that the store keeps of deleted versions ---- */
 
-/* version_lists.h#5; the first one is Q30's second sweep, which may find it gone. */
+/* version_lists.h#5; the first retry is Q30's second sweep, which may find nothing left. */
 static const uint64_t pauses_ms[] = {10000, 60000, 300000, 1800000, 7200000, 21600000, 86400000};
-
-/* ---- a row ---- */
 
 static void read_row(const struct cairn_srv_rows *rows, struct cairn_srv_not_freed *ret) {
     *ret =
@@ -467,9 +453,9 @@ enum cairn_code cairn_srv_not_freed_note(struct cairn_srv_tx *tx, const char *ve
                                          struct cairn_error *err) {
     struct cairn_srv_not_freed before;
     uint64_t objects = left->objects, bytes = left->bytes;
-    CAIRN_ASSERT(left->code); /* nothing is left for no reason */
+    CAIRN_ASSERT(left->code); /* objects are left for a reason */
     CAIRN_TRY(cairn_srv_not_freed_get(tx, version, &before, err));
-    /* What a later try cannot count was hidden by the first, which could. */
+    /* A retry without a count keeps the first sweep's larger numbers. */
     if (!left->counted && before.left.objects > objects) objects = before.left.objects;
     if (!left->counted && before.left.bytes > bytes) bytes = before.left.bytes;
     size_t pause = (size_t)cairn_min_u64(before.tries, CAIRN_COUNT(pauses_ms) - 1);
@@ -489,15 +475,13 @@ enum cairn_code cairn_srv_not_freed_drop(struct cairn_srv_tx *tx, const char *ve
                                       err);
 }
 
-/* ---- all of them ---- */
-
 enum cairn_code cairn_srv_not_freed_sum(struct cairn_srv_tx *tx,
                                         struct cairn_srv_not_freed_sum *ret,
                                         struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
     CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(not_freed_sum)));
-    CAIRN_ASSERT(found); /* a count is one row */
+    CAIRN_ASSERT(found); /* a count has one row */
     *ret = (struct cairn_srv_not_freed_sum){cairn_srv_rows_u64(&rows, 0),
                                             cairn_srv_rows_u64(&rows, 1)};
     return CAIRN_OK;

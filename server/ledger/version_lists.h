@@ -1,28 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * version_lists: which versions a question is about, in the words of the question.
+ * version_lists: lists of versions for the sweep, for queries and for lineage.
  *
- * Why:     what is open, shown, in the trash or to be swept is decided by predicates.h alone; who
- *          acts on a list checks each version again in its own transaction (Q27). What a checkpoint
- *          was trained from is asked long after the rows of its ancestors went; what a bucket keeps
- *          of deleted versions costs money, and must go by itself once it may.
- * Promise: Q36  nothing of a frozen run is in the lists that the sweep works from.
- *          1    the chain goes from a version to the one that its attempt resumed from, and so on;
- *               where the first attempt of a run resumed from nothing, to the version that the run
- *               says it began from (`from`), of whatever run.
- *          2    a version whose row was forgotten stands in it by id, run, attempt and step, and
- *               the chain goes on behind it.
- *          3    no version is met twice: runs that name each other end the chain.
- *          4    a row is there from the sweep that left something to the one that left nothing; its
- *               version's row stays as long, so that the sweep knows where to look.
- *          5    the pauses between two tries grow to a day: what is locked for years costs no round
- *               of the sweep more than a few requests a day.
- *          6    the first row and its end are events (checkpoint.not_freed, checkpoint.freed).
+ * Why:     predicates.h alone decides what is open, shown, trashed or to be swept; code that acts
+ *          on a list checks each version again in its own transaction (Q27). Lineage outlives the
+ *          ancestors' rows. Bytes kept of deleted versions cost money, so they are retried until
+ *          they are gone.
+ * Promise: Q36  the sweep's lists contain nothing of a frozen run.
+ *          1   lineage goes from a version to the one that its attempt resumed from, and so on;
+ *              from a run's first attempt to the version in the run's `from`, of any run.
+ *          2   a forgotten version is listed by id, run, attempt and step, and the chain continues.
+ *          3   no version occurs twice: runs that name each other end the chain.
+ *          4   a not_freed row exists from the sweep that left objects to the one that left none;
+ *              the version's row stays as long, so that the sweep finds its prefix.
+ *          5   pauses grow to a day: objects locked for years cost few requests a day.
+ *          6   creation and end of the row are events (checkpoint.not_freed, checkpoint.freed).
  * Limits:  as each says; lists without a limit are of one run; CAIRN_SRV_LINEAGE_MAX versions; a
  *          reason of CAIRN_SRV_LEFT_REASON_BYTES.
  * Threads: inside a transaction.
- * Next:    server/db/predicates.h, server/sweep/sweep.c, server/versions/run_calls.c;
- *          store/store.h.
+ * Next:    server/db/predicates.h, server/sweep/sweep.c, server/versions/run_calls.c.
  */
 #pragma once
 
@@ -33,69 +29,68 @@
 enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
                                                struct cairn_srv_ids *ret,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* How often one of a run was put into the trash, or taken out. */
+/* Counts moves of a run's versions into and out of the trash. */
 enum cairn_code cairn_srv_versions_trash_changes(struct cairn_srv_tx *tx,
                                                  const struct cairn_run_name *name, uint64_t *ret,
                                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* Committed and not recorded (Q24), by attempt, step and n. */
+/* Committed, not recorded (Q24), by attempt, step and n. */
 enum cairn_code cairn_srv_versions_unrecorded(struct cairn_srv_tx *tx,
                                               const struct cairn_run_name *name, size_t limit,
                                               struct cairn_srv_ids *ret,
                                               struct cairn_error *err) CAIRN_MUST_USE;
-/* What this version supersedes when it was begun with on_exists = supersede (Q52). */
+/* Versions that this one supersedes if begun with on_exists = supersede (Q52). */
 enum cairn_code cairn_srv_versions_older(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version *version, size_t limit,
                                          struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What is counted: by state, and those in the trash apart from others that are committed. */
+/* Kinds are the states, plus trashed, which committed does not include. */
 #define CAIRN_SRV_KINDS (CAIRN_STATE_GONE + 2)
 const char *cairn_srv_kind_text(size_t kind); /* "open", ..., "trashed" */
 struct cairn_srv_kind_count {
     uint64_t versions, bytes;
 };
-/* Of all runs; what is gone is not counted. */
+/* Over all runs, without gone versions. */
 enum cairn_code cairn_srv_kinds_count(struct cairn_srv_tx *tx,
                                       struct cairn_srv_kind_count ret[CAIRN_SRV_KINDS],
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What a round of the sweep looks at. */
 enum cairn_srv_round {
     CAIRN_SRV_ROUND_LEFT_OVER, /* whole, or committed without its record */
-    CAIRN_SRV_ROUND_OPEN,      /* the longest open first */
-    CAIRN_SRV_ROUND_TRASHED,   /* whose grace was over at the time */
-    CAIRN_SRV_ROUND_DEAD,      /* aborting or deleting, and the store has kept nothing yet */
-    CAIRN_SRV_ROUND_AGAIN,     /* gone, and due for one more sweep at the time (Q30) */
-    CAIRN_SRV_ROUND_NOT_FREED, /* the store kept something, and is tried again at the time */
+    CAIRN_SRV_ROUND_OPEN,      /* longest open first */
+    CAIRN_SRV_ROUND_TRASHED,   /* grace over at tick_ms */
+    CAIRN_SRV_ROUND_DEAD,      /* aborting or deleting, without objects known to be kept */
+    CAIRN_SRV_ROUND_AGAIN,     /* gone, and due for another sweep at tick_ms (Q30) */
+    CAIRN_SRV_ROUND_NOT_FREED, /* the store kept objects; retry due at tick_ms */
 };
 struct cairn_srv_round_query {
     enum cairn_srv_round round;
-    uint64_t tick_ms;     /* that time, in catalog time */
-    size_t limit, passed; /* passed: so many of the first are left out */
+    uint64_t tick_ms;     /* catalog time */
+    size_t limit, passed; /* passed: entries to skip at the start */
 };
 enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_round_query *query,
                                          struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What a removal of the run still has to do, the oldest first; a list is filled anew. */
+/* Versions that a removal must still delete, oldest first; replaces the lists. */
 struct cairn_srv_to_remove {
     struct cairn_srv_ids committed, open;
-    size_t unrecorded; /* committed ones that lack their record, and so are in neither list */
+    size_t unrecorded; /* committed without record, in neither list */
 };
 enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t run_id, size_t limit,
                                              struct cairn_srv_to_remove *ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Gone for good at that time: no sweep of them is due any more, and no answer names them. */
+/* Versions to forget at that time: no sweep is due and no answer names them. */
 enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
                                         struct cairn_srv_ids *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Their rows go. The ids of the newest attempt are kept, since its processes could begin them once
- * more (Q11): a version id is never used for two saves. */
+/* Deletes their rows; keeps ids of the newest attempt, which could begin them again (Q11): no id
+ * is used for two saves. */
 enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* Is it one of those? */
+/* True for a kept id. */
 CAIRN_SRV_WORD cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
                                            uint64_t attempt, const char *id, bool *ret,
                                            struct cairn_error *err) {
@@ -119,16 +114,16 @@ enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
                                                    void *argument,
                                                    struct cairn_error *err) CAIRN_MUST_USE;
 
-/* In the order of lists: what was saved by the newest attempt, its highest step, stands first. */
+/* Position in lists: newest attempt first, then highest step. */
 struct cairn_srv_version_place {
     uint64_t attempt, step, n;
 };
-/* A page of a run's versions, in that order or from its other end, behind a place. */
+/* A page of a run's versions after a place, in list order or reversed. */
 struct cairn_srv_page {
     int64_t run_id;
-    int state; /* enum cairn_state as it is shown (Q24), or -1: all but what is gone */
+    int state; /* shown state (enum cairn_state, Q24); -1: all but gone */
     bool rising;
-    bool by_step; /* of a scan: by step, attempt and n instead */
+    bool by_step; /* of a scan: order by step, attempt and n */
     struct cairn_srv_version_place place;
     size_t limit;
 };
@@ -136,15 +131,14 @@ enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct ca
                                         cairn_srv_each_version *each, void *argument,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Of such a page what filters ask of a row, for who looks at many and wants few: by an index of its
- * own where it is known whether the trash is meant. */
+/* A page of brief rows for filters; with a known trash state an index of its own serves it. */
 enum cairn_srv_trash { CAIRN_SRV_TRASH_OR_NOT, CAIRN_SRV_TRASH_ONLY, CAIRN_SRV_TRASH_NOT };
 struct cairn_srv_version_brief {
-    const char *id; /* the texts are valid during the call */
+    const char *id; /* texts are valid during the call */
     struct cairn_srv_version_place place;
     enum cairn_state shown;
     bool trashed;
-    int64_t at_ms; /* committed then, or begun where it is not committed */
+    int64_t at_ms; /* commit time, or creation time if not committed */
     const char *labels;
 };
 /* *ret_go_on: false ends the list. */
@@ -155,31 +149,29 @@ enum cairn_code cairn_srv_versions_scan(struct cairn_srv_tx *tx, const struct ca
                                         enum cairn_srv_trash trash, cairn_srv_each_brief *each,
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* When the committed versions of a run's newest attempts were, in the order of lists. So many tell
- * when the last one was: a resume that went back commits lower steps of a higher attempt. */
+/* Commit times of a run's newest attempts, in list order. This many contain the latest commit: a
+ * resume from further back commits lower steps in a higher attempt. */
 #define CAIRN_SRV_COMMITS_LOOKED_AT 21
 enum cairn_code cairn_srv_run_commits(struct cairn_srv_tx *tx, int64_t run_id, int64_t *ret_ms,
                                       size_t capacity, size_t *ret_count,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Recorded versions of a run, and whether their rows call them trashed. */
+/* A run's recorded versions and their trashed flags. */
 enum cairn_code
 cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                             enum cairn_code (*each)(void *argument, const char *id, uint64_t step,
                                                     bool trashed, struct cairn_error *err),
                             void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- lineage ---- */
-
 #define CAIRN_SRV_LINEAGE_MAX 1000
 
-/* A JSON array, the version itself first. *ret_more: it is longer than is given. */
+/* A JSON array, the version itself first. *ret_more: truncated. */
 enum cairn_code cairn_srv_lineage(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                   json_t **ret, bool *ret_more,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 
-/* What a run says that it began from. */
+/* The origin that a run states. */
 struct cairn_srv_origin {
-    struct cairn_run_name name; /* "" for none */
+    struct cairn_run_name name; /* "": none */
     struct cairn_version_id version;
     uint64_t attempt, step;
 };
@@ -191,15 +183,15 @@ enum cairn_code cairn_srv_run_set_origin(struct cairn_srv_tx *tx, int64_t run_id
                                          const struct cairn_srv_version *version,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- deleted versions whose bytes the store keeps ---- */
+/* ---- objects that the store keeps of deleted versions ---- */
 
 #define CAIRN_SRV_LEFT_REASON_BYTES 200
 
-/* What a sweep left. */
+/* Result of a sweep that left objects. */
 struct cairn_srv_left {
     enum cairn_code code;
-    char reason[CAIRN_SRV_LEFT_REASON_BYTES]; /* as the store worded it */
-    bool counted; /* false: the store does not tell; at least what the catalog knows of */
+    char reason[CAIRN_SRV_LEFT_REASON_BYTES]; /* the store's words */
+    bool counted; /* false: the store gave no count; numbers are the catalog's minimum */
     uint64_t objects, bytes;
 };
 struct cairn_srv_not_freed {
@@ -214,10 +206,10 @@ enum cairn_code cairn_srv_not_freed_get(struct cairn_srv_tx *tx, const char *ver
 enum cairn_code cairn_srv_not_freed_note(struct cairn_srv_tx *tx, const char *version,
                                          const struct cairn_srv_left *left,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Nothing is left of it. */
+/* The store keeps nothing any more. */
 enum cairn_code cairn_srv_not_freed_drop(struct cairn_srv_tx *tx, const char *version,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* The next round tries all of them. */
+/* Makes all retries due now. */
 CAIRN_SRV_WORD cairn_srv_not_freed_hurry(struct cairn_srv_tx *tx, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(not_freed_hurry));
 }
@@ -235,7 +227,7 @@ struct cairn_srv_not_freed_row {
     uint64_t step;
     enum cairn_state state;
 };
-/* In the order of their ids, behind that one. */
+/* By id, after that one. */
 enum cairn_code
 cairn_srv_not_freed_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
                          enum cairn_code (*each)(const struct cairn_srv_not_freed_row *row,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of versions and the rules that all of them share; see versions.h. */
+/* Rows of versions and their common rules; see versions.h. */
 #include "server/ledger/versions.h"
 
 #include <inttypes.h>
@@ -144,7 +144,7 @@ enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *
     return CAIRN_OK;
 }
 
-/* A step: its shown version, else the newest open one, else (when asked for) a trashed one. */
+/* A step's shown version, else its newest open one, else (with_trash) a trashed one. */
 static enum cairn_code find_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
                                  bool with_trash, bool *ret_found, struct cairn_srv_version *ret,
                                  struct cairn_error *err) {
@@ -173,7 +173,7 @@ enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
                               run.name.project, run.name.run, ref->text);
 }
 
-/* `best`, or an alias that somebody gave. */
+/* Resolves `best` or an alias. */
 static enum cairn_code find_word(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                  const char *word, struct cairn_version_id *ret,
                                  struct cairn_error *err) {
@@ -184,7 +184,7 @@ static enum cairn_code find_word(struct cairn_srv_tx *tx, const struct cairn_srv
     return cairn_srv_best(tx, run->id, &policy, ret, err);
 }
 
-/* By its id, which is one of all runs; the run is only asked for where that is not its own. */
+/* Ids are unique over all runs; reads the run only if the version is another's. */
 static enum cairn_code find_id(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
                                bool *ret_found, struct cairn_srv_version *ret,
                                struct cairn_error *err) {
@@ -234,7 +234,7 @@ enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cai
     return CAIRN_OK;
 }
 
-/* The id in the first row; "" when there is none. */
+/* The id in the first row; "": none. */
 static enum cairn_code only_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
                                struct cairn_error *err) {
     bool found = false;
@@ -280,8 +280,6 @@ enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const c
     return CAIRN_OK;
 }
 
-/* ---- changes ---- */
-
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version_new *opened,
                                          struct cairn_error *err) {
@@ -297,7 +295,7 @@ enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                       CAIRN_OK, NULL, err);
 }
 
-/* "labels, metrics": what of it is other than before. */
+/* Names of the changed annotations: "labels, metrics". */
 static void changed_text(const struct cairn_srv_version *was,
                          const struct cairn_srv_annotations *is, char *ret, size_t capacity) {
     const char *const words[] = {
@@ -331,7 +329,7 @@ enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
                                       CAIRN_OK, what, err);
 }
 
-/* Q24: that it is committed is told when it is recorded. */
+/* Q24: the commit's event is written when the version is recorded. */
 static enum cairn_code note_move(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  enum cairn_event event, struct cairn_error *err) {
     static const enum cairn_srv_event event_of[] = {
@@ -384,8 +382,8 @@ enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
                                        struct cairn_error *err) {
     const struct cairn_manifest *manifest = taken->manifest;
     const char *id = taken->id->text;
-    CAIRN_ASSERT(taken->committed_ms);             /* 0 would read as never committed */
-    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err)); /* it may be there already */
+    CAIRN_ASSERT(taken->committed_ms);             /* 0 means never committed */
+    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err)); /* the row may exist already */
     CAIRN_TRY(cairn_srv_sql_run(
         tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
         SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step), SQL_I(manifest->origin.n),
@@ -464,7 +462,7 @@ enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
     return note_superseded(tx, &ids, version->id.text, err);
 }
 
-/* ---- what a version is, and what it becomes beside its state ---- */
+/* ---- conditions, and changes beside the state ---- */
 
 enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
@@ -477,7 +475,7 @@ enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
-/* Never falls, whatever becomes of the version: a comparison that began before it is told. */
+/* Never decreases, whatever happens to the version: a comparison that began earlier notices. */
 static enum cairn_code count_trash_change(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_version *version,
                                           struct cairn_error *err) {
@@ -635,13 +633,11 @@ enum cairn_code cairn_srv_aliases_of_version(struct cairn_srv_tx *tx, const char
     return CAIRN_OK;
 }
 
-/* ---- metrics ---- */
-
-/* The numbers' order, in integers, which both engines compare alike: IEEE 754 is sign and
- * magnitude, so the bits of what is negative are turned. */
+/* Maps a double to an integer of the same order, since both engines compare integers alike: IEEE
+ * 754 is sign and magnitude, so a negative number's bits are inverted. */
 static int64_t in_order(double number) {
     int64_t bits;
-    number += 0.0; /* no two zeros */
+    number += 0.0; /* -0.0 becomes 0.0 */
     memcpy(&bits, &number, sizeof(bits));
     return bits < 0 ? bits ^ INT64_MAX : bits;
 }
@@ -678,7 +674,7 @@ enum cairn_code cairn_srv_best(struct cairn_srv_tx *tx, int64_t run_id,
     return first_id(&rows, ret, err);
 }
 
-/* ---- versions that only the store knows ---- */
+/* ---- versions known only to the store ---- */
 
 #define SWEEPS_ALL 5 /* at once, and after 10 s, 1, 24 and 48 h */
 
@@ -700,7 +696,7 @@ enum cairn_code cairn_srv_met_look(struct cairn_srv_tx *tx, struct cairn_srv_met
     return cairn_fail(err, code, "%s", why.message);
 }
 
-/* Never begun, so nothing but its run and its step is known of it. */
+/* It never began, so only its run and step are known. */
 static enum cairn_code give_up(struct cairn_srv_tx *tx, const struct cairn_srv_met *met,
                                const char *reason, int64_t wall_ms, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
