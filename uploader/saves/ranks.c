@@ -442,8 +442,7 @@ enum cairn_up_process cairn_up_process_find(const char *name, int *ret_fd) {
     if (strncmp(here, name, here_size) || name[here_size] != ' ') return CAIRN_UP_PROCESS_UNSEEN;
     int process = pidfd_open(pid, 0);
     if (process < 0) return errno == ESRCH ? CAIRN_UP_PROCESS_ENDED : CAIRN_UP_PROCESS_UNSEEN;
-    /* The descriptor was opened first, so the name read now belongs to it, or its process has
-     * ended. */
+    /* The descriptor was opened first, so the name is its process's, or that process ended. */
     cairn_up_process_name(pid, now);
     if (!strcmp(now, name)) {
         *ret_fd = process;

@@ -555,8 +555,7 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
     return count;
 }
 
-/* Combines acknowledgements of files: one frame each would flood the trainer of many small
- * files. */
+/* Joins acknowledgements of files, lest a tree of small files send a frame each. */
 static void say_of_files(struct cairn_up *up, struct cairn_up_save *save, uint64_t bytes) {
     uint64_t now_ms = cairn_mono_ms();
     save->unsaid_bytes += bytes;
@@ -816,8 +815,7 @@ enum cairn_code cairn_up_save_abandoned_locked(struct cairn_up *up,
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(
         cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), begin, &save, err));
-    cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_BEGIN); /* the server has just
-                                                                          * named the save */
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_BEGIN); /* the server named it */
     count_new(up, save, why, (struct cairn_up_reply){0});
     return CAIRN_OK;
 }

@@ -196,8 +196,7 @@ static struct cairn_up_slab *oldest(struct cairn_up *up) {
     return found;
 }
 
-/* Gives back spare slabs of at least `bytes`, if there are enough. Returns the bytes on their
- * way. */
+/* Gives back spare slabs of at least `bytes`, if there are enough; returns the bytes given back. */
 static uint64_t kept_evict_locked(struct cairn_up *up, uint64_t bytes) {
     uint64_t back = 0;
     for (struct cairn_up_slab *slab; back < bytes && (slab = oldest(up));) {
