@@ -251,7 +251,7 @@ enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **re
     return CAIRN_OK;
 }
 
-/* Reports ended shards before a wait: no wake-up would follow. */
+/* True when every ended request was reported: a wait would delay the others. */
 static bool is_told_all(const struct cairn_up_sender *sender) {
     for (const struct cairn_up_sending *at = sender->flying; at; at = at->next)
         if (at->finished) return false;

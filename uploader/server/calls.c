@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds, sends and applies the requests of the outbox; what the server's answers mean for a
- * save. */
+/* Builds, sends and applies the requests of the outbox; what answers mean for a save. */
 #include "uploader/server/calls.h"
 
 #include <inttypes.h>
@@ -36,8 +35,7 @@ enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status,
     case CAIRN_STALE_ATTEMPT:
         return CAIRN_UP_OVER_STALE;
     case CAIRN_NOT_FOUND:
-    case CAIRN_NOT_YET: /* answers about steps, which no uploader requests: the version is
-                         * unknown */
+    case CAIRN_NOT_YET: /* about a step, never requested here: an unknown version */
         return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
     case CAIRN_DELETED:
         return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;

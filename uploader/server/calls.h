@@ -32,8 +32,7 @@ void cairn_up_due_fill(const struct cairn_up_save *save, struct cairn_up_due_sav
 struct cairn_up_batch {
     struct cairn_up *up;
     struct cairn_rest *rest;
-    const struct cairn_up_due_save *due; /* the first save; its run, version and grant are
-                                          * everyone's */
+    const struct cairn_up_due_save *due; /* the first; its run, version and grant serve all */
     uint64_t entries[256];
     size_t count;
     bool unreachable; /* the server gave no answer */

@@ -11,23 +11,23 @@
  *          Q6   final are only stale-attempt, a version that is over and a run that is gone;
  *               without an answer requests are retried for ever with back-off; any other refusal
  *               becomes a fail of the ranks it names.
- *          Q16  the outbox keeps no state of its own: a restart reports everything again.
+ *          Q16  the outbox keeps no state: a restart reports everything again.
  *          1    an end by differing lists waits until the tensor is known or the server requests no
  *               more digests, at most CAIRN_UP_LISTS_HOLD_MS after its last progress. There are at
  *               most five rounds (of 2^20 tensors 32 parts each time, then the name).
  *          2    every other end is reported at once, also of a save without its trainer, or of an
  *               older release, or when the server cannot be reached.
- *          3    trouble, a failure inside the server or a proxy that blocks a request: one save may
- *               neither delay others nor be retried in silence for ever, nor be failed, since no
- *               error of the API says so (Q48). The batch is split to single saves; those that the
- *               server accepts proceed, others are retried after pauses of 200 ms to 30 s.
+ *          3    trouble is a failure inside the server or a proxy that blocks a request. Such a
+ *               save may neither delay others, nor be retried in silence, nor be failed, since no
+ *               error of the API says so (Q48): the batch is split to single saves; accepted saves
+ *               proceed, others are retried after pauses of 200 ms to 30 s.
  *          4    after CAIRN_UP_TROUBLE_TRIES consecutive failures it is logged once, the rank is
  *               told (docs/socket.md, `problem`), and the rank's later saves of other steps no
  *               longer wait. 502, 503 and 504 mean an unreachable server.
  * Limits:  256 begins, 4,096 shards and 16 MiB of checksums a request; one request for a list each
  *          CAIRN_UP_LISTS_EVERY_MS for each waiting save.
- * Threads: one of its own, which waits for struct cairn_up's outbox_work, and one for lists; any
- *          thread calls hold and looked. Held saves are guarded by uploader_state.
+ * Threads: its own, which waits for struct cairn_up's outbox_work, and one for lists; any thread
+ *          calls hold and looked. Held saves are guarded by uploader_state.
  * Next:    uploader/server/watch.h polls outcomes; client/save/split.h makes digests of lists.
  */
 #pragma once
