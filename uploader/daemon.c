@@ -209,9 +209,7 @@ static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
               cairn_up_save_unfinished(up, NULL), up->settings.drain_timeout_ms);
     uint64_t open = 0, left = 0, done_ms = 0;
     while (cairn_mono_ms() < deadline_ms) {
-        if (cairn_up_store_check_tick(check, up, NULL) != CAIRN_OK)
-            break; /* the check has logged
-                                                                            * why */
+        if (cairn_up_store_check_tick(check, up, NULL) != CAIRN_OK) break; /* logged by the check */
         cairn_up_recovery_tick(up);
         left = cairn_up_save_unfinished(up, &open);
         if (!left && !done_ms) done_ms = cairn_mono_ms();

@@ -2,8 +2,7 @@
 /*
  * daemon: start, serve, drain and stop of one uploader.
  *
- * Why:     the order of start and stop decides which answers precede their journal record, and what
- *          a stop loses.
+ * Why:     the order decides which answers precede their journal record, and what a stop loses.
  * Promise: 1   parts start in the order claim, journal, recovery, senders, outbox, watch, socket,
  *              and stop in the reverse, so that no answer precedes its journal record.
  *          2   drain admits nothing new and sends what is staged within drain_timeout; the rest
@@ -20,6 +19,5 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) CAI
 /* Serves until stop_fd becomes readable (SIGTERM), then drains. */
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd,
                              struct cairn_error *err) CAIRN_MUST_USE;
-/* Exits the process with status while a helper still waits for the server: the journal has all that
- * a restart needs. */
+/* Exits with status while a helper waits for the server: a restart needs only the journal. */
 void cairn_up_stop(struct cairn_up *up, int status);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mail: a list under a lock, and an eventfd that wakes its reader. Tasks: a list, and as many
- * threads as its length needs. */
+/* Mail: a list under a lock, and an eventfd. Tasks: a list, and threads on demand. */
 #include "uploader/mail.h"
 
 #include <stdlib.h>
@@ -20,8 +19,7 @@ struct cairn_up_mail {
         uint32_t quiet; /* threads between begin and end; the last end handles all mail */
         bool woken;     /* by cairn_up_mail_wake */
         struct cairn_up_mail_item *first, **last;
-        struct cairn_up_undelivered undelivered; /* connections that lost a message for want of
-                                                  * memory */
+        struct cairn_up_undelivered undelivered; /* connections that lost a message */
     } locked;
 };
 

@@ -4,8 +4,7 @@
  *
  * Why:     only the socket's thread writes to trainers, and it never waits: other threads post
  *          their messages here, and helpers run slow work that no save depends on.
- * Promise: U08  mail is taken in the order of posting, so an answer posted before an event arrives
- *               before it.
+ * Promise: U08  mail is taken in the order of posting: an earlier answer arrives before an event.
  *          U04  a message for which there is no memory ends its connection: otherwise the trainer
  *               would wait for an answer that never comes, or believe that an event did not happen.
  *          U09  every item runs once, with NULL at the latest when the mail box is freed.
@@ -18,8 +17,8 @@
  *          CAIRN_UP_TASK_THREADS_MAX helpers, started when needed; 65,536 waiting tasks.
  * Threads: post, call, answer, refuse, hang_up, begin, end: any, locked by uploader_mail. take,
  *          undelivered, sleeps, is_awake: the socket's. One thread at a time uses the connections:
- *          the socket's while awake, else a thread in cairn_up_mail_end. Any thread adds tasks,
- *          locked by uploader_tasks.
+ *          the socket's or, while it sleeps, one in cairn_up_mail_end. Tasks: any, locked by
+ *          uploader_tasks.
  * Next:    uploader/trainers/socket.c carries it out.
  */
 #pragma once

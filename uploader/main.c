@@ -52,9 +52,8 @@ static int stop_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A save of a thousand files holds a thousand descriptors. The soft limit protects programs that
- * use select(), which this one does not; the hard limit of some containers, 2^30, is more than it
- * needs. */
+/* A save of a thousand files holds a thousand descriptors. The soft limit is for programs with
+ * select(), unlike this one; some containers' hard limit, 2^30, is too much. */
 static void raise_descriptors(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;

@@ -2,8 +2,7 @@
 /*
  * settings: the settings of one uploader, and what follows from several of them together.
  *
- * Why:     uploader/settings.def has one row for each setting; this header makes the struct of them
- *          and checks their relations.
+ * Why:     uploader/settings.def has the settings; here are their struct and their relations.
  * Promise: 1   a value that cannot work (no store, a name that is no file name, a core that this
  *              machine does not have) is refused at start with its name and its value.
  * Limits:  as in uploader/settings.def; cores 0 to CPU_SETSIZE - 1.

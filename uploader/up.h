@@ -2,10 +2,8 @@
 /*
  * up: one uploader: its parts, and what they share under one lock.
  *
- * Why:     the socket, the senders and the threads that call the server share sessions, saves and
- *          slabs.
- * Promise: 1    every part is reached from here, and uses only parts of lower rooms
- *               (tests/tidy/rules.c).
+ * Why:     the socket, senders and threads that call the server share sessions, saves, slabs.
+ * Promise: 1    reaches every part; a part uses only lower rooms (tests/tidy/rules.c).
  *          Q15  this process is the only uploader of its node, a name within one server and its one
  *               store, on this machine. Startup claims the name under the server's address before
  *               it opens anything (the journal's lock covers only a shared state_dir), and under
@@ -13,8 +11,8 @@
  *               of another program that holds the name is logged and does not prevent the start.
  *          2    a raise of a wakeup is never lost: the next wait returns at once.
  *          3    no label of a metric holds the name of a run, a step, a version or a shard.
- *          4    restores: one item a version, which adds up; beyond CAIRN_UP_RESTORES_TOLD the item
- *               noted longest ago is replaced.
+ *          4    restores: one item a version, which adds up; of CAIRN_UP_RESTORES_TOLD the oldest
+ *               goes.
  * Limits:  claims: processes of one user, or root's, in one network namespace; they end with the
  *          process. One thread waits for a wakeup. See uploader/settings.def.
  * Threads: settings, places and pointers are immutable after start; `locked` is locked by

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which node serves a piece, and the throughput of its answers; a failed request is read from the
- * store. And answers to other nodes: a connection's thread waits until readers have the blocks in a
- * cell, and sends them. */
+/* Which node serves a piece, and its throughput; failed requests go to the store. And answers to
+ * other nodes: a connection's thread sends blocks once readers have them in a cell. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,8 +165,7 @@ bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_u
     return true;
 }
 
-/* Queues a failed request for readers: from a keeper to the node whose share it is, otherwise to
- * the store. */
+/* Queues a failed request for readers: after a keeper for the share's node, otherwise the store. */
 static void order(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     {
         CAIRN_HOLD(&fetch->lock);
@@ -261,8 +259,7 @@ void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *ge
 
 /* ---- answers to other nodes ---- */
 
-/* Loads in progress for other nodes: helpers serve mainly this node's trainers, and each node may
- * request many versions. */
+/* Bounds loads for other nodes: helpers are for this node's trainers. */
 #define LOADING_MAX 4
 
 struct wanted {
@@ -338,8 +335,8 @@ static void drop_task(void *owner) {
     end_loading(owner, CAIRN_CANCELLED);
 }
 
-/* Waits for a change and signs to the peer now and then. False: the peer or this node is gone.
- * Releases the lock only for signs. */
+/* Waits for a change and signs to the peer now and then. False: peer or node is gone. Releases the
+ * lock to sign. */
 static bool await_change_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                 uint64_t *sign_ms) {
     struct cairn_error ignored = {0};
@@ -359,9 +356,8 @@ static bool await_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetc
     return *over;
 }
 
-/* Waits for a turn: answers keep their cells, so at most half of the cells serve other nodes. A
- * refusal would make the peer read the bytes from the store again. Releases the lock only for
- * signs. */
+/* Waits for a turn: answers keep their cells, so at most half of the cells serve other nodes.
+ * Refused, the peer would read the bytes from the store again. Releases the lock to sign. */
 static enum cairn_code await_turn_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                          struct cairn_error *err) {
     uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
@@ -374,8 +370,7 @@ static enum cairn_code await_turn_locked(struct cairn_up_call *call, struct cair
     return CAIRN_OK;
 }
 
-/* Returns the version with one more use; NULL: the caller must load it. The wait takes the
- * connection's thread, no helper. */
+/* Returns the version with one more use; NULL: the caller must load it. Waits without a helper. */
 static enum cairn_code await_version(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                      const struct cairn_version_place *place,
                                      struct cairn_up_version **ret, struct cairn_error *err) {

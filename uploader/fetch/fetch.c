@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions: the server's choice, lease, proven documents; windows, and reads of ranges into
- * them. */
+/* Versions: the server's choice, lease, proven documents; windows, and reads into them. */
 #include "uploader/fetch/fetch.h"
 
 #include <fcntl.h>
@@ -469,8 +468,7 @@ void cairn_up_version_unuse(struct cairn_up_version *version) {
     if (last) version_free(version);
 }
 
-/* Keeps the version: its cells have this node's share, and nodes with late ranks have yet to
- * request it. The lock is held. */
+/* Keeps this node's share in cells for nodes with late ranks. The lock is held. */
 static void keep_for_others(struct cairn_up_version *version) {
     if (!version->peers_until_ms) version->users++;
     version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
@@ -572,8 +570,7 @@ static void reading_end(struct cairn_up_reading *reading) {
     reading_free(reading);
 }
 
-/* Counts this node's sessions with the run's attempts: ranks that mostly restore the same, at
- * different moments. */
+/* Counts this node's sessions with the run's attempts: ranks that mostly restore the same. */
 static uint32_t ranks_of(struct cairn_up *up, const struct cairn_run_name *run) {
     uint32_t count = 0;
     CAIRN_HOLD(&up->lock);

@@ -17,15 +17,13 @@
  *               the store, the others from that node; peers' bytes are compared like the store's.
  *          4    bytes that a slab of this node still holds (uploader/saves/slabs.h) are copied and
  *               compared like the store's; if they differ the store is read.
- *          5    only the store is trusted; the server names the version, and is not needed when the
- *               attempt already named it.
- *          6    the nearest store is tried first, then the next when documents are missing, damaged
- *               or unavailable.
+ *          5    only the store is trusted; the server names the version, unless the attempt did.
+ *          6    stores are tried from the nearest while documents cannot be had.
  *          7    another node with an attempt that this node holds gets blocks of committed versions
  *               of its run, compared with their checksums, and nothing else. Missing blocks are
  *               read from the store, never from a third node; while this node itself waits for one
- *               the answer is 409. A version that only other nodes restore is released ten seconds
- *               after their last request.
+ *               the answer is 409. A version for other nodes alone is released ten seconds after
+ *               their last request.
  * Limits:  65,536 ranges a read; the pool is reserved with the first window. An answer to another
  *          node has one cell's range; answers hold at most half of the cells.
  * Threads: its own threads, locked by uploader_fetch, call done(). A version is immutable after
@@ -94,8 +92,8 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
                                       struct cairn_up_version **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_version_leave(struct cairn_up_version *version);
-/* Returns a loaded version for another node, with a use until _unuse; NULL: not loaded yet. The
- * lock is held. */
+/* A loaded version for another node, in use until _unuse; NULL: not loaded yet. The lock is
+ * held. */
 struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fetch,
                                                       const struct cairn_version_place *place,
                                                       bool *ret_loading);
@@ -139,6 +137,5 @@ enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_u
                                     void (*done)(void *owner, enum cairn_code code,
                                                  const struct cairn_error *why),
                                     void *owner, struct cairn_error *err) CAIRN_MUST_USE;
-/* Waits, at most until until_ms, for the version's ended leases to be given back, so that a removal
- * after a restore succeeds. */
+/* Waits, at most until until_ms, for the version's ended leases to be given back, for a removal. */
 void cairn_up_leases_settle(struct cairn_up_fetch *fetch, const char *version, uint64_t until_ms);

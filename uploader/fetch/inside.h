@@ -23,9 +23,8 @@
  *               which would otherwise read the cell again.
  *          6    cells' memory comes from the node's budget on first use and returns when no version
  *               is loaded; without memory there are fewer cells.
- * Limits:  one lease for each loaded version; 1,000 still to be given back, more expire by
- *          themselves. Cells: restore_cache, at most a quarter of the budget; none below
- *          CAIRN_UP_CELLS_MIN.
+ * Limits:  one lease for each loaded version; 1,000 to be given back, more expire. Cells:
+ *          restore_cache, at most a quarter of the budget; none below CAIRN_UP_CELLS_MIN.
  * Threads: uploader_fetch locks `locked`, a reading's counters, leases and cells; a piece belongs
  *          to its taker, a block in flight to its request. Only the lease thread calls the server.
  * Next:    fetch.c, pieces.c, reader.c, divide.c.
@@ -260,8 +259,7 @@ void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes);
 void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up_version *version);
 /* Notes that a want of the version starts or ends its wait for a cell. */
 void cairn_up_division_waits_locked(struct cairn_up_version *version, bool waits);
-/* Fills get->ask when another node is to serve it: a node with the shard in memory, otherwise the
- * node whose share it is. */
+/* Fills get->ask when another node is to serve it: with it in memory, or with the share. */
 bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
 /* True when another node reports that it has the shard in memory. */
 bool cairn_up_division_keeps_locked(const struct cairn_up_version *version, uint32_t shard);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plan of a read: ranges are sorted, joined and cut; whole blocks go directly into the window,
- * partial ones become fragments, gathered per block. And cells, found by linear search: they are
- * few, and using one copies 8 MiB. */
+ * partial ones become fragments, gathered per block. And cells, searched linearly: they are few. */
 #include <inttypes.h>
 #include <stdlib.h>
 

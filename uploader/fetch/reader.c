@@ -140,8 +140,7 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
     cairn_up_readers_wake(fetch);
 }
 
-/* Compares the copy, not the slab, which a trainer may write; by blocks, while in the CPU's
- * cache. */
+/* Compares the copy, not the slab, which a trainer may write; by blocks, for the CPU's cache. */
 static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, uint8_t *into) {
     for (uint64_t at = 0; at < bytes; at += CAIRN_BLOCK_BYTES, checksums += 4) {
         size_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at);
@@ -639,8 +638,7 @@ static bool stopping(struct cairn_up_fetch *fetch) {
     return fetch->locked.stopping;
 }
 
-/* Wakes go to the first store's worker, so only its poll waits; the others are polled often while
- * they have requests. */
+/* Wakes go to the first store's worker, so only its poll waits; busy others are polled often. */
 static void poll_all(struct cairn_up_reader *reader, bool acted) {
     struct cairn_error error;
     size_t count = reader->fetch->up->read_count;

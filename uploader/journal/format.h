@@ -2,9 +2,8 @@
 /*
  * format: the bytes of the journal: groups and their heads, records, a scan of a whole file.
  *
- * Why:     separate from threads and fsync, so that plain files test torn tails and flipped bits. A
- *          damaged group cannot name its entries; the next head does, so that other entries need
- *          not fail (Q45).
+ * Why:     separate from threads and fsync, so that plain files test torn tails and flipped bits.
+ *          The next head names a damaged group's entries, so that others need not fail (Q45).
  * Promise: 1   a record is u32le magic, u32le size, u32le CRC32C(size, payload), payload; payload
  *              is u64le entry, u32le flags, u32le json_bytes, JSON, blob.
  *          2   records stand in groups, one per fsync, each after a head: u32le magic, u32le CRC32C
@@ -13,22 +12,20 @@
  *              CRC32C of the records, u32le count, then count times u64le entry, u32le (groups ago
  *              * 2 + closed).
  *          3   scan returns the records of whole groups in order, and where the valid part ends.
- *              Only the last group can be torn, in whatever order its blocks were written. Where a
- *              later head follows damaged groups, scan reports the entries of these groups and
- *              continues there.
+ *              Only the last group can be torn, in whatever order its blocks were written. Scan
+ *              reports the entries of damaged groups before a later head, and continues there.
  *          4   bytes that do not match their checksum are never returned.
  *          5   a head lists every entry with a record in the groups covers_from to sequence - 1,
  *              with the last such group and whether that record closed the entry. The preceding
  *              group is always covered, unless memory is short.
  *          6   "file" is random per file, so bytes of an older file never match as a head.
  *          7   the first group of a file has the head of format 2, with "file" in its spare word:
- *              programs before format 3 read it and refuse the file by its number, instead of
- *              cutting it off as torn.
+ *              programs before format 3 refuse the file by its number, instead of cutting it as
+ *              torn.
  *          P15 formats 1 and 2 are read, to be rewritten. 1: consecutive records from the first
  *              byte. 2: groups, each with u32le magic, u32le CRC32C of the rest of the head, u64le
- *              sequence, u64le size, u32le CRC32C of the records, u32le 0, records. They do not
- *              list entries, so damage before whole data refuses the file: CAIRN_CORRUPT with both
- *              offsets.
+ *              sequence, u64le size, u32le CRC32C of the records, u32le 0, records. Without lists,
+ *              damage before whole data refuses the file: CAIRN_CORRUPT with both offsets.
  * Limits:  a head covers 64 groups and 64 entries, and all entries of the preceding group.
  * Threads: one owner.
  * Next:    uploader/journal/journal.h.
@@ -70,8 +67,7 @@ struct cairn_up_head {
 enum cairn_code cairn_up_head_encode(const struct cairn_up_head *head,
                                      const struct cairn_up_touches *touches, struct cairn_buf *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Finds the next whole head at or after offset, of that file (id NULL: any) and at least that
- * sequence. */
+/* Finds the next whole head from offset, of that file (id NULL: any) and at least that sequence. */
 bool cairn_up_head_after(struct cairn_view file, uint64_t offset, const struct cairn_up_file_id *id,
                          uint64_t sequence, uint64_t *ret_where, struct cairn_up_head *ret);
 void cairn_up_head_touched(const struct cairn_up_head *head, size_t index,

@@ -810,8 +810,7 @@ static void note_failing(struct cairn_up_journal *journal, bool failing) {
     journal->locked.failing = failing;
 }
 
-/* Probes for room: appends zeros and truncates them. A process that dies between leaves a torn
- * tail. */
+/* Probes for room: appends zeros and truncates them. Dying between leaves a torn tail. */
 static void look_for_room(struct cairn_up_journal *journal) {
     static const char zeros[ROOM_BYTES];
     const struct cairn_up_file *own = &journal->own;

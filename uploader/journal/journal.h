@@ -5,8 +5,7 @@
  * Why:     a trainer continues once its save is staged; from then on only this file maps bytes to
  *          their version, token and upload id.
  * Promise: 1   when append returns CAIRN_OK (or done() is called with it), its records and all
- *              posted before are durable. Records of one call are written together and come back in
- *              order.
+ *              posted before are durable. A call's records are replayed together, in order.
  *          2   replay returns every whole record of every open entry, in order. A torn last group
  *              is cut off, in whatever order its blocks reached the disk. Damage before a later
  *              group is logged by name and offset; each entry that may have lost a record gets a
@@ -21,8 +20,8 @@
  *          5   one process per journal: flock on "<path>.lock".
  *          6   an entry that lost a record takes only its closing record (Q45); `lost` is called
  *              for it before done() of any lost record.
- *          7   a record without a waiting caller is written with the next awaited record, and after
- *              about 10 ms at the latest.
+ *          7   a record without a waiting caller is written with the next awaited one, within 10
+ *              ms.
  * Limits:  a record: 1 MiB of JSON and 64 MiB of blob; 256 MiB waiting for the disk.
  * Threads: append, post and the counters: any thread, locked by journal. The journal's own thread
  *          writes and calls done(), which must not block or call append.
@@ -86,24 +85,22 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
                                       void (*done)(void *owner, enum cairn_code code,
                                                    const struct cairn_error *why),
                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;
-/* Posts records without a waiting caller: a failure is logged (`journal.post`), and a restart
- * repeats the recorded action. */
+/* Posts without a caller: failures are logged (`journal.post`); a restart repeats the action. */
 void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_up_record *records,
                            size_t count);
 /* Posts the entry's last record as a note. */
 void cairn_up_journal_close(struct cairn_up_journal *journal, uint64_t entry, json_t *take_message);
 /* Writes posted records now, as if a caller waited. */
 void cairn_up_journal_hurry(struct cairn_up_journal *journal);
-/* CAIRN_OK, or why writes fail: the journal is broken, or the disk is full since the last write.
- * Room is probed once a second. */
+/* CAIRN_OK, or why writes fail: a broken journal or a full disk, which is probed once a second. */
 enum cairn_code cairn_up_journal_trouble(struct cairn_up_journal *journal, struct cairn_error *ret);
 uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);
 
 /* Logs each non-empty journal of the folder that no process holds, when our own journal is new:
- * after a node was renamed, what it staged lies in a file that no uploader opens. Several nodes may
- * share a folder on purpose. named: the setting `node` gives the name; otherwise the host does,
- * which changes with each container. */
+ * after a node was renamed, what it staged lies in a file that no uploader opens. Several nodes
+ * may share a folder on purpose. named: by the setting `node`, not by a host that may be a
+ * container. */
 struct cairn_up_journal_own {
     const char *path, *node, *host;
     bool named;

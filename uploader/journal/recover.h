@@ -11,8 +11,7 @@
  *               since its objects may hold bytes of the first staging.
  *          2    `offer_wait` is counted in ticks of at most a second, so that an uploader suspended
  *               right after its start does not give up before trainers can connect.
- *          3    an entry with an unreadable record is kept with the reason, so that the server is
- *               told of its save.
+ *          3    an entry with an unreadable record is kept with the reason, for the server.
  * Limits:  the journal's live entries.
  * Threads: replay and build before any thread runs; tick from the main thread.
  * Next:    uploader/trainers/attempts.c; uploader/journal/journal.h.

@@ -3,11 +3,9 @@
  * inside: copies, and what the files of this room share.
  *
  * Why:     describing, giving, keeping and sending a save all use one description.
- * Promise: 1   a listed copy has a whole, checked description: its shards can be sent once their
- *              bytes are present.
+ * Promise: 1   a listed copy has a checked description, enough to send present bytes.
  * Limits:  see uploader/partner/partner.h.
- * Threads: copies are locked by uploader_state, except fields marked fixed. Only the request that
- *          claimed a piece writes its bytes.
+ * Threads: copies, but for fixed fields: uploader_state. Bytes: the request that claimed them.
  * Next:    partner.c (life, giving), keep.c (copies of others).
  */
 #pragma once

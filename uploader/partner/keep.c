@@ -160,8 +160,7 @@ static enum cairn_code read_head(struct cairn_up_copy *copy, const struct cairn_
     return read_shards(copy, told.shards, err);
 }
 
-/* Makes a checked copy without bytes, unlisted; take_head is its description. attempt is the
- * caller's. */
+/* Makes a checked, unlisted copy without bytes; take_head describes it. attempt is the caller's. */
 static enum cairn_code copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
                                 struct cairn_up_copy **ret, struct cairn_error *err) {
     struct cairn_up_copy *copy = calloc(1, sizeof(*copy));
@@ -224,8 +223,7 @@ static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
     return own ? copy : NULL;
 }
 
-/* True for a copy kept only for restores: it belongs to the run and does not hold the attempt
- * (Q7). */
+/* True for a copy worth keeping for restores, which then does not hold the attempt (Q7). */
 static bool is_worth_restoring(struct cairn_up *up, struct cairn_up_copy *copy) {
     cairn_up_attempt_leave(up, CAIRN_TAKE(copy->attempt));
     return copy->kept && (copy->kept->pins || cairn_up_kept_copy_stays_locked(up, copy->kept));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The room's life, and its thread, which gives sealed saves to the partner, oldest first, and hands
- * over saves whose bytes are lost here. While none waits, it gives saves that the store had first
- * out of the slabs that keep them. */
+ * over saves whose bytes are lost here. While none waits, it gives kept saves. */
 #include "uploader/partner/partner.h"
 
 #include <inttypes.h>
@@ -192,8 +191,7 @@ static const struct cairn_up_kept_shard *shard_at(const struct cairn_up_kept *ke
     return NULL;
 }
 
-/* Copies from the slab that keeps the save; its trainer may write meanwhile, and then the partner
- * refuses the piece. */
+/* Copies from the slab that keeps the save; the partner refuses a piece overwritten meanwhile. */
 static enum cairn_code copy_kept_piece(struct cairn_up_partner *partner, const struct gift *gift,
                                        size_t index, uint64_t offset, size_t *ret_bytes,
                                        struct cairn_error *err) {
@@ -215,8 +213,7 @@ static enum cairn_code copy_kept_piece(struct cairn_up_partner *partner, const s
     return CAIRN_OK;
 }
 
-/* Copies from the slab into the buffer, while the save holds the slab for milliseconds; afterwards
- * from the kept generation. */
+/* Copies from the slab, while the save holds it for milliseconds, or from the kept generation. */
 static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct gift *gift,
                                   size_t index, uint64_t offset, size_t *ret_bytes,
                                   struct cairn_error *err) {

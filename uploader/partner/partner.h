@@ -2,15 +2,13 @@
 /*
  * partner: copies of staged saves, given to the uploader of another node and kept for one.
  *
- * Why:     until the store has a save, one node holds it; the loss of that node loses the save of
- *          all ranks.
+ * Why:     until the store has a save, the loss of its node loses the save of all ranks.
  * Promise: Q57  a save is reported partnered once its partner compared every block with the
  *               checksums of its staging, and this journal says so. A copy has all that its rank's
  *               node would still send: begin, seal, table, tokens and bytes.
  *          1    no save waits for its copy: a slow, full or unreachable partner costs only the
  *               milestone. Bytes are copied out of the slab first, so no slab waits for a network.
- *          2    copies lie in partner_memory, reserved at start; a copy that does not fit is
- *               refused before its first byte.
+ *          2    copies lie in partner_memory, reserved at start; larger ones are refused unread.
  *          3    a copy is kept until its version or attempt is over, and while this node sends it
  *               for its node. After that it only serves restores (uploader/saves/slabs.h#5).
  *          5    a save that the store had before the partner is still given, out of the slab that

@@ -188,8 +188,7 @@ static void pass_by(struct cairn_up_ask *ask) {
     cairn_metrics_add(ask->asks->metrics, CAIRN_UP_METRIC(peers_passed_by_total), 1);
 }
 
-/* True: retried after a pause. A read from the store would fetch the bytes twice, since the peer
- * reads them too. */
+/* True: retried after a pause. The peer reads the bytes anyway; the store would send them twice. */
 static bool comes_again(struct cairn_up_ask *ask) {
     if (ask->code != CAIRN_BUSY || ask->request.status != 503 || !ask->into) return false;
     uint64_t turn_ms = cairn_mono_ms() + ((uint64_t)CAIRN_UP_ASK_TURN_MS << ask->turns);

@@ -2,8 +2,7 @@
 /*
  * ask: requests to the ports of other nodes' uploaders.
  *
- * Why:     bytes that another node of the attempt has, or is about to read, need not come from the
- *          store again.
+ * Why:     bytes that a node of the attempt has, or will read, need not come from the store again.
  * Promise: 1   each request ends once, by done() on this room's thread: whole, or with a code.
  *          2   a peer is avoided when it refuses the connection, is silent for
  *              CAIRN_UP_ASK_QUIET_MS, or takes longer for a body than that and a second for each

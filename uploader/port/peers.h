@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers: the uploaders of other nodes with attempts of this node, their addresses, and this node's
- *        port for them.
+ * peers: other nodes' uploaders with attempts of this node, their addresses, and a port for them.
  *
  * Why:     bytes on another node of the attempt are nearer than the store; the server, to which all
  *          uploaders report, knows these nodes.
@@ -10,8 +9,7 @@
  *              server's last list without this node, ordered by name.
  *          2   the list is requested until every rank of the attempt has joined and the server
  *              knows each of their nodes (complete), and again once it proves outdated.
- *          3   the key of an attempt is derived from its grant, so a node without the grant has
- *              none.
+ *          3   an attempt's key is derived from its grant, so nodes without the grant have none.
  *          4   a list says which versions its nodes have in memory, from their last heartbeats
  *              under the attempt's grant: a hint, perhaps outdated.
  *          5   a wildcard address is never told to other nodes; without another address it is
@@ -81,8 +79,7 @@ void cairn_up_members_hear(struct cairn_up_members *members, const char *grant,
 void cairn_up_roster_keep(struct cairn_up_roster *roster, uint32_t member, const char *version,
                           int64_t rank);
 
-/* Requests a heartbeat now: an attempt is new, or a thread waits for a list. `hurried` reports it
- * once, and while a thread waits. */
+/* Requests a heartbeat now; `hurried` reports it once, and while a thread waits for a list. */
 void cairn_up_members_hurry(struct cairn_up_members *members);
 bool cairn_up_members_hurried(struct cairn_up_members *members);
 /* The key of an attempt; false: this node does not hold it. */
@@ -112,8 +109,7 @@ void cairn_up_members_outdate_attempt(struct cairn_up_members *members,
 void cairn_up_members_await(struct cairn_up_members *members, const struct cairn_run_name *run,
                             uint64_t until_ms);
 
-/* listen: HOST:PORT. advertise: "" (as listen), HOST, HOST:PORT or an interface. port: the bound
- * port. */
+/* listen: HOST:PORT. advertise: "" (listen), HOST, HOST:PORT or an interface. port: bound. */
 enum cairn_code cairn_up_address_told(const char *listen, const char *advertise, uint16_t port,
                                       char ret[CAIRN_UP_ADDRESS_BYTES + 1],
                                       struct cairn_error *err) CAIRN_MUST_USE;

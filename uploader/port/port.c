@@ -292,8 +292,7 @@ enum cairn_code cairn_up_call_sign(struct cairn_up_call *call, struct cairn_erro
     return send_bytes(call, cairn_view_of("HTTP/1.1 102 Processing\r\n\r\n"), err);
 }
 
-/* True when only a quarter of the connections is left: then none stays open between requests, lest
- * a quiet peer displace a new one. */
+/* True when a quarter of the connections is left: quiet ones then close to make room. */
 static bool is_crowded(struct cairn_up_port *port) {
     CAIRN_HOLD(&port->lock);
     return 4 * port->locked.count > 3 * port->options.connections_max;
@@ -674,8 +673,7 @@ static void serve_caller(struct cairn_up_scrape *scrape, struct caller *caller) 
     if (!open) drop_caller(caller);
 }
 
-/* Picks the caller to drop when all places are taken: the oldest with an incomplete head, otherwise
- * the oldest with an unread answer. */
+/* Picks the caller to replace: the oldest incomplete head, otherwise the oldest unread answer. */
 static struct caller *next_to_go(struct cairn_up_scrape *scrape) {
     struct caller *found = &scrape->callers[0];
     for (size_t i = 1; i < CALLERS_MAX; i++) {

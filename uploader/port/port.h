@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * port: the two HTTP/1.1 servers of an uploader: one for uploaders of other nodes, and one for
- *       GET /metrics.
+ * port: an uploader's two HTTP/1.1 servers: for other nodes' uploaders, and for GET /metrics.
  *
  * Why:     nodes of one attempt hold each other's bytes nearer than the store; and metrics are
  *          scraped over the network, while the trainers' socket is local.
@@ -9,15 +8,13 @@
  *              (api/wire/rights.h); all others get 401 or 403, and their bytes are dropped.
  *          2   a head has CAIRN_UP_PORT_MS from its first byte, and so has every MiB sent or
  *              received; slower peers are cut. A quiet connection lives CAIRN_UP_PORT_QUIET_MS.
- *          3   a slower route signs (102) every CAIRN_UP_PORT_SIGN_MS, which tells this node from a
- *              dead one.
+ *          3   a slower route signs (102) every CAIRN_UP_PORT_SIGN_MS, as proof that it works.
  *          4   stop returns when no route runs any more.
  *          5   answers to admitted requests carry a MAC over status and length (api/wire/rights.h).
  *          6   a head is HTTP/1.1 with Host, GET or PUT, a path of unreserved characters, one range
  *              "bytes=FIRST-LAST", a Content-Length in digits; each of these headers once. Line
  *              ends are CRLF; a space before a colon, a folded line, a control character and any
- *              transfer coding are refused. A refusal is the status to answer; bytes after a
- *              refused head are not read.
+ *              transfer coding are refused. A refusal is a status; later bytes are unread.
  *          7   metrics: only GET /metrics gets more than a status, and no request changes anything.
  *          8   a caller has CAIRN_UP_SCRAPE_MS to send its request and as long to read the answer,
  *              then it is cut; no trainer, sender or report waits for it.
@@ -25,8 +22,7 @@
  *              the one whose head is incomplete for longest.
  * Limits:  peer_connections at once, a thread and a head each; the next is answered 503 and closed.
  *          While more than three quarters are open, each closes after its answer. Bodies lie in
- *          memory of the routes. No TLS: bytes are readable on the wire. Metrics: heads of 8 KiB;
- *          off unless metrics_listen is set.
+ *          memory of the routes. No TLS. Metrics: heads of 8 KiB; off unless metrics_listen is set.
  * Threads: peers: one that accepts, and one per connection, which runs routes. Metrics: one. new,
  *          route, start, stop: the main thread.
  * Next:    uploader/port/ask.h for the other side; docs/peers.md, docs/metrics.md.

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attempts and their ranks' counts; disconnected ranks, whether their process lives, and the
- * reports about them to the server. */
+/* Attempts and their ranks' counts; disconnected ranks and their processes. */
 #include "uploader/saves/ranks.h"
 
 #include <errno.h>

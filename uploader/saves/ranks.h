@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ranks: the attempts under which this node writes, the begins that their ranks counted, and
- *        disconnected ranks, until the server knows that their process ended.
+ * disconnected ranks, until the server knows that their process ended.
  *
  * Why:     a newer attempt fences the older one at once, and heartbeats name each attempt once,
  *          however many ranks hold it. No process can replace a rank inside its attempt (Q2), so a
  *          version that the rank has not sealed can never become whole; the other ranks would wait
- *          until it is a day old (V41). Only this node sees the process and its open journal
- *          entries.
+ *          until it is a day old (V41). Only this node sees its process and journal.
  * Promise: 1    one attempt per grant text; it lives while a session or save uses it.
  *          2    stale is final (Q6).
  *          3    Q12: a rank begins no counted save, except those that this node has. The count
@@ -21,13 +20,11 @@
  *          7    for a moment after a disconnect, and after a restart while offers are awaited, the
  *               rank still holds the attempt (Q7); after a `bye` it does not.
  *          8    only that very process counts as ended: pid reuse, another boot and another PID
- *               namespace are told apart. A process of another PID namespace is watched through a
- *               descriptor, like any other.
+ *               namespace are told apart. Processes of other PID namespaces are watched, too.
  * Limits:  of each rank the last CAIRN_UP_COUNTED_STEPS_MAX steps that it began. 256 disconnected
- *          ranks; beyond that the oldest is dropped. Processes invisible to this uploader, or
- *          without an attempt, are not reported. Acknowledgements are lost with this process. A
- *          process of another PID namespace has no number here: the next uploader finds it only
- *          when it reconnects.
+ *          ranks, then the oldest is dropped. Invisible processes, or without an attempt, are not
+ *          reported. Acknowledgements are lost with this process. A process of another PID
+ *          namespace has no number here: the next uploader finds it only when it reconnects.
  * Threads: attempts, counts and _locked: uploader_state is held; an attempt's texts are immutable.
  *          tick: the main thread; taken, again, processes: any.
  * Next:    protocol rules Q2-Q6 and Q12; uploader/server/watch.h, server/intake/intake.h.

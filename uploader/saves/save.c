@@ -601,8 +601,7 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
 
 /* ---- rank tables ---- */
 
-/* A list suffices: a node has as many tables as ranks and open saves, and only the process's start
- * looks one up by name. */
+/* A list suffices: tables are as few as ranks and open saves, and only the start looks one up. */
 
 static void table_free(struct cairn_up_table *table) {
     cairn_buf_release(&table->bytes);

@@ -2,19 +2,17 @@
 /*
  * save: one rank's part of one version, from begin to the version's end.
  *
- * Why:     trainer, senders, server and journal each know a part of a save; this room decides which
- *          message is due to whom.
- * Promise: 1   begin and seal are answered after the journal's fsync and depend on nothing else: an
- *              unreachable server costs no stall.
+ * Why:     trainer, senders, server and journal know parts of a save; here all of it is decided.
+ * Promise: 1   only the journal's fsync delays answers to begin and seal, never an unreachable
+ *              server.
  *          2   each begun save ends in a seal or a fail at the server (Q8).
- *          3   its journal entry is closed when the version is over and no request of the save is
- *              in flight, never before (Q16).
+ *          3   its journal entry closes once the version is over and no request is in flight (Q16).
  *          4   its slab generation is given back when every shard is durable, failed or cancelled
  *              and no request carries its bytes (Q20) or copies them for its partner (Q57).
  *          5   a rank table is stored once in memory and once in the journal, in its own entry that
  *              ends with the last save or session that uses it. A save journaled with the table's
- *              digest finds it there after every restart and rewrite. A later seal names the table
- *              only once its record is durable.
+ *              digest finds it there after every restart and rewrite. Later seals name it once
+ *              durable.
  *          6   the last store error of each shard and part is kept, with its count; beyond
  *              CAIRN_UP_ERRORS_MAX the oldest is replaced.
  *          Q8  the journal alone answers a begin; when it cannot take the record, the rank is
@@ -28,8 +26,7 @@
  *          and those of tables, need it held; the others take it.
  * Next:    uploader/server/outbox.h reports to the server; uploader/send/send.h moves the bytes.
  *
- * uploader/state/save.def has the phases; only cairn_up_save_event_locked moves a save and carries
- * out the actions due.
+ * uploader/state/save.def has the phases; only cairn_up_save_event_locked moves a save.
  */
 #pragma once
 
@@ -54,8 +51,7 @@ struct cairn_up_table {
     struct cairn_buf bytes;
 };
 
-/* Checks and copies the table, with one user. entry 0: the table came from an older journal's
- * seal. */
+/* Checks and copies the table, with one user. entry 0: from an older journal's seal. */
 enum cairn_code cairn_up_table_new_locked(struct cairn_up *up, struct cairn_view bytes,
                                           uint64_t entry, struct cairn_up_table **ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
@@ -103,8 +99,7 @@ struct cairn_up_partnering {             /* for uploader/partner/partner.h */
     char node[CAIRN_NAME_BYTES_MAX + 1]; /* the node with a whole, journaled copy; "": none */
     bool recovered;                      /* copied before the last restart */
     bool tokens_journaled;               /* before the partner receives them */
-    bool handed;                         /* the partner was told to send, since the bytes are lost
-                                          * here */
+    bool handed;                         /* the partner must send: bytes lost here */
     bool reading;                        /* slab bytes are being copied for the partner */
     bool complained;
     uint64_t next_ms, since_ms; /* mono clock: the next try; the first or last good try */
@@ -228,16 +223,14 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
 /* Gives back slab and journal entry when possible; may free the save. */
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save);
 void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process */
-/* The trainer disconnected: unsealed saves fail; sealed saves go on, unless abort_on_disconnect
- * applies to an end without bye. */
+/* The trainer disconnected: unsealed saves fail, sealed ones go on, but for abort_on_disconnect. */
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye);
 /* True when the slab is the memory of the save's `stage` record. */
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab);
 /* Notes a failed request of a shard, retried or not, for the reason why a save waits. */
 void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
                                uint32_t part, const struct cairn_error *why);
-/* Counts saves with uploads, reports or cleanup due; ret_open (or NULL): all open journal entries
- * except saves that await a trainer. */
+/* Counts saves with work due; ret_open (or NULL): all open but those that await trainers. */
 uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open);
 
 /* The journal's callback `lost` (Q45). */
@@ -269,8 +262,7 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
 enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
                                     const struct cairn_error *why, struct cairn_up_reply reply,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Q12: makes a save that fails, when this node has no such save, the server calls its version open,
- * and the rank will not begin it. */
+/* Q12: makes a failing save for an open version that the rank will not begin. */
 enum cairn_code cairn_up_save_abandoned_locked(struct cairn_up *up,
                                                const struct cairn_up_begin *begin,
                                                const struct cairn_error *why,

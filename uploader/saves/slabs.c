@@ -45,8 +45,7 @@ static bool add_shard(struct cairn_up_kept *kept, const struct cairn_up_kept_sha
     return true;
 }
 
-/* Describes a save that its partner lacks, while the save still exists. Without memory for the
- * description there is no copy. */
+/* Describes a save for its partner while the save exists; without memory there is no copy. */
 static void describe_gift(struct cairn_up *up, const struct cairn_up_save *save,
                           struct cairn_up_kept *kept) {
     if (!up->partner || save->partner.node[0] || save->file_count || save->abort_on_disconnect)
@@ -477,8 +476,7 @@ static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
     return share(request, held->own, free_bytes + back + held->other_back) ? 1 : 0;
 }
 
-/* Memory withheld from later requests, however small. Slabs of its run's older attempts will be its
- * own, so these are deducted. */
+/* Memory withheld from later requests, however small. Deducts slabs of its run's older attempts. */
 static uint64_t kept_for(const struct cairn_up_slab_request *request, const struct holdings *held,
                          uint64_t free_bytes) {
     uint32_t count = share(request, held->own, free_bytes + held->own_back + held->older);
@@ -486,8 +484,7 @@ static uint64_t kept_for(const struct cairn_up_slab_request *request, const stru
     return less(wanted, held->own + held->older);
 }
 
-/* False: kept pages are being given back for the request, which may outlast its deadline.
- * free_bytes are for this request. */
+/* False: kept pages are being given back for the request, even past its deadline. */
 static bool make_room(struct cairn_up *up, const struct cairn_up_slab_request *request,
                       uint32_t count, const struct holdings *held, uint64_t free_bytes) {
     uint64_t missing = less(count * bytes_of(request), free_bytes), back = held->evicted;

@@ -65,8 +65,8 @@ struct cairn_up_slab_request {
     uint32_t rank, local_world_size;
     uint64_t bytes, node_bytes;
     uint64_t deadline_ms;
-    /* Called once, on any thread without locks: count generations are reserved and must be made, or
-     * code has the reason. */
+    /* Called once, on any thread without locks: count generations are reserved, to be made, or
+     * code. */
     void (*decided)(struct cairn_up_slab_request *request);
     enum cairn_code code;
     struct cairn_error error;
@@ -96,8 +96,8 @@ struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn
 void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn);
 /* Gives back unused slabs; a helper releases their pages. */
 void cairn_up_slabs_sweep_locked(struct cairn_up *up);
-/* Makes room in the budget for memory other than slabs, on a helper: releases kept memory now; room
- * may still fall short. */
+/* Makes room in the budget for other memory, on a helper: releases kept memory, as far as it
+ * lasts. */
 void cairn_up_slabs_make_room(struct cairn_up *up, uint64_t bytes);
 void cairn_up_slabs_free_all(struct cairn_up *up);
 
@@ -144,8 +144,7 @@ void cairn_up_kept_forget_locked(struct cairn_up_slab *slab);
 /* Releases expired kept memory; called at intervals. */
 void cairn_up_kept_tick(struct cairn_up *up);
 uint64_t cairn_up_kept_bytes_locked(const struct cairn_up *up); /* of shards */
-/* A new array of the run's kept versions, newest first, as in heartbeats (node_kept of
- * api/messages.def); NULL: none. */
+/* A new array of the run's kept versions, newest first, as node_kept of heartbeats; NULL: none. */
 json_t *cairn_up_kept_json_locked(const struct cairn_up *up, const char *run_text);
 /* True when a newer version of the run is committed. */
 bool cairn_up_kept_is_outdated_locked(const struct cairn_up *up, const struct cairn_up_kept *kept);

@@ -3,11 +3,9 @@
  * inside: what the files of the sender share among themselves.
  *
  * Why:     choosing requests, reading files and handling results work on one queue.
- * Promise: 1   a request belongs to one worker from pick to finish; a shard with requests is never
- *              freed.
+ * Promise: 1   a request has one worker until finished; a shard with requests is never freed.
  * Limits:  as in uploader/send/send.h.
- * Threads: every shard's `queue` is locked by upload_queue; struct cairn_up_sender belongs to its
- *          thread.
+ * Threads: upload_queue locks every shard's `queue`; struct cairn_up_sender is its thread's.
  * Next:    send.c (threads, results), pick.c (what next), source.c (files).
  */
 #pragma once
@@ -42,13 +40,11 @@ struct cairn_up_fill {
     bool verify;    /* reread: compare checksums, make none */
     int fd;
     const char *path;              /* of the shard: opened for this part; NULL: fd is open */
-    struct cairn_up_shard **small; /* owned: several files, consecutive in the buffer, `shard` the
-                                    * first; NULL: a part of one */
+    struct cairn_up_shard **small; /* owned: several files in the buffer; NULL: one */
     size_t small_count;
 };
 
-/* A thread that reads files: an unresponsive file (a lost network file system) blocks this thread
- * and no sender. */
+/* A thread that reads files: a hanging network file system blocks no sender. */
 struct cairn_up_reader {
     struct cairn_up_send *send;
     struct cairn_up_thread thread;
@@ -93,11 +89,9 @@ void cairn_up_sending_free(struct cairn_up_sending *sending);
 
 /* True for objects of which a folder takes many at once (store.h, together_max). */
 bool cairn_up_send_is_small(const struct cairn_up_send *send, const struct cairn_up_shard *shard);
-/* source.c, under the lock: starts reading unread files while buffers and readers are free; they
- * join the senders' queue. */
+/* source.c, under the lock: reads files while buffers and readers are free, and queues them. */
 void cairn_up_fill_unread(struct cairn_up_send *send);
-/* Under the lock: has part_number read once a buffer and a reader are free; wakes senders after
- * it. */
+/* Under the lock: reads part_number when a buffer and a reader are free, then wakes senders. */
 bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shard,
                          uint32_t part_number, bool verify);
 enum cairn_code cairn_up_readers_new(struct cairn_up_send *send,

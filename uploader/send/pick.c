@@ -390,8 +390,7 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
 /* ---- leaving cores to ranks that copy ---- */
 
 /* A trainer stalls while it copies into its slab, and sending meanwhile only ends a little earlier.
- * Where cores are scarce, nothing new is sent for a moment; where each rank has two cores and a
- * sender one, sending goes on. */
+ * Nothing new is sent for a moment, unless each rank has two cores and a sender one. */
 
 #define CORES_A_RANK 2
 #define WORTH_BYTES (64 * CAIRN_MIB) /* a smaller copy ends before a hold takes effect */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * send: moves the bytes of shards to the store, many parts at once, oldest shard first; and checks
- *       that the store is the one that the grants name.
+ * that the store is the one that the grants name.
  *
  * Why:     store/multipart.h chooses the next request of one shard; a few threads run it for all
  *          shards and journal what a restart must know before each step. A node without its mount
  *          would write shards to its own disk, and the checkpoint would commit without them.
  * Promise: 1   intent and token are journaled before CREATE or PUT, the upload id before any part,
  *              all block checksums before COMPLETE (and before PUT), "durable" after HEAD and
- *              before any report of it (R2, Q16).
+ *              before reports (R2, Q16).
  *          2   bytes are sent from the slab itself; a file's bytes from a bounded pool reserved at
  *              start, so a file larger than the memory budget can be saved.
  *          3   checksums come from staging (slab) or from the first read (file). Bytes that no
@@ -16,8 +16,7 @@
  *          4   after a shard ended, no request of this process carries its bytes (Q20); giving a
  *              shard up first cancels its requests, then aborts its upload.
  *          5   an unresponsive file delays only files of its own save, and no slab. A save's files
- *              take at most half of the readers that other saves leave, so a third save's files are
- *              read while the files of two hang.
+ *              take half of the free readers at most, so two hanging saves leave one to a third.
  *          6   nothing is picked before the store was checked, at start and after each gap (Q55):
  *              its path names another folder, or a request did not reach it.
  *          7   where cores are scarce nothing is picked while ranks copy, for copy_first at a time,
@@ -28,11 +27,11 @@
  *          9   an unreachable store costs no save: saves wait, and log and heartbeat say so. A
  *              wrong store, three times in a row, ends the process.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved. send.h#5 takes
- *          three readers: a memory_budget of twelve times part_size. One check in 200 ms, of at
- *          most 5 s.
+ *          three readers: a memory_budget of twelve times part_size. A check each 200 ms, of 5 s at
+ *          most.
  * Threads: `queue` of a shard is locked by upload_queue; its own worker threads call
- *          uploader/saves/save.h with no lock held. store_check_tick: the main thread; its state is
- *          locked by uploader_state.
+ *          uploader/saves/save.h with no lock held. store_check_tick: the main thread,
+ *          uploader_state.
  * Next:    store/multipart.h, uploader/send/shards.h, uploader/journal/journal.h.
  */
 #pragma once

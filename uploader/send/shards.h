@@ -5,14 +5,13 @@
  * Why:     a trainer brings a shard's bytes, a sender sends them, a save gives it up, the outbox
  *          reports it: each works on it here, under one lock, without calling another.
  * Promise: 1   a shard given up before its first request ends at once; a sender ends any other.
- *          2   blocks and token survive each new state machine: a shard is never sent as another
- *              object.
+ *          2   a new state machine keeps blocks and token, so a shard remains the same object.
  *          3   a shard is in the queue from add until the sender that ends it removes it.
  *          4   a change that allows requests wakes all senders: at once, or, on the socket's
  *              thread, after all arrived frames are handled. So a seal that comes with the last
  *              `staged` is journaled before the senders' notes.
- *          5   unread files are listed apart, by save, so that a scan for requests skips 65,536
- *              files that wait for a buffer.
+ *          5   unread files are listed apart, by save, so that scans for requests skip 65,536
+ *              files.
  *          6   all buffers are reserved in the budget at start.
  * Limits:  checksums of CAIRN_UP_BLOCKS_BYTES_MAX; a save has CAIRN_UP_SHARDS_MAX shards. Two
  *          buffers a sender, a quarter of the budget at most.
@@ -155,8 +154,8 @@ struct cairn_up_shard {
     } queue;
 };
 
-/* fd and path (taken also on failure) for a file, otherwise -1; data for a slab. The call chooses
- * part sizes. */
+/* fd and path (taken also on failure) for a file, or -1; data for a slab. Part sizes are chosen
+ * here. */
 struct cairn_up_shard_options {
     uint64_t entry;
     uint32_t index;
@@ -214,8 +213,7 @@ void cairn_up_shard_give_up_locked(struct cairn_up_queue *queue, struct cairn_up
 /* No request carries its bytes, or will (Q20). */
 bool cairn_up_shard_is_quiet(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
 bool cairn_up_shard_has_ended(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
-/* Returns all block checksums for the seal, unless journaled before (then counted as journaled).
- * The shard is fully staged. */
+/* Returns all block checksums for the seal, unless journaled before. Staging is complete. */
 enum cairn_code cairn_up_shard_seal(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                     struct cairn_buf *ret_le, bool *ret_needed,
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -240,8 +238,7 @@ enum cairn_code cairn_up_shard_describe(struct cairn_up_queue *queue,
 /* The journal's record of its token, shared with `partner`; NULL: no partner yet. */
 json_t *cairn_up_shard_intent(struct cairn_up_queue *queue, const struct cairn_up_shard *shard,
                               const char *partner);
-/* Acknowledged amounts of shards, each added to the present value. A shard sent in one piece is one
- * part. */
+/* Acknowledged amounts, added to present values. A shard sent in one piece is one part. */
 struct cairn_up_progress {
     uint64_t bytes, shards, parts_done, parts_total;
 };

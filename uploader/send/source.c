@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files as shards: threads of their own read parts into pool buffers, so that a slow or hanging
- * file keeps no sender's connections waiting. The first read makes the checksums; later reads must
- * match them.
+ * Files as shards: threads of their own read parts into pool buffers, so that no sender waits for a
+ * file. The first read makes the checksums that later reads must match.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,8 +18,7 @@
 #define SMALL_FILES_MAX 256 /* that one reader takes at once */
 
 /* send.h#5: a save's files take at most half of the readers that other saves leave; a save without
- * a reader may take the last. With three readers, two saves with hanging files leave one to a
- * third. */
+ * a reader may take the last. With three, two hanging saves leave one. */
 static struct cairn_up_reader *idle_reader(struct cairn_up_send *send,
                                            const struct cairn_up_shard *shard) {
     struct cairn_up_reader *idle = NULL;

@@ -79,8 +79,8 @@ static enum cairn_up_end end_of(enum cairn_code code) {
     return CAIRN_UP_ABORTED;
 }
 
-/* False when our fail may follow from another's abort (whose sweep deletes our files): then the
- * server's reason is the true one. */
+/* False when our fail may follow from another's abort (its sweep deletes our files): the server's
+ * reason is true. */
 static bool is_ours(const struct cairn_up_save *save, const char *reason) {
     char start[64];
     (void)cairn_text_copy(start, sizeof(start), save->why.message);
@@ -137,8 +137,7 @@ void cairn_up_outcome_decided_locked(struct cairn_up *up, const char *version) {
     }
 }
 
-/* Fails a save unknown to this journal, which is found by the node's name, and incomplete at the
- * server. */
+/* Fails a save that is unknown to this node's journal and incomplete at the server. */
 static void fail_unknown(struct cairn_up *up, struct cairn_up_save *save) {
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
@@ -201,8 +200,7 @@ void cairn_up_outcome_foreign_locked(struct cairn_up *up, const char *grant,
 }
 
 #define SHARDS_MAX 4096
-/* Default limit of proxies is 1 MiB a body. A larger item, such as a seal of many shards, is
- * uploaded in parts. */
+/* Default limit of proxies is 1 MiB a body. A larger item is uploaded in parts. */
 #define BODY_BYTES (512 * CAIRN_KIB)
 #define REGISTER_BYTES_MAX (32 * CAIRN_MIB)
 #define BLOCK_BYTES_MAX (16 * CAIRN_MIB) /* of base64, of one shard */
@@ -233,8 +231,7 @@ static void note_answered(struct cairn_up *up) {
     up->locked.server_asked_ms = 0;
 }
 
-/* The trace of the save's begin, otherwise of the version in the path; a batch has its first
- * save's. */
+/* The trace of the save's begin, or of the path's version; a batch has its first save's. */
 static void trace_of(const struct cairn_up_batch *batch, const char *path,
                      struct cairn_trace *ret) {
     const char *named = strstr(path, "/checkpoints/ckpt_");
@@ -385,8 +382,7 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
         }
     }
     if (!strcmp(found.state, "committed"))
-        found.recorded = true; /* only a recorded commit is shown
-                                                                   * as committed */
+        found.recorded = true; /* only recorded commits are final */
     (void)apply_outcome_locked(up, save, &found);
 }
 
@@ -568,8 +564,7 @@ static enum cairn_code list_save(struct cairn_up *up, struct listing *listing,
     for (size_t i = 0; i < save->state.shard_count; i++) {
         const struct cairn_up_shard *shard = save->shards[i];
         if (shard->phase != CAIRN_UP_SHARD_DURABLE) continue;
-        uint64_t block_bytes = shard->size_bytes / CAIRN_MIB * 6; /* four bytes for each block, in
-                                                                   * base64 */
+        uint64_t block_bytes = shard->size_bytes / CAIRN_MIB * 6; /* 4 bytes a block, in base64 */
         if (is_full(listing, block_bytes + strlen(shard->name) + ITEM_BYTES)) return CAIRN_OK;
         CAIRN_TRY(list_shard(up, listing, save, shard, err));
     }

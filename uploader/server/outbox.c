@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pass looks at every attempt: due begins in one request, then per version the fails, then seals
  * and registrations in one request. Saves in trouble are sent alone. The thread of lists polls the
- * server for the save that waits longest, passes the range to the trainer, and adds the trainer's
- * digests to the next request. */
+ * server for the longest waiting save and relays ranges and digests. */
 #include "uploader/server/outbox.h"
 
 #include <inttypes.h>
@@ -94,8 +93,8 @@ static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) 
            !trouble_pauses_locked(save);
 }
 
-/* Q9: reports the rank's earlier journaled saves first. A save of another step in trouble does not
- * delay this one. */
+/* Q9: reports the rank's earlier journaled saves first. Trouble of other steps does not delay
+ * it. */
 static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *save) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *at = up->locked.saves[i];
@@ -200,8 +199,7 @@ static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_
     return result;
 }
 
-/* Sends all due reports of one kind; an answered save is no longer due, a failed one is skipped
- * until the next pass. */
+/* Sends all due reports of one kind; a failed one is skipped until the next pass. */
 static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_report kind,
                                  bool *ret_did, struct cairn_error *err) {
     struct cairn_up *up = outbox->up;
@@ -221,15 +219,12 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_r
         } else {
             result = code;
         }
-        if (code != CAIRN_OK && batch.unreachable)
-            return code; /* other requests would wait as
-                                                                 * long */
+        if (code != CAIRN_OK && batch.unreachable) return code; /* the others would wait, too */
     }
     return result;
 }
 
-/* True once the first heartbeat ended: its answer names the catalog (Q19), and without it reports
- * might have to be repeated. */
+/* True once the first heartbeat ended, whose answer names the catalog (Q19). */
 static bool has_begun(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     return up->locked.beaten;

@@ -67,7 +67,6 @@ void cairn_up_lists_looked(struct cairn_up *up, uint64_t conn, const struct cair
 
 /* True when outbox.h#4 applies. */
 bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save);
-/* Heartbeat and outbox both notice an unreachable server: true for the first, until either gets an
- * answer. Takes uploader_state. */
+/* True for the first of heartbeat and outbox to fail, until an answer. Takes uploader_state. */
 bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why);
 void cairn_up_server_answers(struct cairn_up *up);

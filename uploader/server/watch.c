@@ -86,8 +86,7 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
     return count;
 }
 
-/* The node's row has why sending is paused, and why the journal cannot be written: then nothing of
- * this node survives a restart. */
+/* Reports why sending is paused, and why the journal fails: a restart would then lose saves. */
 static bool is_sending(const struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
@@ -97,9 +96,8 @@ static bool is_sending(const struct cairn_up *up) {
     return false;
 }
 
-/* Measures between two heartbeats that both had something to send; without further acknowledged
- * parts the time adds to the next. The reported value changes by a tenth or not at all, since each
- * change costs the server a write. */
+/* Measures between two heartbeats that both had something to send; without acknowledged parts the
+ * time adds to the next. Reports changes of a tenth, as each costs a write. */
 static void measure_rate(struct cairn_up_watch *watch) {
     struct cairn_up_rate *rate = &watch->rate;
     uint64_t now_ms = cairn_mono_ms(), bytes = watch->up->sent_bytes;
@@ -118,8 +116,7 @@ static void measure_rate(struct cairn_up_watch *watch) {
     rate->busy = busy;
 }
 
-/* Reports in steps, since each change costs the server a write: to and from 0, and when at least
- * `step` from the last report. */
+/* Reports in steps, as each costs the server a write: to and from 0, else at least `step`. */
 static uint64_t tell_in_steps(uint64_t *told, uint64_t now, uint64_t step) {
     uint64_t apart = now > *told ? now - *told : *told - now;
     if (apart >= cairn_max_u64(step, 1) || !now != !*told) *told = now;
@@ -297,8 +294,7 @@ static json_t *restores_of(struct cairn_up *up) {
     return array;
 }
 
-/* True when everything is reported and no trainer is connected: the server need not wait for this
- * node. */
+/* True when everything is reported and no trainer is connected. */
 static bool nothing_left(struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
         if (up->locked.saves[i]->state.phase != CAIRN_UP_PHASE_OVER) return false;
@@ -554,9 +550,8 @@ static void note_beaten(struct cairn_up *up) {
     if (first) cairn_up_wakeup_raise(&up->outbox_work);
 }
 
-/* True when the catalog is not the one reported to, or may not be: reports before the first
- * answer may have gone to an earlier server process, whose catalog was since restored from a
- * backup (Q19). */
+/* True when the catalog is not the one reported to, or may not be: an earlier server may have got
+ * the reports, before its catalog was restored from a backup (Q19). */
 static bool catalog_changed(struct cairn_up_watch *watch, const struct cairn_msg_node_told *told) {
     bool unknown = !watch->heard.known && has_reported(watch->up);
     bool changed = watch->heard.known && (strcmp(told->catalog, watch->heard.catalog) != 0 ||
@@ -570,8 +565,7 @@ static bool catalog_changed(struct cairn_up_watch *watch, const struct cairn_msg
     return changed || unknown;
 }
 
-/* last: the uploader stops; the heartbeat says whether reports remain, so that the server need not
- * wait. */
+/* last: the uploader stops; the heartbeat says whether reports remain. */
 static void beat(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
     struct cairn_error error = {0};

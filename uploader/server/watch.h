@@ -6,10 +6,8 @@
  *          to know which nodes still work, and answers which attempts and versions are over.
  * Promise: 1    a heartbeat every `heartbeat`, at once when requested (an attempt call waits for
  *               it, Q3), on its own connection, so that nothing else delays it.
- *          2    fully reported versions are awaited by long polls, one per watcher; if there are
- *               more versions they take turns.
- *          Q3   `unsent` of an attempt counts the saves whose begin, seal or fail the server has
- *               not answered.
+ *          2    fully reported versions are awaited by long polls, one per watcher, or by turns.
+ *          Q3   `unsent` of an attempt counts saves with an unanswered begin, seal or fail.
  *          Q19  a version that the server calls unknown, or a catalog of another generation, causes
  *               a new report of everything, after a HEAD of every object.
  *          Q12  an open version whose (step, n) a rank of its attempt has counted, without a save
@@ -17,8 +15,7 @@
  *               list it: a restored backup of the catalog forgets the fail that closed the save
  *               here, and its version would wait for the rank until it is a day old. The second
  *               heartbeat is sent after the first answer was applied, so that an end that overtook
- *               one answer is not reported twice. Uncounted steps do not count: steps come in any
- *               order.
+ *               one answer is not reported twice. Uncounted steps are ignored.
  * Limits:  CAIRN_UP_WATCHERS threads and one for the heartbeat; CAIRN_UP_MISSED_MAX abandoned
  *          versions at a time. A server that omits step and n of open versions gets no fails.
  * Threads: its own; any thread calls poke, beat and hurry. Missed: the heartbeat's thread.

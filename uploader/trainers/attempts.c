@@ -352,8 +352,7 @@ static bool gather_calls(struct cairn_up *up, struct cairn_up_attempt_batch *bat
     return false;
 }
 
-/* A final refusal may concern one rank (another process of it is known), so each call is repeated
- * alone. */
+/* A final refusal may concern one rank (another process of it is known), so each is repeated. */
 static void send_chain(struct cairn_up_helper *helper, struct cairn_up_attempt_call *chain) {
     struct cairn_error error = {0};
     enum cairn_code code = call_send(helper, chain, &error);
@@ -573,9 +572,7 @@ static void claim_slab(struct cairn_up_session *session, const struct offering *
     struct cairn_up_slab *slab = index < offering->slab_count
                                      ? cairn_up_slab_of_locked(session->up, session->conn, index)
                                      : NULL;
-    if (!slab || save->slab || !save->staged_in.bytes)
-        return; /* an unstaged save holds no
-                                                                * memory */
+    if (!slab || save->slab || !save->staged_in.bytes) return; /* unstaged, so without memory */
     const struct cairn_up_slab_claim claim = {
         .offered_owner = CAIRN_RULE(Q41) ? offering->slabs[index].owner : save->state.owner,
         .save_owner = save->state.owner,

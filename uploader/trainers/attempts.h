@@ -2,8 +2,7 @@
 /*
  * attempts: grants for attempts, requested by a helper thread; and memory for saves.
  *
- * Why:     a new trainer and one that reconnects after the uploader's restart send the server the
- *          same request.
+ * Why:     new trainers and those that reconnect after a restart send the server the same request.
  * Promise: Q2  the call names the newest attempt seen (`after`), and is repeated when another was
  *              opened in between, within the caller's timeout.
  *          Q5  the grant is journaled before any answer has it. G   ranks of this node that open
@@ -18,6 +17,6 @@
 #include "uploader/trainers/session.h"
 
 void cairn_up_attempt_calls_free(struct cairn_up *up); /* at the end of the process */
-/* Q51: the timeout of one call for a trainer that waits left_ms more: at most a minute, after which
- * no server answers a call. */
+/* Q51: the timeout of one call for a trainer that waits left_ms more: a minute at most, the
+ * server's own limit. */
 uint32_t cairn_up_attempt_call_timeout_ms(uint64_t left_ms);

@@ -3,13 +3,11 @@
  * inside: the handlers of requests that session.c calls in the other files of this room.
  *
  * Why:     a session finds the handler of a frame; each file has those of one subject. Descriptions
- *          and checksums from another process are accepted only as far as they fit the slab, the
- *          file and earlier messages.
+ *          and checksums of another process must fit slab, file and earlier messages.
  * Promise: 1    an error is answered to the request; CAIRN_PROTOCOL ends the session.
  *          U05  a refusal leaves the save unchanged.
  *          U10  files of one trainer leave descriptors to the others and to the uploader: beyond
- *               FILES_HELD of all trainers a file is closed and reopened when read, if this process
- *               may; otherwise the limit decides.
+ *               FILES_HELD of all trainers a file is closed and reopened when read, if possible.
  *          Q15  the checksums of all blocks are journaled with the seal.
  * Limits:  see docs/socket.md and uploader/saves/save.h.
  * Threads: the socket's thread alone.

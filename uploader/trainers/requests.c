@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that a helper answers: lists, removals, annotations, aliases, warm-ups, reasons, all
- * from the server; and restore, window, read, release. Errors of the server are passed on
- * unchanged. */
+ * from the server, errors included; and restore, window, read, release. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -248,8 +247,7 @@ static enum cairn_code ask_change(struct cairn_up_helper *helper, struct questio
         code = cairn_rest_call(rest, method, path.data, question->body,
                                cairn_up_call_ms(question->answer_by_ms, 0), &question->reply, err);
     }
-    (void)!cairn_rest_set_if_match(rest, NULL, NULL); /* the helper's next request has no
-                                                       * If-Match */
+    (void)!cairn_rest_set_if_match(rest, NULL, NULL); /* for the helper's next request */
     return code;
 }
 
@@ -369,8 +367,7 @@ static void probe_task(struct cairn_up_helper *helper, void *owner) {
     if (written)
         question->code = tell_server(helper, question, NULL, why);
     else
-        (void)!tell_server(helper, question, why, &ignored); /* the rank gets the error in any
-                                                              * case */
+        (void)!tell_server(helper, question, why, &ignored); /* the rank gets `why` anyway */
     if (question->code) {
         (void)cairn_within(why, question->code, "node %s, rank %u", helper->up->places.node,
                            question->rank);

@@ -10,26 +10,23 @@
  *          U03  only root, the uploader's own user and the listed ones may connect (SO_PEERCRED);
  *               others get an error and are cut off, unread; a peer that does not read is dropped
  *               at CAIRN_UP_OUT_BYTES_MAX or after CAIRN_UP_OUT_STALL_MS.
- *          1    a connection that mail.h ends for want of memory is logged; its trainer reconnects
- *               and offers what it has (K07).
+ *          1    an end for want of memory (mail.h) is logged; the trainer reconnects and offers
+ *               (K07).
  *          U06  a deleted socket file is made again within a second or two, unnoticed by sessions.
- *          U07  callers' errors are logged once a minute for each cause, with their number in
- *               between (common/log.h).
+ *          U07  callers' errors are logged once a minute for each cause, with a count
+ *               (common/log.h).
  *          2    mail of other threads for an ended connection is dropped.
- *          3    a frame of up to CAIRN_UP_SMALL_FRAME_BYTES is read as it comes. Before hello no
- *               larger frame may begin.
+ *          3    a frame of up to CAIRN_UP_SMALL_FRAME_BYTES is read as it comes. Larger ones need a
+ *               hello.
  *          4    larger frames of one user share `bytes_max` by their whole sizes. The next one
- *               waits, in order, until it fits; a frame alone always fits. So no two wait for each
- *               other.
+ *               waits, in order, until it fits; one alone always fits, so none waits for ever.
  *          5    a frame without bytes, or a connection without hello, for
- *               CAIRN_UP_FRAME_QUIET_LOOKS checks ends the connection; a frame that waits for room
- *               does not.
+ *               CAIRN_UP_FRAME_QUIET_LOOKS checks ends the connection, unless it waits for room.
  * Limits:  connections_max connections; bytes_max is an eighth of memory_budget, at least a whole
  *          frame and at most CAIRN_UP_FRAMES_BYTES_MAX.
  * Threads: its own thread runs everything here and carries out uploader/mail.h in order; while it
  *          sleeps, another may send in its place (mail.h, U11). Checks are a second apart or more
- *          of its running time: a suspended machine ends no connection. new, start, stop: the main
- *          thread.
+ *          of its running time: suspension ends no connection. new, start, stop: the main thread.
  * Next:    uploader/trainers/session.h; api/wire/frame.h; docs/socket.md.
  */
 #pragma once

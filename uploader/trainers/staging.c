@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers that promise durability wait for the journal's fsync and are posted from its thread, so
- * the socket's thread never waits. */
+/* The journal's thread posts answers that promise durability, so the socket's never waits. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -233,8 +232,8 @@ static enum cairn_code check_file(int fd, const struct cairn_msg_stage_shard *wa
     return CAIRN_OK;
 }
 
-/* U10: a quarter of all descriptors is for connections, memory and the store; a session may hold as
- * many as it leaves of the rest. */
+/* U10: a quarter of all descriptors is for connections, memory and the store; a session may hold
+ * half of the rest. */
 static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t conn,
                                          struct cairn_error *err) {
     struct rlimit limit;
@@ -327,8 +326,8 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
 
 /* ---- seal ---- */
 
-/* Journals the checksums of every staged block with the seal: a restart must never make new ones
- * from the slab (Q15). */
+/* Journals the checksums of every staged block with the seal: a restart must never remake them
+ * (Q15). */
 static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *save,
                                    struct cairn_up_notes *notes, struct cairn_error *err) {
     for (size_t i = 0; i < save->stage_count; i++) {
