@@ -29,8 +29,6 @@
 #define TASKS_WAIT_MS 2000
 #define PROBE_MS 5000 /* bound of each request that tests the store */
 
-/* ---- start ---- */
-
 /* Starts even while the store is unreachable, because trainers and the journal need the uploader;
  * until the store answers, safe assumptions hold. */
 static enum cairn_code start_store(struct cairn_up *up, const char *url, struct cairn_store **ret,
@@ -124,8 +122,6 @@ static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) 
     CAIRN_TRY(cairn_up_lists_new(up, &up->lists, err));
     return cairn_up_watch_new(up, &up->watch, err);
 }
-
-/* ---- metrics: gauges ---- */
 
 static enum cairn_up_slab_use use_of(const struct cairn_up_slab *slab) {
     if (slab->state.owner) return CAIRN_UP_SLAB_HELD;

@@ -168,8 +168,6 @@ void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t req
                                     .retryable = cairn_code_info(why->code)->retryable));
 }
 
-/* ---- sending in place of the socket's thread ---- */
-
 void cairn_up_mail_speaker(struct cairn_up_mail *mail, bool (*speak)(void *owner), void *owner) {
     mail->speak = speak;
     mail->speak_owner = owner;
@@ -231,8 +229,6 @@ void cairn_up_mail_is_awake(struct cairn_up_mail *mail) {
     while (mail->locked.speaking)
         (void)cairn_condition_wait(&mail->spoken, &mail->lock, UINT64_MAX);
 }
-
-/* ---- the socket's thread ---- */
 
 struct cairn_up_mail_item *cairn_up_mail_end_own(struct cairn_up_mail *mail) {
     CAIRN_HOLD(&mail->lock);

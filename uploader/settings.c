@@ -141,8 +141,6 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     return CAIRN_OK;
 }
 
-/* ---- cores ---- */
-
 static enum cairn_code bad_list(const char *text, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_INVALID,
                       "cpu_list is \"%s\"; it holds core numbers and ranges, such as 0-3,8", text);

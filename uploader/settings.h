@@ -44,8 +44,6 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
                                          struct cairn_up_places *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- cores ---- */
-
 /* "0-3,8" */
 enum cairn_code cairn_up_cores_parse(const char *text, cpu_set_t *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -157,8 +157,6 @@ size_t cairn_up_restores_get(struct cairn_up_restores *restores,
     return count;
 }
 
-/* ---- metrics ---- */
-
 static const char *version_value(size_t index, size_t label) {
     (void)index, (void)label;
     return CAIRN_UP_VERSION;

@@ -11,8 +11,7 @@
  *               of another program that holds the name is logged and does not prevent the start.
  *          2    a raise of a wakeup is never lost: the next wait returns at once.
  *          3    no label of a metric holds the name of a run, a step, a version or a shard.
- *          4    restores: one item a version, which adds up; of CAIRN_UP_RESTORES_TOLD the oldest
- *               goes.
+ *          4    restores: one item a version, which adds up; the latest CAIRN_UP_RESTORES_TOLD.
  * Limits:  claims: processes of one user, or root's, in one network namespace; they end with the
  *          process. One thread waits for a wakeup. See uploader/settings.def.
  * Threads: settings, places and pointers are immutable after start; `locked` is locked by
@@ -37,8 +36,6 @@
 #include "store/open.h"
 #include "store/store.h"
 #include "uploader/settings.h"
-
-/* ---- metrics: counters by the names of uploader/metrics.def ---- */
 
 enum cairn_up_metric {
 #define METRIC(kind, name, labels, first, second, help) CAIRN_UP_METRIC_##name,

@@ -87,8 +87,6 @@ void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up
     division->asks_keepers = division->roster.keeper_count && choice != CAIRN_PLAN_NETWORK;
 }
 
-/* ---- nodes with the shard in memory ---- */
-
 /* Returns keepers of the shard's rank, which are adjacent. */
 static const struct cairn_up_keeper *keepers_of(const struct cairn_up_version *version,
                                                 uint32_t shard, size_t *ret_count) {

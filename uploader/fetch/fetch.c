@@ -513,8 +513,6 @@ void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all) {
     }
 }
 
-/* ---- windows ---- */
-
 static uint64_t pool_bytes(const struct cairn_up_fetch *fetch) {
     return fetch->reader_count * CAIRN_UP_BOUNCES_PER_READER * CAIRN_BLOCK_BYTES;
 }
@@ -624,8 +622,6 @@ enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_u
     cairn_up_readers_wake(fetch);
     return CAIRN_OK;
 }
-
-/* ---- life ---- */
 
 enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **ret,
                                    struct cairn_error *err) {

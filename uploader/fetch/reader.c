@@ -9,8 +9,6 @@
 #include "uploader/fetch/inside.h"
 #include "uploader/saves/slabs.h"
 
-/* ---- readings ---- */
-
 /* Ends one piece of a reading; the last piece ends the reading. The lock is not held. */
 static void piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *reading,
                        enum cairn_code code, const struct cairn_error *why) {
@@ -378,8 +376,6 @@ static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
                                                      : place_direct(fetch, want);
 }
 
-/* ---- getting ---- */
-
 static void get_done(struct cairn_store_request *request) {
     struct cairn_up_get *get = request->owner;
     get->finished = true;
@@ -547,8 +543,6 @@ static bool act(struct cairn_up_reader *reader) {
     }
     return false;
 }
-
-/* ---- checking ---- */
 
 static enum cairn_code compare_blocks(struct cairn_up_get *get, struct cairn_error *err) {
     enum cairn_code code = cairn_store_range_judge(&get->range, err);

@@ -446,8 +446,6 @@ static bool find_id(struct cairn_view file, struct cairn_up_file_id *ret) {
     return known > 0;
 }
 
-/* ---- format 3 ---- */
-
 struct scan {
     struct cairn_view file;
     const struct cairn_up_scan_sink *sink;

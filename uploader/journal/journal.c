@@ -777,8 +777,6 @@ void cairn_up_journal_hurry(struct cairn_up_journal *journal) {
     cairn_condition_signal(&journal->work);
 }
 
-/* ---- writing ---- */
-
 static void break_journal(struct cairn_up_journal *journal, const struct cairn_error *why) {
     CAIRN_HOLD(&journal->lock);
     journal->locked.broken = true;

@@ -480,9 +480,7 @@ static enum cairn_code build_tables(struct cairn_up *up, const struct cairn_up_r
 /* A damaged session is usable: at most its `bye` is lost. */
 static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_past *past,
                                    struct cairn_error *err) {
-    if (past->table_hex[0] && past->bad.code == CAIRN_OK)
-        return CAIRN_OK; /* built by
-                                                                            * build_tables */
+    if (past->table_hex[0] && past->bad.code == CAIRN_OK) return CAIRN_OK; /* built already */
     if (past->begin) return build_save(up, past, err);
     if (past->session && (past->bad.code == CAIRN_OK || past->damaged))
         return build_session(up, past, err);
@@ -522,8 +520,6 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
     return CAIRN_OK;
 }
 
-/* above */
-
 /* UR1: time while this process was suspended does not count. */
 static bool count_down(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
@@ -538,8 +534,8 @@ void cairn_up_recovery_tick(struct cairn_up *up) {
     if (!up->locked.offers_awaited || !count_down(up)) return;
     up->locked.offers_awaited = false;
     cairn_up_queue_end_offers(up->queue);
-    cairn_up_wakeup_raise(&up->partner_work);
-    if (up->locked.draining) return; /* the next start waits again */
+    cairn_up_wakeup_raise(&up->partner_work); /* the partner sends what no trainer offered */
+    if (up->locked.draining) return;          /* the next start waits again */
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];

@@ -72,7 +72,6 @@ struct cairn_up_partner {
     uint64_t free_bytes;
 };
 
-/* ---- keep.c ---- */
 void cairn_up_copies_serve(struct cairn_up_call *call, void *partner);
 struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
                                                 const char *version, uint32_t rank);

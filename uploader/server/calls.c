@@ -381,8 +381,7 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
             return;
         }
     }
-    if (!strcmp(found.state, "committed"))
-        found.recorded = true; /* only recorded commits are final */
+    if (!strcmp(found.state, "committed")) found.recorded = true; /* shown only then */
     (void)apply_outcome_locked(up, save, &found);
 }
 

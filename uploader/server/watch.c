@@ -334,8 +334,6 @@ static enum cairn_code show_grant(struct cairn_up_watch *watch, const json_t *bo
                                 err);
 }
 
-/* ---- abandoned saves ---- */
-
 static bool is_of(const struct cairn_up_attempt *attempt, const struct cairn_msg_brief *open) {
     const struct cairn_grant *grant = &attempt->grant;
     struct cairn_version_origin origin = {
@@ -623,7 +621,7 @@ static bool is_watched(const struct cairn_up_watch *watch, const char *version) 
     return false;
 }
 
-/* Counts waiting versions; copies the one for this watcher, unless another has it. */
+/* True for saves whose version a watcher polls. */
 static bool is_due(const struct cairn_up_save *save) {
     if (save->held) return false;
     return cairn_up_save_state_awaits_end(&save->state) || cairn_up_save_awaits_decision(save);

@@ -125,7 +125,6 @@ uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_u
  * bytes, or will; ended: no upload of it is in flight. */
 uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet, bool ended);
 
-/* ---- shards ---- */
 /* Moves a shard by a row of uploader/state/shard.def. True: the senders must HEAD it again (Q19);
  * the event LOOK follows when they begin. */
 bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
@@ -133,7 +132,6 @@ bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
                                     enum cairn_up_shard_event event);
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save);
 
-/* ---- the server ---- */
 enum cairn_up_report cairn_up_save_state_report_due(const struct cairn_up_save_state *save);
 /* Q9: its seal or fail is journaled, not reported; later saves of the rank begin after that. */
 bool cairn_up_save_state_end_is_unreported(const struct cairn_up_save_state *save);
@@ -156,7 +154,6 @@ bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save);
 /* Its begin is journaled, and it is not over. */
 bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save);
 
-/* ---- trainers ---- */
 bool cairn_up_save_state_is_sealed(
     const struct cairn_up_save_state *save); /* also when cancelled */
 bool cairn_up_save_state_is_failing(const struct cairn_up_save_state *save);

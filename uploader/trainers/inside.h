@@ -34,8 +34,6 @@ cairn_up_handler cairn_up_on_attempt, cairn_up_on_slabs, cairn_up_on_offer, cair
     cairn_up_on_restore, cairn_up_on_window, cairn_up_on_read, cairn_up_on_release, cairn_up_on_why;
 void cairn_up_session_drop_restores(struct cairn_up_session *session);
 
-/* ---- staging ---- */
-
 enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,

@@ -130,7 +130,6 @@ static enum cairn_code ask_page(struct cairn_rest *rest, struct question *questi
                            : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
 }
 
-/* Answers one version as a list of one. */
 static enum cairn_code ask_one(struct cairn_rest *rest, struct question *question,
                                struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
@@ -610,7 +609,6 @@ static enum cairn_code no_restore(uint64_t number, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no restore %" PRIu64, number);
 }
 
-/* Ends the restore in that place. */
 static void end_restore(struct cairn_up_session *session, int place,
                         enum cairn_up_restore_end end) {
     struct cairn_up *up = session->up;

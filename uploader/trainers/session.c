@@ -240,8 +240,6 @@ void cairn_up_session_tick(struct cairn_up_session *session) {
     }
 }
 
-/* ---- hello ---- */
-
 static enum cairn_code check_hello(const struct cairn_up_session *session, uint64_t min,
                                    uint64_t max, struct cairn_error *err) {
     if (min > CAIRN_SOCKET_VERSION_MAX || max < CAIRN_SOCKET_VERSION_MIN)
@@ -450,8 +448,6 @@ static enum cairn_code on_bye(struct cairn_up_session *session,
     cairn_up_mail_hang_up(session->up->mail, session->conn);
     return CAIRN_OK;
 }
-
-/* ---- dispatch ---- */
 
 static cairn_up_handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_hello] = on_hello,

@@ -63,6 +63,6 @@ enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t u
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL is allowed. */
 void cairn_up_session_end(struct cairn_up_session *session);
-/* An error ends the connection. */
+/* CAIRN_OK, or the connection ends. */
 enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -78,7 +78,6 @@ void cairn_up_making_remove(struct cairn_up_makings *makings, struct cairn_up_ma
 /* True: a frame of so many bytes may be read now. False: it waits for its turn. */
 bool cairn_up_making_begin(struct cairn_up_makings *makings, struct cairn_up_making *making,
                            uint64_t frame_bytes);
-/* The frame was carried out. */
 void cairn_up_making_end(struct cairn_up_making *making);
 /* Returns a waiting frame that may be read now; NULL: none. */
 struct cairn_up_making *cairn_up_making_next(struct cairn_up_makings *makings);

@@ -61,7 +61,6 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
     return cairn_up_save_shard_new_locked(up, save, &options, NULL, err);
 }
 
-/* Adds shards after those already staged. */
 static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *save,
                                   const struct cairn_up_slab *slab, const json_t *shards,
                                   struct cairn_error *err) {
@@ -106,7 +105,7 @@ static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t fi
         cairn_up_shard_free(up->queue, save->shards[--save->state.shard_count]);
     }
     cairn_shard_names_release(&save->names);
-    for (size_t i = 0; i < first; i++) /* shards of one `stage` do not conflict */
+    for (size_t i = 0; i < first; i++) /* names accepted before */
         (void)!cairn_shard_names_add(&save->names, cairn_view_of(save->shards[i]->name), NULL);
 }
 
@@ -232,8 +231,8 @@ static enum cairn_code check_file(int fd, const struct cairn_msg_stage_shard *wa
     return CAIRN_OK;
 }
 
-/* U10: a quarter of all descriptors is for connections, memory and the store; a session may hold
- * half of the rest. */
+/* U10: a quarter of all descriptors is for connections, memory and the store; a session may hold as
+ * many as it leaves. */
 static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t conn,
                                          struct cairn_error *err) {
     struct rlimit limit;
@@ -323,8 +322,6 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
     return cairn_up_shard_ready(up->queue, save->shards[save->stage_first + told.shard], told.bytes,
                                 crcs.data, crcs.size / 4, err);
 }
-
-/* ---- seal ---- */
 
 /* Journals the checksums of every staged block with the seal: a restart must never remake them
  * (Q15). */
