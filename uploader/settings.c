@@ -79,8 +79,7 @@ static enum cairn_code fill_path(char *to, size_t capacity, const char *what,
     return CAIRN_OK;
 }
 
-/* Slabs are charged to the uploader: beyond its limit the kernel would kill it at the first save.
- */
+/* Slabs are charged to the uploader: beyond its limit the kernel kills it at the first save. */
 static enum cairn_code choose_budget(const struct cairn_up_settings *settings, uint64_t *ret_bytes,
                                      struct cairn_error *err) {
     uint64_t limit_bytes = cairn_memory_limit("");

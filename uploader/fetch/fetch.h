@@ -21,9 +21,9 @@
  *          6    stores are tried from the nearest while documents cannot be had.
  *          7    another node with an attempt that this node holds gets blocks of committed versions
  *               of its run, compared with their checksums, and nothing else. Missing blocks are
- *               read from the store, never from a third node; while this node itself waits for one
- *               the answer is 409. A version for other nodes alone is released ten seconds after
- *               their last request.
+ *               read from the store, not from a third node; while this node waits for one it
+ *               answers 409. A version for other nodes alone is released ten seconds after their
+ *               last request.
  * Limits:  65,536 ranges a read; the pool is reserved with the first window. An answer to another
  *          node has one cell's range; answers hold at most half of the cells.
  * Threads: its own threads, locked by uploader_fetch, call done(). A version is immutable after
@@ -92,8 +92,7 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
                                       struct cairn_up_version **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_version_leave(struct cairn_up_version *version);
-/* A loaded version for another node, in use until _unuse; NULL: not loaded yet. The lock is
- * held. */
+/* A version for another node, in use until _unuse; NULL: not loaded yet. The lock is held. */
 struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fetch,
                                                       const struct cairn_version_place *place,
                                                       bool *ret_loading);

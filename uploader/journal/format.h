@@ -20,8 +20,7 @@
  *              group is always covered, unless memory is short.
  *          6   "file" is random per file, so bytes of an older file never match as a head.
  *          7   the first group of a file has the head of format 2, with "file" in its spare word:
- *              programs before format 3 refuse the file by its number, instead of cutting it as
- *              torn.
+ *              older programs refuse the file by its number instead of cutting it.
  *          P15 formats 1 and 2 are read, to be rewritten. 1: consecutive records from the first
  *              byte. 2: groups, each with u32le magic, u32le CRC32C of the rest of the head, u64le
  *              sequence, u64le size, u32le CRC32C of the records, u32le 0, records. Without lists,

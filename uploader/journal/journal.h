@@ -20,8 +20,7 @@
  *          5   one process per journal: flock on "<path>.lock".
  *          6   an entry that lost a record takes only its closing record (Q45); `lost` is called
  *              for it before done() of any lost record.
- *          7   a record without a waiting caller is written with the next awaited one, within 10
- *              ms.
+ *          7   a record without a waiting caller is written with an awaited one or within 10 ms.
  * Limits:  a record: 1 MiB of JSON and 64 MiB of blob; 256 MiB waiting for the disk.
  * Threads: append, post and the counters: any thread, locked by journal. The journal's own thread
  *          writes and calls done(), which must not block or call append.
@@ -98,9 +97,8 @@ uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);
 
 /* Logs each non-empty journal of the folder that no process holds, when our own journal is new:
- * after a node was renamed, what it staged lies in a file that no uploader opens. Several nodes
- * may share a folder on purpose. named: by the setting `node`, not by a host that may be a
- * container. */
+ * after a node was renamed, what it staged lies in a file that no uploader opens. Several nodes may
+ * share a folder. named: by the setting `node`, not by a host or container. */
 struct cairn_up_journal_own {
     const char *path, *node, *host;
     bool named;

@@ -294,8 +294,6 @@ static void look_at_flying(struct cairn_up_asks *asks, bool stopping) {
     }
 }
 
-/* ---- the thread ---- */
-
 static struct cairn_up_ask *take_next(struct cairn_up_asks *asks, bool *ret_stopping) {
     CAIRN_HOLD(&asks->lock);
     *ret_stopping = asks->locked.stopping;

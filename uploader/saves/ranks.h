@@ -111,8 +111,6 @@ void cairn_up_ended_again(struct cairn_up *up);
 bool cairn_up_ended_tick(struct cairn_up *up) CAIRN_MUST_USE;
 void cairn_up_ended_free(struct cairn_up *up);
 
-/* ---- processes ---- */
-
 #define CAIRN_UP_PROCESS_BYTES 128
 
 enum cairn_up_process {

@@ -3,16 +3,14 @@
  * save: one rank's part of one version, from begin to the version's end.
  *
  * Why:     trainer, senders, server and journal know parts of a save; here all of it is decided.
- * Promise: 1   only the journal's fsync delays answers to begin and seal, never an unreachable
- *              server.
+ * Promise: 1   only the journal's fsync delays answers to begin and seal, never the server.
  *          2   each begun save ends in a seal or a fail at the server (Q8).
  *          3   its journal entry closes once the version is over and no request is in flight (Q16).
  *          4   its slab generation is given back when every shard is durable, failed or cancelled
  *              and no request carries its bytes (Q20) or copies them for its partner (Q57).
  *          5   a rank table is stored once in memory and once in the journal, in its own entry that
- *              ends with the last save or session that uses it. A save journaled with the table's
- *              digest finds it there after every restart and rewrite. Later seals name it once
- *              durable.
+ *              ends with the last save or session that uses it. A save journaled with its digest
+ *              finds it there after every restart and rewrite. Later seals name it once durable.
  *          6   the last store error of each shard and part is kept, with its count; beyond
  *              CAIRN_UP_ERRORS_MAX the oldest is replaced.
  *          Q8  the journal alone answers a begin; when it cannot take the record, the rank is

@@ -11,8 +11,6 @@
 #include "uploader/mail.h"
 #include "uploader/saves/save.h"
 
-/* ---- what is kept ---- */
-
 #define TOLD_MAX 4096 /* ranks of a run in one heartbeat */
 
 static void kept_free(struct cairn_up_kept *kept) {
@@ -454,8 +452,6 @@ static enum cairn_code check_request(struct cairn_up *up,
         return refuse(up, request, cairn_budget_free_bytes(&up->budget), 0, err);
     return CAIRN_OK;
 }
-
-/* ---- waiting ---- */
 
 /* True when an earlier request of the same run waits: a run's ranks are served in order. */
 static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_request *request) {

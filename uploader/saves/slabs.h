@@ -65,8 +65,7 @@ struct cairn_up_slab_request {
     uint32_t rank, local_world_size;
     uint64_t bytes, node_bytes;
     uint64_t deadline_ms;
-    /* Called once, on any thread without locks: count generations are reserved, to be made, or
-     * code. */
+    /* Called once, on any thread without locks: count generations are reserved, or code. */
     void (*decided)(struct cairn_up_slab_request *request);
     enum cairn_code code;
     struct cairn_error error;
@@ -96,8 +95,7 @@ struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn
 void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn);
 /* Gives back unused slabs; a helper releases their pages. */
 void cairn_up_slabs_sweep_locked(struct cairn_up *up);
-/* Makes room in the budget for other memory, on a helper: releases kept memory, as far as it
- * lasts. */
+/* Makes room in the budget for other memory, on a helper: releases kept memory. */
 void cairn_up_slabs_make_room(struct cairn_up *up, uint64_t bytes);
 void cairn_up_slabs_free_all(struct cairn_up *up);
 
@@ -167,8 +165,6 @@ struct cairn_up_kept *cairn_up_kept_copy_add_locked(struct cairn_up *up,
 void cairn_up_kept_copy_remove_locked(struct cairn_up *up, struct cairn_up_kept *kept);
 /* Promise 5, for a copy whose version is over. */
 bool cairn_up_kept_copy_stays_locked(const struct cairn_up *up, struct cairn_up_kept *kept);
-
-/* ---- reading ---- */
 
 struct cairn_up_kept_bytes {
     struct cairn_up_slab *slab; /* or: */

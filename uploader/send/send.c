@@ -451,8 +451,7 @@ enum cairn_code cairn_up_store_check_tick(struct cairn_up_store_check *check, st
     return code;
 }
 
-/* A restarted uploader's trainer offers the memory of journaled saves: only these wait for the
- * store. */
+/* True for a grant in the journal: a trainer that offers its saves must not wait for the store. */
 static bool is_known(const struct cairn_up *up, const char *grant_uuid) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
         if (!strcmp(at->grant.store_uuid, grant_uuid)) return true;

@@ -418,8 +418,6 @@ void cairn_up_shard_progress(struct cairn_up_queue *queue, const struct cairn_up
     sum->parts_total += parts;
 }
 
-/* ---- the queue ---- */
-
 #define SAVES_MAX (1 << 20)
 
 enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **ret,

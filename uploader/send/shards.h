@@ -10,8 +10,7 @@
  *          4   a change that allows requests wakes all senders: at once, or, on the socket's
  *              thread, after all arrived frames are handled. So a seal that comes with the last
  *              `staged` is journaled before the senders' notes.
- *          5   unread files are listed apart, by save, so that scans for requests skip 65,536
- *              files.
+ *          5   unread files are listed apart, by save: a scan for requests skips them.
  *          6   all buffers are reserved in the budget at start.
  * Limits:  checksums of CAIRN_UP_BLOCKS_BYTES_MAX; a save has CAIRN_UP_SHARDS_MAX shards. Two
  *          buffers a sender, a quarter of the budget at most.
@@ -154,8 +153,7 @@ struct cairn_up_shard {
     } queue;
 };
 
-/* fd and path (taken also on failure) for a file, or -1; data for a slab. Part sizes are chosen
- * here. */
+/* fd and path (taken also on failure) for a file, or -1; data for a slab. Chooses part sizes. */
 struct cairn_up_shard_options {
     uint64_t entry;
     uint32_t index;

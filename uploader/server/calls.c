@@ -79,8 +79,7 @@ static enum cairn_up_end end_of(enum cairn_code code) {
     return CAIRN_UP_ABORTED;
 }
 
-/* False when our fail may follow from another's abort (its sweep deletes our files): the server's
- * reason is true. */
+/* False when our fail may follow from another's abort (its sweep deletes our files). */
 static bool is_ours(const struct cairn_up_save *save, const char *reason) {
     char start[64];
     (void)cairn_text_copy(start, sizeof(start), save->why.message);

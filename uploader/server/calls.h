@@ -6,8 +6,7 @@
  *          registrations, heartbeats and polls; it must have the same effect everywhere.
  * Promise: Q6   an error is final, temporary, or a fail, by one table.
  *          Q40  committed beats a fail of ours that came later.
- *          1    a request is built under the lock, sent without it, and its answer applied to
- *               remaining saves.
+ *          1    a request is built under the lock, sent without it, and applied to remaining saves.
  *          2    when a refusal names no save, each save is sent alone to find it.
  * Limits:  see uploader/server/outbox.h.
  * Threads: requests: the outbox's thread. uploader_state is held where the name says so.
@@ -60,9 +59,9 @@ void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
 bool cairn_up_version_decided(const json_t *version);
 /* Tells each connection with a following save of the version once. */
 void cairn_up_outcome_decided_locked(struct cairn_up *up, const char *version);
-/* Applies a poll to the version's saves that the journal does not have: they end with the version;
- * while it is open and not whole they fail, since no node has their bytes. found NULL: unknown
- * version. */
+/* Applies a poll to the version's saves that the journal does not have: they end with the
+ * version; while it is open, not whole, they fail, as no node has their bytes. found NULL:
+ * unknown version. */
 void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
                                        const struct cairn_up_version_status *found);
 /* The server refuses the grant for good (Q49): saves under it end. */

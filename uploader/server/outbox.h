@@ -43,8 +43,6 @@ enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox,
 void cairn_up_outbox_stop(struct cairn_up_outbox *outbox);
 void cairn_up_outbox_free(struct cairn_up_outbox *outbox);
 
-/* ---- lists that differ ---- */
-
 #define CAIRN_UP_LISTS_HOLD_MS 10000
 #define CAIRN_UP_LISTS_EVERY_MS 100
 
@@ -60,8 +58,6 @@ bool cairn_up_lists_hold_locked(struct cairn_up *up, struct cairn_up_save *save,
                                 enum cairn_up_end end, const struct cairn_error *why);
 /* Takes a trainer's digests of its list. */
 void cairn_up_lists_looked(struct cairn_up *up, uint64_t conn, const struct cairn_msg_looked *told);
-
-/* ---- trouble ---- */
 
 #define CAIRN_UP_TROUBLE_TRIES 5
 

@@ -8,8 +8,8 @@
  *
  * Why:     senders, the server's answers and a server that lost its state each move a shard; its
  *          save counts durable and registered shards.
- * Promise: 1   move changes a phase only by a row of uploader/state/shard.def, and returns how
- *              counts change.
+ * Promise: 1   move changes a phase only by a row of uploader/state/shard.def, with the change of
+ *              counts.
  * Limits:  none of its own.
  * Threads: the caller's; the daemon holds uploader_state.
  * Next:    uploader/state/save.h counts; uploader/state/upload.h: the same shard's upload.

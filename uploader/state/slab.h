@@ -5,7 +5,7 @@
  * Why:     a trainer offers its memory again after an uploader's death. Matching by device and
  *          inode alone once joined a save to the bytes of a later save in the same memory.
  * Promise: Q41 a generation is free or has one owner, by its save's number; `begun`, `stage`,
- *              `offer`, `free` and the journal's `stage` record carry it. Only its owner gives it
+ *              `offer`, `free` and the journal's `stage` record carry it. Its owner alone gives it
  *              back.
  *          1   kept: a free generation may still hold the durable bytes of its last owner. The next
  *              owner takes it like any free one and overwrites them.

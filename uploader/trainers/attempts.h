@@ -17,6 +17,6 @@
 #include "uploader/trainers/session.h"
 
 void cairn_up_attempt_calls_free(struct cairn_up *up); /* at the end of the process */
-/* Q51: the timeout of one call for a trainer that waits left_ms more: a minute at most, the
- * server's own limit. */
+/* Q51: one call's timeout for a trainer that waits left_ms: a minute at most, the server's
+ * limit. */
 uint32_t cairn_up_attempt_call_timeout_ms(uint64_t left_ms);

@@ -55,8 +55,6 @@ struct cairn_up_socket {
     } locked;
 };
 
-/* ---- connections ---- */
-
 static void out_free(struct out *out) {
     cairn_buf_release(&out->bytes);
     for (size_t i = 0; i < out->fd_count; i++) close(out->fds[i]);

@@ -10,13 +10,11 @@
  *          U03  only root, the uploader's own user and the listed ones may connect (SO_PEERCRED);
  *               others get an error and are cut off, unread; a peer that does not read is dropped
  *               at CAIRN_UP_OUT_BYTES_MAX or after CAIRN_UP_OUT_STALL_MS.
- *          1    an end for want of memory (mail.h) is logged; the trainer reconnects and offers
- *               (K07).
+ *          1    an end for want of memory (mail.h) is logged; the trainer comes back (K07).
  *          U06  a deleted socket file is made again within a second or two, unnoticed by sessions.
- *          U07  callers' errors are logged once a minute for each cause, with a count
- *               (common/log.h).
+ *          U07  callers' errors are logged once a minute a cause, with a count (common/log.h).
  *          2    mail of other threads for an ended connection is dropped.
- *          3    a frame of up to CAIRN_UP_SMALL_FRAME_BYTES is read as it comes. Larger ones need a
+ *          3    a frame of up to CAIRN_UP_SMALL_FRAME_BYTES is read as it comes. More needs a
  *               hello.
  *          4    larger frames of one user share `bytes_max` by their whole sizes. The next one
  *               waits, in order, until it fits; one alone always fits, so none waits for ever.

@@ -231,8 +231,7 @@ static enum cairn_code check_file(int fd, const struct cairn_msg_stage_shard *wa
     return CAIRN_OK;
 }
 
-/* U10: a quarter of all descriptors is for connections, memory and the store; a session may hold as
- * many as it leaves. */
+/* U10: a quarter of all descriptors is reserved; a session holds at most as many as it leaves. */
 static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t conn,
                                          struct cairn_error *err) {
     struct rlimit limit;
@@ -323,8 +322,7 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
                                 crcs.data, crcs.size / 4, err);
 }
 
-/* Journals the checksums of every staged block with the seal: a restart must never remake them
- * (Q15). */
+/* Journals checksums of all staged blocks with the seal: a restart never remakes them (Q15). */
 static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *save,
                                    struct cairn_up_notes *notes, struct cairn_error *err) {
     for (size_t i = 0; i < save->stage_count; i++) {
