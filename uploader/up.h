@@ -3,7 +3,8 @@
  * up: one uploader: its parts, and what they share under one lock.
  *
  * Why:     the socket, senders and threads that call the server share sessions, saves, slabs.
- * Promise: 1    reaches every part; a part uses only lower rooms (tests/tidy/rules.c).
+ * Promise: 1    struct cairn_up reaches every part; a part uses only lower rooms
+ *               (tests/tidy/rules.c).
  *          Q15  this process is the only uploader of its node, a name within one server and its one
  *               store, on this machine. Startup claims the name under the server's address before
  *               it opens anything (the journal's lock covers only a shared state_dir), and under

@@ -333,8 +333,7 @@ static void drop_task(void *owner) {
     end_loading(owner, CAIRN_CANCELLED);
 }
 
-/* Waits for a change, with signs to the peer. False: peer or node is gone. Releases the lock to
- * sign. */
+/* Waits for a change, unlocked for signs to the peer. False: the peer or this node is gone. */
 static bool await_change_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                 uint64_t *sign_ms) {
     struct cairn_error ignored = {0};

@@ -22,8 +22,7 @@
  *          7    another node with an attempt that this node holds gets blocks of committed versions
  *               of its run, compared with their checksums, and nothing else. Missing blocks are
  *               read from the store, not from a third node; while this node waits for one it
- *               answers 409. A version for other nodes alone is released ten seconds after their
- *               last request.
+ *               answers 409. A version for other nodes alone is released ten seconds after use.
  * Limits:  65,536 ranges a read; the pool is reserved with the first window. An answer to another
  *          node has one cell's range; answers hold at most half of the cells.
  * Threads: its own threads, locked by uploader_fetch, call done(). A version is immutable after

@@ -98,7 +98,7 @@ uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);
 
 /* Logs each non-empty journal of the folder that no process holds, when our own journal is new:
  * after a node was renamed, what it staged lies in a file that no uploader opens. Several nodes may
- * share a folder. named: by the setting `node`, not by a host or container. */
+ * share a folder. named: `node` is set; else it is the host's name. */
 struct cairn_up_journal_own {
     const char *path, *node, *host;
     bool named;

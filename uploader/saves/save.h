@@ -24,7 +24,8 @@
  *          and those of tables, need it held; the others take it.
  * Next:    uploader/server/outbox.h reports to the server; uploader/send/send.h moves the bytes.
  *
- * uploader/state/save.def has the phases; only cairn_up_save_event_locked moves a save.
+ * uploader/state/save.def has the phases; only cairn_up_save_event_locked moves a save and carries
+ * out the actions due.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slabs: shared memory that trainers stage into, out of the node's one budget, and the bytes of
- *        the newest versions that it still holds, for restores.
+ * slabs: shared memory that trainers stage into, out of the node's one budget, and the bytes of the
+ * newest versions that it still holds, for restores.
  *
  * Why:     no rank may wait for another rank's memory inside a save, so a session reserves all of
  *          it when it opens, one or two generations for every rank. A restarted job mostly restores
@@ -9,10 +9,10 @@
  *          slabs, and in copies for another node (uploader/partner/).
  * Promise: Q13  every rank of a node gets min(2, budget / all ranks' bytes) generations; none is
  *               CAIRN_NO_MEMORY with the numbers. Ranks are served in the order of requests: memory
- *               awaited by one request is withheld from later ones, even at its deadline. A request
- *               waits, within its deadline and without a thread, while older attempts of its run
- *               hold slabs, and while enough of the budget is in slabs without sessions: these come
- *               back when their bytes are sent and their pages released.
+ *               awaited by one request is withheld from later ones, even at their deadlines. A
+ *               request waits, within its deadline and without a thread, while older attempts of
+ *               its run hold slabs, and while enough of the budget is in slabs without sessions:
+ *               these come back when their bytes are sent and their pages released.
  *          Q20  a generation is free again when its save no longer needs it; the memory is released
  *               when neither trainer nor save uses it.
  *          1    a free generation holds the bytes of the last save until another save takes it; a

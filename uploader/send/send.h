@@ -6,9 +6,9 @@
  * Why:     store/multipart.h chooses the next request of one shard; a few threads run it for all
  *          shards and journal what a restart must know before each step. A node without its mount
  *          would write shards to its own disk, and the checkpoint would commit without them.
- * Promise: 1   intent and token are journaled before CREATE or PUT, the upload id before any part,
- *              block checksums before COMPLETE (and PUT), "durable" after HEAD and before reports
- *              (R2, Q16).
+ * Promise: 1   intent and token are journaled before CREATE or PUT, upload id before parts, block
+ *              checksums before COMPLETE (and PUT), "durable" after HEAD and before reports (R2,
+ *              Q16).
  *          2   bytes are sent from the slab itself; a file's bytes from a bounded pool reserved at
  *              start, so a file larger than the memory budget can be saved.
  *          3   checksums come from staging (slab) or from the first read (file). Bytes that no
@@ -27,8 +27,7 @@
  *          9   an unreachable store costs no save: saves wait, and log and heartbeat say so. A
  *              wrong store, three times in a row, ends the process.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved. send.h#5 takes
- *          three readers: a memory_budget of twelve times part_size. A check each 200 ms, within 5
- *          s.
+ *          three readers: a memory_budget of 12 part_size. A check each 200 ms, within 5 s.
  * Threads: upload_queue locks a shard's `queue`; own worker threads call uploader/saves/save.h
  *          without locks. store_check_tick: the main thread, uploader_state.
  * Next:    store/multipart.h, uploader/send/shards.h, uploader/journal/journal.h.

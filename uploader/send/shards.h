@@ -10,7 +10,7 @@
  *          4   a change that allows requests wakes all senders: at once, or, on the socket's
  *              thread, after all arrived frames are handled. So a seal that comes with the last
  *              `staged` is journaled before the senders' notes.
- *          5   unread files are listed apart, by save: a scan for requests skips them.
+ *          5   unread files are listed apart, by save, so a scan for requests skips 65,536 of them.
  *          6   all buffers are reserved in the budget at start.
  * Limits:  checksums of CAIRN_UP_BLOCKS_BYTES_MAX; a save has CAIRN_UP_SHARDS_MAX shards. Two
  *          buffers a sender, a quarter of the budget at most.

@@ -67,8 +67,7 @@ void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
 /* The server refuses the grant for good (Q49): saves under it end. */
 void cairn_up_outcome_foreign_locked(struct cairn_up *up, const char *grant,
                                      const struct cairn_error *why);
-/* A newer attempt of the run exists: ends all saves of older attempts, except those possibly
- * committed, which the watchers poll. */
+/* Ends saves of the run's older attempts, but for possibly committed ones, which watchers poll. */
 void cairn_up_outcome_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest);
 
 enum cairn_up_refusal {

@@ -93,7 +93,7 @@ static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) 
            !trouble_pauses_locked(save);
 }
 
-/* Q9: reports the rank's earlier journaled saves first. Other steps' trouble is no delay. */
+/* Q9: reports the rank's earlier journaled saves first. Trouble of another step is ignored. */
 static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *save) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *at = up->locked.saves[i];

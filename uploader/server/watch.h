@@ -15,7 +15,8 @@
  *               list it: a restored backup of the catalog forgets the fail that closed the save
  *               here, and its version would wait for the rank until it is a day old. The second
  *               heartbeat is sent after the first answer was applied, so that an end that overtook
- *               one answer is not reported twice. Uncounted steps are ignored.
+ *               one answer is not reported twice. Uncounted steps are ignored: steps come in any
+ *               order.
  * Limits:  CAIRN_UP_WATCHERS threads and one for the heartbeat; CAIRN_UP_MISSED_MAX abandoned
  *          versions at a time. A server that omits step and n of open versions gets no fails.
  * Threads: its own; any thread calls poke, beat and hurry. Missed: the heartbeat's thread.

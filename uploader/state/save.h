@@ -125,8 +125,7 @@ uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_u
  * bytes, or will; ended: no upload of it is in flight. */
 uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet, bool ended);
 
-/* Moves a shard by a row of uploader/state/shard.def. True: the senders must HEAD it again (Q19);
- * the event LOOK follows when they begin. */
+/* Moves a shard by a row of uploader/state/shard.def. True: HEAD it again (Q19), then LOOK. */
 bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
                                     enum cairn_up_shard_phase *shard,
                                     enum cairn_up_shard_event event);

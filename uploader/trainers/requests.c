@@ -200,8 +200,8 @@ static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct questio
     return code == CAIRN_DELETED ? CAIRN_OK : code;
 }
 
-/* Leases of restores that ended on this node would block the removal: waits for their return, and
- * releases versions kept only for other nodes. */
+/* Waits for the return of ended restores' leases, and releases versions kept for other nodes, since
+ * both would block the removal. */
 static void remove_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     struct cairn_up_fetch *fetch = helper->up->fetch;

@@ -14,8 +14,8 @@
  *          U06  a deleted socket file is made again within a second or two, unnoticed by sessions.
  *          U07  callers' errors are logged once a minute a cause, with a count (common/log.h).
  *          2    mail of other threads for an ended connection is dropped.
- *          3    a frame of up to CAIRN_UP_SMALL_FRAME_BYTES is read as it comes. More needs a
- *               hello.
+ *          3    a frame of up to CAIRN_UP_SMALL_FRAME_BYTES is read as it comes, a larger one only
+ *               after hello.
  *          4    larger frames of one user share `bytes_max` by their whole sizes. The next one
  *               waits, in order, until it fits; one alone always fits, so none waits for ever.
  *          5    a frame without bytes, or a connection without hello, for
