@@ -67,8 +67,6 @@ void cairn_up_mail_free(struct cairn_up_mail *mail) {
     free(mail);
 }
 
-/* ---- posting ---- */
-
 static void ring(struct cairn_up_mail *mail) {
     uint64_t one = 1;
     ssize_t ignored = write(mail->wake_fd, &one, sizeof(one));

@@ -70,8 +70,6 @@ void cairn_up_claims_release(struct cairn_up *up) {
     for (size_t i = 0; i < CAIRN_COUNT(up->claims.fds); i++) drop_claim(&up->claims.fds[i]);
 }
 
-/* ---- threads and wakeups ---- */
-
 enum cairn_code cairn_up_thread_start(struct cairn_up_thread *thread, void *(*run)(void *owner),
                                       void *owner, const char *whose, struct cairn_error *err) {
     errno = pthread_create(&thread->id, NULL, run, owner);
@@ -119,8 +117,6 @@ bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, boo
     wakeup->locked.raised = false;
     return !wakeup->locked.stopping;
 }
-
-/* ---- recent restores ---- */
 
 static bool is_same(const struct cairn_up_restore_note *one,
                     const struct cairn_up_restore_note *other) {

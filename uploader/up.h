@@ -148,7 +148,6 @@ struct cairn_up_restores {
 };
 void cairn_up_restores_note(struct cairn_up_restores *restores,
                             const struct cairn_up_restore_note *note);
-/* Copies the items; returns their count. */
 size_t cairn_up_restores_get(struct cairn_up_restores *restores,
                              struct cairn_up_restore_note ret[CAIRN_UP_RESTORES_TOLD]);
 

@@ -133,8 +133,6 @@ static const struct cairn_up_member *keeper_of(const struct cairn_up_fetch *fetc
     return found;
 }
 
-/* ---- requests to other nodes ---- */
-
 /* Returns the node whose share the piece is; NULL: this node, or unavailable. */
 static const struct cairn_up_member *owner_of(const struct cairn_up_fetch *fetch,
                                               const struct cairn_up_get *get, uint64_t place) {

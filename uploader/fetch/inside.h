@@ -246,7 +246,6 @@ void cairn_up_readers_wake(struct cairn_up_fetch *fetch);
 /* Ends a request into a cell and frees get. */
 void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
                        const struct cairn_error *why);
-/* Ends a want without its bytes. */
 void cairn_up_want_fail(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                         enum cairn_code code, const struct cairn_error *why);
 /* The lock is held. */

@@ -9,8 +9,6 @@
 #include "plan/reads.h"
 #include "uploader/fetch/inside.h"
 
-/* ---- the plan: ranges, sorted and joined, become pieces ---- */
-
 #define PIECES_MAX (1 << 24)
 
 static int by_place(const void *a, const void *b) {

@@ -44,10 +44,10 @@ static void serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want
     if (!serve->abandoned) return;
     if (cell) cell->users--;
     fetch->locked.serving--;
-    if (serve->version->peers_until_ms) /* another node's version: its keeping holds a use */
+    if (serve->version->peers_until_ms) /* the version's keeping has its own use */
         serve->version->users--;
     else
-        serve->version->peers_until_ms = 1; /* the tick releases that use */
+        serve->version->peers_until_ms = 1; /* passes the use to the keeping, which the tick ends */
     free(serve);
 }
 
@@ -242,7 +242,6 @@ static struct cairn_up_want *take_want(struct cairn_up_fetch *fetch, bool may_be
     return want;
 }
 
-/* Puts the want back at the head of the ready list. */
 static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     want->next = fetch->locked.ready;
     if (!want->next) fetch->locked.ready_last = &want->next;

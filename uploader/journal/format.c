@@ -423,8 +423,6 @@ static enum cairn_code scan_before(struct cairn_view file, const struct cairn_up
     return CAIRN_OK;
 }
 
-/* ---- scan ---- */
-
 #define FILES_MAX 8 /* told apart when the first group is damaged */
 
 /* Finds the file identity that most heads name, for a damaged first group, which defines it. */

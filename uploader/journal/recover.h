@@ -29,7 +29,6 @@ void cairn_up_recovery_free(struct cairn_up_recovery *recovery);
 enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_replayed *record,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Builds saves and sessions from the replayed records. */
 enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Ends the wait for offers when offer_wait is over; cheap. */

@@ -75,7 +75,6 @@ struct cairn_up_partner {
 void cairn_up_copies_serve(struct cairn_up_call *call, void *partner);
 struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
                                                 const char *version, uint32_t rank);
-/* Frees copies that are over. */
 void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner);
 
 enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,

@@ -19,8 +19,6 @@
 #include "uploader/journal/journal.h"
 #include "uploader/partner/inside.h"
 
-/* ---- descriptions ---- */
-
 #define NODES_MAX (1 << 20)
 
 static enum cairn_code no_memory(struct cairn_error *err) {
@@ -55,7 +53,6 @@ static bool same_bytes(const struct cairn_up_copy *one, const struct cairn_up_co
     return true;
 }
 
-/* Compares the tokens of two copies with the same bytes. */
 static bool same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
     CAIRN_ASSERT(one->shard_count == other->shard_count);
     for (size_t i = 0; i < one->shard_count; i++)
@@ -212,7 +209,7 @@ struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner
     return at;
 }
 
-/* True for a copy kept only for restores of its run, which then does not hold the attempt (Q7). */
+/* Finds a copy that the calling node owns. */
 static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
                                              const struct cairn_up_call *call,
                                              const struct asked *asked) {
@@ -223,7 +220,7 @@ static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
     return own ? copy : NULL;
 }
 
-/* True for a copy worth keeping for restores, which then does not hold the attempt (Q7). */
+/* True for a copy kept only for restores of its run; it does not hold the attempt (Q7). */
 static bool is_worth_restoring(struct cairn_up *up, struct cairn_up_copy *copy) {
     cairn_up_attempt_leave(up, CAIRN_TAKE(copy->attempt));
     return copy->kept && (copy->kept->pins || cairn_up_kept_copy_stays_locked(up, copy->kept));
@@ -657,8 +654,6 @@ static enum cairn_code remember(struct cairn_up *up, const struct cairn_up_copy 
     cairn_up_notes_release(&notes);
     return code;
 }
-
-/* ---- the save ---- */
 
 static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
                                  const struct cairn_up_copy_shard *from, struct cairn_error *err) {

@@ -16,8 +16,6 @@
 #include "uploader/mail.h"
 #include "uploader/partner/inside.h"
 
-/* ---- giving ---- */
-
 #define LOOK_MS 500
 #define AGAIN_MS 500       /* after a refusal or a failed connection */
 #define KEPT_AGAIN_MS 5000 /* likewise, for kept saves */
@@ -66,8 +64,6 @@ static enum cairn_code put_to_partner(struct cairn_up_partner *partner, const st
     if (ask.code && err) *err = ask.error;
     return ask.code;
 }
-
-/* ---- which save ---- */
 
 static bool is_due(const struct cairn_up_save *save, uint64_t now_ms) {
     const struct cairn_up_partnering *own = &save->partner;

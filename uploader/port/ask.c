@@ -30,7 +30,7 @@ struct cairn_up_asks {
     struct cairn_lock lock; /* uploader_asks */
     struct {
         struct cairn_up_ask *first, **last; /* not yet begun */
-        size_t count;                       /* of both lists */
+        size_t count;                       /* of queued and flying requests */
         struct failure failures[FAILURES_MAX];
         bool stopping;
     } locked;

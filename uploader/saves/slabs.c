@@ -133,8 +133,6 @@ void cairn_up_kept_ended_locked(struct cairn_up *up, const struct cairn_up_save 
     if (sweeps) cairn_up_slabs_sweep_locked(up);
 }
 
-/* ---- copies of other nodes ---- */
-
 struct cairn_up_kept *cairn_up_kept_copy_add_locked(struct cairn_up *up,
                                                     const struct cairn_up_kept_copy *copy) {
     if (!up->settings.memory_tier_bytes) return NULL;
@@ -176,8 +174,6 @@ bool cairn_up_kept_copy_stays_locked(const struct cairn_up *up, struct cairn_up_
     return !kept->gone && now_ms < kept->left_ms + up->settings.memory_tier_time_ms &&
            !cairn_up_kept_is_outdated_locked(up, kept);
 }
-
-/* ---- memory that others need ---- */
 
 bool cairn_up_kept_is_spare(const struct cairn_up_slab *slab) {
     return slab->state.kept && !slab->conn && !slab->leaving;

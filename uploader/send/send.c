@@ -17,8 +17,6 @@
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
-/* ---- finished requests ---- */
-
 #define BACKOFF_MS_MIN UINT64_C(50)
 #define BACKOFF_MS_MAX UINT64_C(5000)
 
@@ -190,7 +188,6 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     if (giving_up) cairn_up_save_settle(send->up, entry);
 }
 
-/* Finishes all requests that have results. */
 static void finish_all(struct cairn_up_sender *sender) {
     struct cairn_up_sending **at = &sender->flying;
     bool any = false;
@@ -380,8 +377,6 @@ static enum cairn_code check_once(struct cairn_up_store_check *check, struct cai
         cairn_log(INFO, "store.met", "url=%s uuid=%s", cairn_store_url(up->store), record.uuid);
     return CAIRN_OK;
 }
-
-/* ---- a known store that fails ---- */
 
 /* Requests are retried for minutes, each by itself; this reports sooner that all of them fail. */
 static void note_failing(struct cairn_up *up) {

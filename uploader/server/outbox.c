@@ -13,8 +13,6 @@
 #include "uploader/server/calls.h"
 #include "uploader/server/watch.h"
 
-/* ---- trouble ---- */
-
 #define PAUSE_MS_MIN 200
 #define PAUSE_MS_MAX 30000
 
@@ -58,7 +56,6 @@ static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_er
               trouble->tries, why->message);
 }
 
-/* Notes that the server accepted a request for this save. */
 static void trouble_end_locked(struct cairn_up_save *save) {
     if (cairn_up_trouble_is_long_locked(save))
         cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
@@ -67,7 +64,6 @@ static void trouble_end_locked(struct cairn_up_save *save) {
     save->trouble = (struct cairn_up_trouble){0};
 }
 
-/* True during the save's pause after trouble. */
 static bool trouble_pauses_locked(const struct cairn_up_save *save) {
     return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
 }

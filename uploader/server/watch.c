@@ -75,8 +75,6 @@ struct cairn_up_watch {
 
 #define LAST_MS 2000 /* a stopping uploader waits no longer for the last heartbeat */
 
-/* ---- the report ---- */
-
 static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     uint64_t count = 0;
     for (size_t i = 0; i < up->locked.save_count; i++) {
@@ -274,7 +272,6 @@ static bool add_versions(struct cairn_up *up, json_t *array) {
     return true;
 }
 
-/* NULL: no restores. */
 static json_t *restores_of(struct cairn_up *up) {
     struct cairn_up_restore_note notes[CAIRN_UP_RESTORES_TOLD];
     size_t count = cairn_up_restores_get(&up->restores, notes);
@@ -294,7 +291,7 @@ static json_t *restores_of(struct cairn_up *up) {
     return array;
 }
 
-/* True when everything is reported and no trainer is connected. */
+/* True when no save is open, so that the server need not wait for this node. */
 static bool nothing_left(struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
         if (up->locked.saves[i]->state.phase != CAIRN_UP_PHASE_OVER) return false;
@@ -609,8 +606,6 @@ static void beat(struct cairn_up_watch *watch, bool last) {
 #define SHARED_WAIT_MS 100 /* when versions take turns */
 #define FAILED_PAUSE_MS 500
 #define CALL_TIMEOUT_MS 10000
-
-/* ---- waiting versions ---- */
 
 /* Watchers share the list of waiting versions; each takes the one polled longest ago. */
 

@@ -117,9 +117,7 @@ void cairn_up_save_state_recover(uint64_t owner, const struct cairn_up_save_past
 /* Makes a save that a trainer sealed and that the journal does not have. */
 void cairn_up_save_state_init_in_doubt(uint64_t owner, struct cairn_up_save_state *ret);
 
-/* Is (phase, event) a row of the table? */
 bool cairn_up_save_state_admits(const struct cairn_up_save_state *save, enum cairn_up_event event);
-/* The one function that changes the phase. */
 uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_up_event event);
 /* Returns actions due after move or a change of a shard. quiet: no request carries the save's
  * bytes, or will; ended: no upload of it is in flight. */

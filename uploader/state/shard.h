@@ -39,6 +39,5 @@ enum cairn_up_shard_due { /* a set of them is a uint32_t */
                           CAIRN_UP_SHARD_DUE_REGISTERED_LESS = 1 << 3,
                           CAIRN_UP_SHARD_DUE_LOOK = 1 << 4 /* the senders HEAD it again */
 };
-/* The one function that changes the phase. */
 uint32_t cairn_up_shard_state_move(enum cairn_up_shard_phase *shard,
                                    enum cairn_up_shard_event event);

@@ -40,10 +40,8 @@ enum cairn_up_upload_due {
     CAIRN_UP_UPLOAD_DUE_ABORT, /* cairn_multipart_give_up */
     CAIRN_UP_UPLOAD_DUE_RENEW  /* a new multipart machine for the same object, without its source */
 };
-/* Is (phase, event) a row of the table? */
 bool cairn_up_upload_state_admits(enum cairn_up_upload_phase upload,
                                   enum cairn_up_upload_event event);
-/* The one function that changes the phase. */
 enum cairn_up_upload_due cairn_up_upload_state_move(enum cairn_up_upload_phase *upload,
                                                     enum cairn_up_upload_event event);
 bool cairn_up_upload_state_is_queued(enum cairn_up_upload_phase upload);

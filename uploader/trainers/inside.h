@@ -25,7 +25,6 @@ struct cairn_up_request {
     int64_t id;
     struct cairn_frame *frame;
 };
-/* The handler of one request. */
 typedef enum cairn_code cairn_up_handler(struct cairn_up_session *session,
                                          const struct cairn_up_request *request,
                                          struct cairn_error *err);

@@ -17,8 +17,6 @@
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/socket.h"
 
-/* ---- status and drain ---- */
-
 #define SAVES_NAMED_MAX 64
 #define SILENCE_MS 10000 /* longer than a part takes on any useful link */
 #define SILENCE "requests are under way, and the store has answered none of them"

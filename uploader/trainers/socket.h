@@ -39,7 +39,6 @@
 
 enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Listens and serves from here on. */
 enum cairn_code cairn_up_socket_start(struct cairn_up_socket *socket,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Sessions that said hello; called on the socket's thread. */
