@@ -25,14 +25,12 @@
 
 #define TICK_MS 200
 #define DRAIN_LOOK_MS 20
-#define LAST_WORD_MS 3000 /* how long the end of versions is awaited when all was told */
+#define LAST_WORD_MS 3000 /* how long a drain awaits versions' outcome after the last report */
 #define TASKS_WAIT_MS 2000
-#define PROBE_MS 5000 /* each of the requests that test the store */
+#define PROBE_MS 5000 /* bound of each request that tests the store */
 
-/* ---- start ---- */
-
-/* An uploader must start while its store is away, because trainers and the journal need it; then it
- * goes on with what is safe to assume. */
+/* Starts even while the store is unreachable, because trainers and the journal need the uploader;
+ * until the store answers, safe assumptions hold. */
 static enum cairn_code start_store(struct cairn_up *up, const char *url, struct cairn_store **ret,
                                    struct cairn_error *err) {
     struct cairn_store_s3_settings settings = {
@@ -49,7 +47,7 @@ static enum cairn_code start_store(struct cairn_up *up, const char *url, struct 
     return cairn_store_start(&start, ret, err);
 }
 
-/* A further store that cannot be opened is passed over: main serves what it has. */
+/* Skips a further read store that cannot be opened: the main store has every version. */
 static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_AUTO(stores) stores = {0};
     CAIRN_TRY(start_store(up, up->settings.store, &up->store, err));
@@ -86,7 +84,7 @@ static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) 
 static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err) {
     const char *folder = up->settings.state_dir;
     CAIRN_TRY(cairn_dir_make(folder, 0700, err));
-    CAIRN_TRY(cairn_dir_check_own(folder, "state_dir", err)); /* the journal holds rights */
+    CAIRN_TRY(cairn_dir_check_own(folder, "state_dir", err)); /* the journal holds credentials */
     if (access(up->places.journal_path, F_OK) != 0)
         cairn_up_journal_tell_others(
             folder, &(struct cairn_up_journal_own){up->places.journal_path, up->places.node,
@@ -124,8 +122,6 @@ static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) 
     CAIRN_TRY(cairn_up_lists_new(up, &up->lists, err));
     return cairn_up_watch_new(up, &up->watch, err);
 }
-
-/* ---- metrics: what is counted now ---- */
 
 static enum cairn_up_slab_use use_of(const struct cairn_up_slab *slab) {
     if (slab->state.owner) return CAIRN_UP_SLAB_HELD;
@@ -170,8 +166,6 @@ static enum cairn_code write_metrics(void *owner, struct cairn_buf *ret, struct 
     return cairn_metrics_write(up->metrics, ret, err);
 }
 
-/* ---- start ---- */
-
 enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     cairn_lock_init(&up->lock, CAIRN_LOCK_uploader_state);
     cairn_condition_init(&up->changed);
@@ -199,8 +193,6 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* ---- serve ---- */
-
 static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
     uint64_t deadline_ms = cairn_mono_ms() + up->settings.drain_timeout_ms;
     cairn_up_socket_stop_accepting(up->socket);
@@ -208,12 +200,12 @@ static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
     up->locked.draining = true;
     cairn_condition_broadcast(&up->changed);
     cairn_lock_give(&up->lock);
-    cairn_up_slabs_serve(up); /* whoever waits is refused */
+    cairn_up_slabs_serve(up); /* refuses waiting requests */
     cairn_log(INFO, "uploader.draining", "saves=%" PRIu64 " at_most_ms=%" PRIu64,
               cairn_up_save_unfinished(up, NULL), up->settings.drain_timeout_ms);
     uint64_t open = 0, left = 0, done_ms = 0;
     while (cairn_mono_ms() < deadline_ms) {
-        if (cairn_up_store_check_tick(check, up, NULL) != CAIRN_OK) break; /* it was told */
+        if (cairn_up_store_check_tick(check, up, NULL) != CAIRN_OK) break; /* logged by the check */
         cairn_up_recovery_tick(up);
         left = cairn_up_save_unfinished(up, &open);
         if (!left && !done_ms) done_ms = cairn_mono_ms();
@@ -260,31 +252,29 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
     return code;
 }
 
-/* ---- stop ---- */
-
 void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_lock_take(&up->lock);
     up->locked.ending = up->locked.draining = true;
     cairn_condition_broadcast(&up->changed);
     cairn_lock_give(&up->lock);
-    cairn_up_slabs_serve(up); /* nobody waits any more */
+    cairn_up_slabs_serve(up); /* refuses requests still waiting */
     cairn_up_scrape_stop(CAIRN_TAKE(up->scrape));
     cairn_up_socket_stop(up->socket);
     cairn_up_watch_stop(up->watch);
     cairn_up_lists_stop(up->lists);
     cairn_up_outbox_stop(up->outbox);
     bool quiet = cairn_up_send_stop(up->send);
-    cairn_up_peers_stop(up->peers); /* its routes wait for the readers */
+    cairn_up_peers_stop(up->peers); /* the port's routes wait for the readers */
     cairn_up_partner_stop(up->partner);
     cairn_up_fetch_stop(up->fetch);
     quiet &= cairn_up_tasks_stop(up->tasks, TASKS_WAIT_MS);
-    if (!quiet) { /* a file, or the server, makes somebody wait */
+    if (!quiet) { /* a helper is blocked in a file or a call to the server */
         cairn_up_journal_free(up->journal);
         _exit(status);
     }
     cairn_up_tasks_free(CAIRN_TAKE(up->tasks));
     cairn_up_attempt_calls_free(up);
-    if (up->mail) cairn_up_mail_drop(up->mail); /* an attempt that nobody holds closes its entry */
+    if (up->mail) cairn_up_mail_drop(up->mail); /* dropping an attempt closes its journal entry */
     cairn_up_journal_free(CAIRN_TAKE(up->journal));
     cairn_up_socket_free(CAIRN_TAKE(up->socket));
     cairn_up_mail_free(up->mail);
@@ -293,7 +283,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_outbox_free(CAIRN_TAKE(up->outbox));
     cairn_up_fetch_free(up->fetch);
     if (up->send) cairn_up_save_free_all(up);
-    cairn_up_partner_free(up->partner); /* saves have sent from its memory */
+    cairn_up_partner_free(up->partner); /* after senders, which read from its memory */
     cairn_up_peers_free(up->peers);
     cairn_up_tables_free_all(up);
     cairn_up_slabs_free_all(up);

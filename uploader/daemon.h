@@ -2,12 +2,11 @@
 /*
  * daemon: start, serve, drain and stop of one uploader.
  *
- * Why:     the order in which parts start and stop decides what may be told of what is not yet
- *          remembered, and what is lost.
+ * Why:     the order decides which answers precede their journal record, and what a stop loses.
  * Promise: 1   parts start in the order claim, journal, recovery, senders, outbox, watch, socket,
- *              and stop in the reverse, so that nobody is told of something that is not remembered.
- *          2   drain: nothing new is admitted; what was staged is sent within drain_timeout; the
- *              rest stays in the journal for the next start.
+ *              and stop in the reverse, so that no answer precedes its journal record.
+ *          2   drain admits nothing new and sends what is staged within drain_timeout; the rest
+ *              stays in the journal for the next start.
  * Limits:  see uploader/settings.def.
  * Threads: the main thread.
  * Next:    uploader/README.md; uploader/up.h.
@@ -20,6 +19,5 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) CAI
 /* Serves until stop_fd becomes readable (SIGTERM), then drains. */
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd,
                              struct cairn_error *err) CAIRN_MUST_USE;
-/* Ends the process with status by itself when a helper still waits for the server; all that counts
- * is in the journal. */
+/* Exits with status while a helper waits for the server: a restart needs only the journal. */
 void cairn_up_stop(struct cairn_up *up, int status);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mail: a list under a lock, and an eventfd for whoever empties it. Tasks: a list, and as many
- * threads as are needed to work it off. */
+/* Mail: a list under a lock, and an eventfd. Tasks: a list, and threads on demand. */
 #include "uploader/mail.h"
 
 #include <stdlib.h>
@@ -17,10 +16,10 @@ struct cairn_up_mail {
     struct cairn_condition spoken;
     struct {
         bool asleep, speaking;
-        uint32_t quiet; /* threads between begin and end: the last one sees to all mail */
+        uint32_t quiet; /* threads between begin and end; the last end handles all mail */
         bool woken;     /* by cairn_up_mail_wake */
         struct cairn_up_mail_item *first, **last;
-        struct cairn_up_undelivered undelivered; /* there was no memory for a message */
+        struct cairn_up_undelivered undelivered; /* connections that lost a message */
     } locked;
 };
 
@@ -68,12 +67,10 @@ void cairn_up_mail_free(struct cairn_up_mail *mail) {
     free(mail);
 }
 
-/* ---- posting ---- */
-
 static void ring(struct cairn_up_mail *mail) {
     uint64_t one = 1;
     ssize_t ignored = write(mail->wake_fd, &one, sizeof(one));
-    (void)ignored; /* full means that it is awake already */
+    (void)ignored; /* EAGAIN: the counter is full, so the thread is awake */
 }
 
 void cairn_up_mail_wake(struct cairn_up_mail *mail) {
@@ -93,7 +90,7 @@ static void deliver_later(struct cairn_up_mail *mail, struct cairn_up_mail_item 
     if (!quiet) ring(mail);
 }
 
-/* U04: ends the connection instead of the message; that needs no memory. */
+/* U04: needs no memory, unlike the message that it replaces. */
 static void leave_undelivered(struct cairn_up_mail *mail, uint64_t conn) {
     if (!conn) return;
     cairn_lock_take(&mail->lock);
@@ -169,8 +166,6 @@ void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t req
                                     .retryable = cairn_code_info(why->code)->retryable));
 }
 
-/* ---- speaking in the place of the socket's thread ---- */
-
 void cairn_up_mail_speaker(struct cairn_up_mail *mail, bool (*speak)(void *owner), void *owner) {
     mail->speak = speak;
     mail->speak_owner = owner;
@@ -218,7 +213,7 @@ void cairn_up_mail_end(struct cairn_up_mail *mail) {
 struct cairn_up_mail_item *cairn_up_mail_take_spoken(struct cairn_up_mail *mail) {
     CAIRN_HOLD(&mail->lock);
     CAIRN_ASSERT(mail->locked.speaking);
-    return is_little(mail) ? take_all(mail) : NULL; /* more may have come */
+    return is_little(mail) ? take_all(mail) : NULL; /* mail was posted meanwhile */
 }
 
 void cairn_up_mail_sleeps(struct cairn_up_mail *mail) {
@@ -232,8 +227,6 @@ void cairn_up_mail_is_awake(struct cairn_up_mail *mail) {
     while (mail->locked.speaking)
         (void)cairn_condition_wait(&mail->spoken, &mail->lock, UINT64_MAX);
 }
-
-/* ---- the socket's thread ---- */
 
 struct cairn_up_mail_item *cairn_up_mail_end_own(struct cairn_up_mail *mail) {
     CAIRN_HOLD(&mail->lock);
@@ -272,7 +265,7 @@ bool cairn_up_mail_was_woken(struct cairn_up_mail *mail) {
 
 #define WAITING_MAX 65536
 #define AGAIN_MS 100
-#define ANSWER_MARGIN_MS 1000 /* at most; for the answer's way, and a socket thread that is busy */
+#define ANSWER_MARGIN_MS 1000 /* reserve for the answer's way and a busy socket thread */
 
 struct task {
     struct task *next;

@@ -41,7 +41,7 @@ static enum cairn_code serve(struct cairn_up *up, int stop_fd, struct cairn_erro
     return cairn_up_run(up, stop_fd, err);
 }
 
-/* All threads inherit the mask, so only the descriptor sees the signals. */
+/* Blocked in all threads, which inherit the mask: only the descriptor reports the signals. */
 static int stop_signals(void) {
     sigset_t set;
     sigemptyset(&set);
@@ -52,15 +52,15 @@ static int stop_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A save of a thousand files holds as many descriptors. The soft limit is there for programs that
- * call select(), and this is none; a hard one of 2^30, as in some containers, is not asked for. */
+/* A save of a thousand files holds a thousand descriptors. The soft limit is for programs with
+ * select(), unlike this one; some containers' hard limit, 2^30, is too much. */
 static void raise_descriptors(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;
     rlim_t most = limit.rlim_max < DESCRIPTORS_MAX ? limit.rlim_max : DESCRIPTORS_MAX;
     if (limit.rlim_cur >= most) return;
     limit.rlim_cur = most;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* then it stays as it is */
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* on failure the limit stays as it is */
 }
 
 static int exit_status(enum cairn_code code) {

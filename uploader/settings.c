@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of settings, the relations between them that one row cannot state, and the
- * list of cores. */
+/* Settings' table, relations that span rows, and the list of cores. */
 #include "uploader/settings.h"
 
 #include <stdio.h>
@@ -21,7 +20,7 @@ const struct cairn_config_row cairn_up_settings_rows[] = {
 #undef CONFIG
 const size_t cairn_up_settings_row_count = CAIRN_COUNT(cairn_up_settings_rows);
 
-/* A host name may hold what a file name should not; what a person typed is refused instead. */
+/* Invalid bytes of a host name are replaced; an operator's invalid name is refused. */
 static enum cairn_code node_name(const char *wanted, char ret[65], struct cairn_error *err) {
     if (*wanted) {
         if (!cairn_name_valid(cairn_view_of(wanted)) || !cairn_text_copy(ret, 65, wanted))
@@ -80,8 +79,7 @@ static enum cairn_code fill_path(char *to, size_t capacity, const char *what,
     return CAIRN_OK;
 }
 
-/* Slabs are charged to the uploader: beyond its limit the kernel would kill it at the first save.
- */
+/* Slabs are charged to the uploader: beyond its limit the kernel kills it at the first save. */
 static enum cairn_code choose_budget(const struct cairn_up_settings *settings, uint64_t *ret_bytes,
                                      struct cairn_error *err) {
     uint64_t limit_bytes = cairn_memory_limit("");
@@ -142,14 +140,12 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     return CAIRN_OK;
 }
 
-/* ---- cores ---- */
-
 static enum cairn_code bad_list(const char *text, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_INVALID,
                       "cpu_list is \"%s\"; it holds core numbers and ranges, such as 0-3,8", text);
 }
 
-/* "3" or "3-5"; true when it is one of both and every core of it has a bit. */
+/* Parses "3" or "3-5"; false unless well-formed and within the bits of cpu_set_t. */
 static bool add_range(const char *from, size_t size, cpu_set_t *set) {
     const char *dash = memchr(from, '-', size);
     size_t first_size = dash ? (size_t)(dash - from) : size;

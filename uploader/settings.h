@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings: what an operator may choose for one uploader, and what follows from it.
+ * settings: the settings of one uploader, and what follows from several of them together.
  *
- * Why:     uploader/settings.def is the only place where a setting stands; here are its struct and
- *          what follows from several settings together.
+ * Why:     uploader/settings.def has the settings; here are their struct and their relations.
  * Promise: 1   a value that cannot work (no store, a name that is no file name, a core that this
  *              machine does not have) is refused at start with its name and its value.
  * Limits:  as in uploader/settings.def; cores 0 to CPU_SETSIZE - 1.
- * Threads: immutable after load; cores_apply runs before there are threads, which inherit it.
+ * Threads: immutable after load; cores_apply runs before other threads start, which inherit it.
  * Next:    common/config.h; docs/config.md is made from the table.
  */
 #pragma once
@@ -25,10 +24,10 @@ struct cairn_up_settings {
 };
 
 #define CAIRN_UP_UIDS_MAX 64
-/* What follows from the settings and the machine. */
+/* Values derived from the settings and the machine. */
 struct cairn_up_places {
     char node[65]; /* [A-Za-z0-9][A-Za-z0-9._-]* */
-    char host[65]; /* for messages: the machine's or container's name; "": it has none */
+    char host[65]; /* for messages: the machine's or container's name; "": none */
     char socket_path[108];
     char journal_path[4200];
     uint64_t budget_bytes;
@@ -45,12 +44,10 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
                                          struct cairn_up_places *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- cores ---- */
-
 /* "0-3,8" */
 enum cairn_code cairn_up_cores_parse(const char *text, cpu_set_t *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Cores that are also the trainers'; UINT32_MAX where cpu_list parts them. */
+/* The count of cores shared with trainers; UINT32_MAX where cpu_list separates them. */
 uint32_t cairn_up_cores_shared(const struct cairn_up_settings *settings);
 enum cairn_code cairn_up_cores_apply(const struct cairn_up_settings *settings,
                                      struct cairn_error *err) CAIRN_MUST_USE;

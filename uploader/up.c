@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every room may use: claims of the node, wakeups, the last restores, metrics. */
+/* What every room may use: claims of the node, wakeups, recent restores, metrics. */
 #include "uploader/up.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ enum cairn_code cairn_up_rest_new(struct cairn_up *up, uint32_t timeout_ms, stru
     return cairn_rest_new(&options, ret, err);
 }
 
-/* ---- claims of the node: a name holds the user, the node and a digest of its scope ---- */
+/* ---- claims of the node: a socket name of user, node and a digest of the scope ---- */
 
 #define SCOPE_DIGEST_BYTES 8
 
@@ -69,8 +69,6 @@ void cairn_up_claims_tick(struct cairn_up *up) {
 void cairn_up_claims_release(struct cairn_up *up) {
     for (size_t i = 0; i < CAIRN_COUNT(up->claims.fds); i++) drop_claim(&up->claims.fds[i]);
 }
-
-/* ---- threads and what wakes them ---- */
 
 enum cairn_code cairn_up_thread_start(struct cairn_up_thread *thread, void *(*run)(void *owner),
                                       void *owner, const char *whose, struct cairn_error *err) {
@@ -120,8 +118,6 @@ bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, boo
     return !wakeup->locked.stopping;
 }
 
-/* ---- the last restores ---- */
-
 static bool is_same(const struct cairn_up_restore_note *one,
                     const struct cairn_up_restore_note *other) {
     return !strcmp(one->version.text, other->version.text) && !strcmp(one->run, other->run);
@@ -156,8 +152,6 @@ size_t cairn_up_restores_get(struct cairn_up_restores *restores,
         if (restores->locked.items[i].noted) ret[count++] = restores->locked.items[i];
     return count;
 }
-
-/* ---- metrics ---- */
 
 static const char *version_value(size_t index, size_t label) {
     (void)index, (void)label;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which node a piece is asked of, and what its answer is worth; the store is behind all of it: an
- * ask that fails is read from there. And answers to other nodes: a connection's thread waits until
- * readers have the blocks in a cell, and sends them. */
+/* Which node serves a piece, and its throughput; failed requests go to the store. And answers to
+ * other nodes: a connection's thread sends blocks once readers have them in a cell. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +10,11 @@
 
 #define LOOK_MS 500
 
-/* ---- among whom ---- */
-
 static bool is_set_to(const struct cairn_up_fetch *fetch, const char *word) {
     return !strcmp(fetch->up->settings.peer_restore, word);
 }
 
-/* The newest list, with the hash of each name; this node stands behind the others. */
+/* Takes the newest list with the hash of each name; this node comes last. */
 static void take_roster(struct cairn_up_fetch *fetch, struct cairn_up_version *version) {
     struct cairn_up_division *division = &version->division;
     struct cairn_up_roster roster = {0};
@@ -63,7 +60,7 @@ static void count_asking(struct cairn_up_division *division) {
     division->asking_since_us = now_us;
 }
 
-/* Counted up to now also while it goes on, so that it can end the division that makes it wait. */
+/* Also counts a wait in progress, so that it can end the division that causes it. */
 void cairn_up_division_waits_locked(struct cairn_up_version *version, bool waits) {
     struct cairn_up_division *division = &version->division;
     uint64_t now_ms = cairn_mono_ms();
@@ -90,9 +87,7 @@ void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up
     division->asks_keepers = division->roster.keeper_count && choice != CAIRN_PLAN_NETWORK;
 }
 
-/* ---- who has it in memory ---- */
-
-/* Those of the shard's rank stand together. */
+/* Returns keepers of the shard's rank, which are adjacent. */
 static const struct cairn_up_keeper *keepers_of(const struct cairn_up_version *version,
                                                 uint32_t shard, size_t *ret_count) {
     const struct cairn_up_roster *roster = &version->division.roster;
@@ -116,7 +111,7 @@ bool cairn_up_division_keeps_locked(const struct cairn_up_version *version, uint
     return keepers_of(version, shard, &count) != NULL;
 }
 
-/* Of several each is asked for its part. NULL: none can be asked. */
+/* Picks one of several keepers by the piece. NULL: none is available. */
 static const struct cairn_up_member *keeper_of(const struct cairn_up_fetch *fetch,
                                                const struct cairn_up_get *get, uint64_t place) {
     const struct cairn_up_division *division = &get->version->division;
@@ -138,9 +133,7 @@ static const struct cairn_up_member *keeper_of(const struct cairn_up_fetch *fetc
     return found;
 }
 
-/* ---- asking ---- */
-
-/* The one whose share it is; NULL: this node's, or it cannot be asked. */
+/* Returns the node whose share the piece is; NULL: this node, or unavailable. */
 static const struct cairn_up_member *owner_of(const struct cairn_up_fetch *fetch,
                                               const struct cairn_up_get *get, uint64_t place) {
     const struct cairn_up_division *division = &get->version->division;
@@ -168,8 +161,7 @@ bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_u
     return true;
 }
 
-/* The readers take it from here: to the node whose share it is, where one was asked that should
- * have had it in memory, else to the store. */
+/* Queues a failed request for readers: after a keeper for the share's node, otherwise the store. */
 static void order(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     {
         CAIRN_HOLD(&fetch->lock);
@@ -200,7 +192,7 @@ static enum cairn_code compare(struct cairn_up_fetch *fetch, struct cairn_up_get
     return code;
 }
 
-/* What the network gives is measured from here: until then the other node waits for the store. */
+/* Starts the measurement of the network: before, the other node waits for the store. */
 static void ask_begun(struct cairn_up_ask *ask) {
     struct cairn_up_get *get = ask->owner;
     struct cairn_up_fetch *fetch = get->version->fetch;
@@ -229,7 +221,7 @@ static void ask_done(struct cairn_up_ask *ask) {
         if (!code) version->counts.peer_bytes += get->bytes;
         if (!code) fetch->locked.asking--;
     }
-    if (code && code != CAIRN_CONFLICT && code != CAIRN_BUSY) /* those are there */
+    if (code && code != CAIRN_CONFLICT && code != CAIRN_BUSY) /* these come from a live node */
         cairn_up_members_outdate(&fetch->up->peers->members, &version->place.name);
     if (code)
         order(fetch, get);
@@ -263,11 +255,8 @@ void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *ge
 
 /* ---- answers to other nodes ---- */
 
-/* Versions that are loaded for other nodes at once: the helpers are there for this node's trainers,
- * and each node may ask for many. */
+/* Bounds loads for other nodes: helpers are for this node's trainers. */
 #define LOADING_MAX 4
-
-/* ---- what is asked for ---- */
 
 struct wanted {
     struct cairn_version_place place;
@@ -291,7 +280,7 @@ static bool read_path(const struct cairn_up_call *call, struct wanted *ret) {
     return true;
 }
 
-/* The range consists of whole blocks within one cell. */
+/* True for whole blocks within one cell. */
 static bool is_good(const struct cairn_up_version *version, const struct wanted *wanted) {
     if (wanted->shard >= version->manifest.shard_count) return false;
     uint64_t size = version->manifest.shards[wanted->shard].size_bytes;
@@ -302,9 +291,7 @@ static bool is_good(const struct cairn_up_version *version, const struct wanted 
            wanted->offset / CAIRN_UP_CELL_BYTES == (end - 1) / CAIRN_UP_CELL_BYTES;
 }
 
-/* ---- the version ---- */
-
-struct loading { /* by a helper, while the connection's thread waits */
+struct loading { /* run by a helper, while the connection's thread waits */
     struct cairn_up_fetch *fetch;
     struct cairn_version_place place;
     struct cairn_up_version *version;
@@ -344,8 +331,7 @@ static void drop_task(void *owner) {
     end_loading(owner, CAIRN_CANCELLED);
 }
 
-/* Until something has changed; says now and then that it is at work. False: the peer or this node
- * has gone. The lock is held, but for that. */
+/* Waits for a change, unlocked for signs to the peer. False: the peer or this node is gone. */
 static bool await_change_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                 uint64_t *sign_ms) {
     struct cairn_error ignored = {0};
@@ -357,7 +343,7 @@ static bool await_change_locked(struct cairn_up_call *call, struct cairn_up_fetc
     return !gone;
 }
 
-/* True: it is over; else the peer or this node has gone. The lock is held, but for signs. */
+/* True: over; false: the peer or this node is gone. Releases the lock only for signs. */
 static bool await_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                          const bool *over) {
     uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
@@ -365,9 +351,8 @@ static bool await_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetc
     return *over;
 }
 
-/* What is sent keeps its cell, and ranks of this node need the others, so half of them serve. One
- * more waits for its turn: refused, its bytes would be read from the store again. The lock is held,
- * but for signs. */
+/* Waits for a turn: answers keep their cells, so at most half of the cells serve other nodes.
+ * Refused, the peer would read the bytes from the store again. Releases the lock to sign. */
 static enum cairn_code await_turn_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                          struct cairn_error *err) {
     uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
@@ -380,8 +365,7 @@ static enum cairn_code await_turn_locked(struct cairn_up_call *call, struct cair
     return CAIRN_OK;
 }
 
-/* The version, used once more; or *ret stays NULL and the caller is to load it. Who waits here
- * holds its own thread and no helper. */
+/* Returns the version with one more use; NULL: the caller must load it. Waits without a helper. */
 static enum cairn_code await_version(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                      const struct cairn_version_place *place,
                                      struct cairn_up_version **ret, struct cairn_error *err) {
@@ -426,7 +410,7 @@ static enum cairn_code load_for_peer(struct cairn_up_call *call, struct cairn_up
     return code;
 }
 
-/* Used once by the caller, and once more while it is kept for other nodes. */
+/* Adds a use for the caller, and another while it is kept for other nodes. */
 static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                    const struct wanted *wanted, struct cairn_up_version **ret,
                                    struct cairn_error *err) {
@@ -435,14 +419,12 @@ static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_f
     bool loaded = !version;
     if (loaded) CAIRN_TRY(load_for_peer(call, fetch, wanted, &version, err));
     CAIRN_HOLD(&fetch->lock);
-    if (loaded) version->holders--; /* no rank's; its use is the caller's */
+    if (loaded) version->holders--; /* no restore holds it; the caller keeps its use */
     if (!version->peers_until_ms) version->users++;
     version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
     *ret = version;
     return CAIRN_OK;
 }
-
-/* ---- its blocks ---- */
 
 static enum cairn_code begin_serve(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                    struct cairn_up_version *version, const struct wanted *wanted,
@@ -518,7 +500,7 @@ static void serve_blocks(struct cairn_up_call *call, struct cairn_up_fetch *fetc
     cairn_lock_take(&fetch->lock);
     if (serve->cell) serve->cell->users--;
     fetch->locked.serving--;
-    cairn_condition_broadcast(&fetch->changed); /* somebody's turn */
+    cairn_condition_broadcast(&fetch->changed); /* the next peer's turn */
     cairn_lock_give(&fetch->lock);
     cairn_up_readers_wake(fetch); /* the cell is free */
     free(serve);

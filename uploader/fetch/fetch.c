@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions: which one the server means, its lease, its documents, proven; windows, and reads of
- * ranges into them. */
+/* Versions: the server's choice, lease, proven documents; windows, and reads into them. */
 #include "uploader/fetch/fetch.h"
 
 #include <fcntl.h>
@@ -27,8 +26,6 @@
 static bool is_too_late(enum cairn_code code) {
     return code == CAIRN_DELETED || code == CAIRN_ABORTED;
 }
-
-/* ---- the thread ---- */
 
 static struct cairn_up_lease *due_first(struct cairn_up_leases *leases) {
     struct cairn_up_lease *found = NULL;
@@ -57,14 +54,14 @@ static void log_once(struct cairn_up_lease *lease, const struct cairn_error *why
     lease->logged = true;
 }
 
-/* A lease that is over is given back once; if that fails it ends by itself. */
+/* Gives an ended lease back once; after a failure it expires by itself. */
 static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bool over,
                   bool asks) {
     struct cairn_error why = {0};
     enum cairn_code code = asks ? reach(fetch, &why) : CAIRN_OK;
     if (!code && over && asks)
         code = cairn_read_lease_give(&lease->lease, fetch->leases.rest, &why);
-    uint64_t asked_ms = cairn_mono_ms(); /* its life begins no earlier */
+    uint64_t asked_ms = cairn_mono_ms(); /* the server's clock starts no earlier */
     if (!code && !over) code = cairn_read_lease_keep(&lease->lease, fetch->leases.rest, &why);
     if (code && !over) log_once(lease, &why);
     if (!code) lease->logged = false;
@@ -114,20 +111,18 @@ static void leases_stop(struct cairn_up_fetch *fetch) {
     }
 }
 
-/* ---- a version that is loaded ---- */
-
 static void name_it(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) {
     const struct cairn_up *up = fetch->up;
     cairn_lock_take(&fetch->lock);
     uint64_t number = ++fetch->leases.count;
     cairn_lock_give(&fetch->lock);
-    /* Each has its own, so that what is given back is never another restore's. */
+    /* A name of its own, so that no other restore's lease is given back. */
     snprintf(lease->lease.job, sizeof(lease->lease.job), "node %s %s/%" PRIu64, up->places.node,
              up->uuid, number);
 }
 
-/* Of a version that is being loaded, by a helper thread. rest NULL: the thread takes it by and by.
- * CAIRN_DELETED, CAIRN_ABORTED: it is too late. */
+/* Leases a version during its load, on a helper thread. rest NULL: the lease thread requests it
+ * later. CAIRN_DELETED, CAIRN_ABORTED: too late. */
 static enum cairn_code lease_begin(struct cairn_up_fetch *fetch,
                                    const struct cairn_version_place *place, struct cairn_rest *rest,
                                    struct cairn_up_lease **ret, struct cairn_error *err) {
@@ -185,13 +180,11 @@ void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_
              cairn_short(version->manifest.shards[shard].name).text);
 }
 
-/* ---- which version ---- */
-
 static bool digits_only(const char *text) {
     return *text && !text[strspn(text, "0123456789")];
 }
 
-/* latest, best, or an alias that people gave. */
+/* latest, best, or an alias. */
 static bool is_word(const char *text) {
     return *text >= 'a' && *text <= 'z' && !cairn_text_starts(text, "ckpt_") &&
            !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")];
@@ -234,7 +227,7 @@ static enum cairn_code find_place(struct cairn_up_helper *helper,
                                   struct cairn_error *err) {
     ret->name = *request->name;
     *ret_asked = false;
-    /* What the attempt resumes is known; it is found also while the server is away. */
+    /* The version that the attempt resumes is known, even without the server. */
     if (request->known_version[0] && !strcmp(request->ref, request->known_version)) {
         ret->step = request->known_step;
         (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), request->known_version);
@@ -243,8 +236,6 @@ static enum cairn_code find_place(struct cairn_up_helper *helper,
     *ret_asked = true;
     return ask_server(helper, request, ret, err);
 }
-
-/* ---- reading and proving ---- */
 
 void cairn_up_fetch_tell_again(const char *key, const struct cairn_error *why) {
     cairn_log(WARN, "fetch.again", "key=%s cause=\"%s\"", key, why->message);
@@ -292,7 +283,7 @@ static enum cairn_code load_documents(struct cairn_store_worker *store,
     return cairn_committed_load(committed, &source, rest, err);
 }
 
-/* fetch.h#6: what the first store said is the answer where none has it. */
+/* fetch.h#6: when no store has the version, the first store's error is returned. */
 static enum cairn_code load_from_any(struct cairn_up_helper *helper,
                                      struct cairn_up_version *version,
                                      struct cairn_committed *committed, struct cairn_error *err) {
@@ -337,8 +328,6 @@ static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_
     return CAIRN_OK;
 }
 
-/* ---- sharing ---- */
-
 static void version_free(struct cairn_up_version *version) {
     lease_end(version->fetch, version->lease);
     cairn_manifest_release(&version->manifest);
@@ -370,7 +359,7 @@ struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fet
     return found;
 }
 
-/* The loaded one, held once more; or take_fresh, which the caller is to load and others await. */
+/* Returns the loaded version, held once more, or take_fresh for the caller to load. */
 static struct cairn_up_version *join(struct cairn_up_fetch *fetch,
                                      struct cairn_up_version *take_fresh) {
     struct cairn_up_version *found = NULL;
@@ -397,7 +386,7 @@ static const char *choice_of(const struct cairn_up_version *version) {
     return cairn_plan_choice_text(version->division.choice);
 }
 
-/* Notes the bytes that were read since the last note. The lock is held. */
+/* Notes bytes read since the last note. The lock is held. */
 static void note_restore(struct cairn_up_version *version) {
     struct cairn_up_restore_note note = {
         .version = version->place.id,
@@ -423,11 +412,11 @@ static void forget_version(struct cairn_up_fetch *fetch, struct cairn_up_version
     if (!fetch->locked.versions) cairn_up_cells_shrink(&fetch->locked.cells);
 }
 
-/* Nodes of an attempt that begins come one after another; who looks too early divides with few. */
+/* Waits for nodes of a new attempt, which arrive one by one; an early division would have few. */
 static void await_others(struct cairn_up *up, const struct cairn_up_version *version) {
     const struct cairn_version_origin *origin = &version->manifest.origin;
     if (!up->peers || !strcmp(up->settings.peer_restore, "off")) return;
-    /* Of what it saved itself: what nodes keep has changed since its list came. */
+    /* The list predates the attempt's own saves, so nodes' memory has changed since. */
     cairn_up_members_outdate_attempt(&up->peers->members, &version->place.name, origin->attempt);
     cairn_up_members_await(&up->peers->members, &version->place.name, cairn_mono_ms() + OTHERS_MS);
 }
@@ -479,8 +468,7 @@ void cairn_up_version_unuse(struct cairn_up_version *version) {
     if (last) version_free(version);
 }
 
-/* This node's share of it is in its cells, and a node whose ranks are late has yet to ask for it.
- * The lock is held. */
+/* Keeps this node's share in cells for nodes with late ranks. The lock is held. */
 static void keep_for_others(struct cairn_up_version *version) {
     if (!version->peers_until_ms) version->users++;
     version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
@@ -524,8 +512,6 @@ void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all) {
         cairn_up_version_unuse(kept);
     }
 }
-
-/* ---- windows ---- */
 
 static uint64_t pool_bytes(const struct cairn_up_fetch *fetch) {
     return fetch->reader_count * CAIRN_UP_BOUNCES_PER_READER * CAIRN_BLOCK_BYTES;
@@ -582,10 +568,7 @@ static void reading_end(struct cairn_up_reading *reading) {
     reading_free(reading);
 }
 
-/* ---- asking ---- */
-
-/* How many sessions of this node hold the run's attempts: its ranks, which mostly restore the same,
- * though not at the same moment. */
+/* Counts this node's sessions with the run's attempts: ranks that mostly restore the same. */
 static uint32_t ranks_of(struct cairn_up *up, const struct cairn_run_name *run) {
     uint32_t count = 0;
     CAIRN_HOLD(&up->lock);
@@ -639,8 +622,6 @@ enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_u
     cairn_up_readers_wake(fetch);
     return CAIRN_OK;
 }
-
-/* ---- life ---- */
 
 enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **ret,
                                    struct cairn_error *err) {
@@ -705,7 +686,7 @@ static enum cairn_code start_readers(struct cairn_up_fetch *fetch, struct cairn_
     return CAIRN_OK;
 }
 
-/* All end before any worker goes: a reader that ends its last request wakes the others. */
+/* Ends all readers before freeing workers: a reader's last request wakes the others. */
 static void drop_readers(struct cairn_up_fetch *fetch) {
     for (size_t i = 0; fetch->readers && i < fetch->reader_count; i++)
         cairn_up_thread_join(&fetch->readers[i].thread);
@@ -724,7 +705,7 @@ static void drop_readers(struct cairn_up_fetch *fetch) {
     fetch->locked.bounces = fetch->locked.free_bounces = NULL;
 }
 
-/* Under uploader_state, which only serialises the first windows of several sessions. */
+/* Under uploader_state, which only serialises first windows of several sessions. */
 enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch, struct cairn_error *err) {
     CAIRN_HOLD(&fetch->up->lock);
     cairn_lock_take(&fetch->lock);
@@ -745,7 +726,7 @@ enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch, struct cairn_er
     return code;
 }
 
-/* Fails all queued wants and orders: no reader and no other node waits for them any more. */
+/* Fails queued wants and orders: no reader or other node waits for them any more. */
 static void drop_wants(struct cairn_up_fetch *fetch) {
     struct cairn_error why = {0};
     cairn_fail(&why, CAIRN_CANCELLED, "the uploader is stopping");
@@ -782,7 +763,7 @@ void cairn_up_fetch_stop(struct cairn_up_fetch *fetch) {
     cairn_up_readers_wake(fetch);
     drop_readers(fetch);
     drop_wants(fetch);
-    /* Readings of which no piece was under way. */
+    /* Readings without pieces in progress. */
     cairn_lock_take(&fetch->lock);
     left = fetch->locked.first;
     fetch->locked.first = NULL;

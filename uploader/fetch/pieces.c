@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan of a read: ranges are sorted, joined and cut; whole blocks go straight into the window,
- * the ends are fragments that are gathered per block. And cells, which are searched from end to
- * end: they are few, and each is 8 MiB of copying. */
+/* The plan of a read: ranges are sorted, joined and cut; whole blocks go directly into the window,
+ * partial ones become fragments, gathered per block. And cells, searched linearly: they are few. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -9,8 +8,6 @@
 #include "common/memory.h"
 #include "plan/reads.h"
 #include "uploader/fetch/inside.h"
-
-/* ---- the plan: ranges, sorted and joined, become pieces ---- */
 
 #define PIECES_MAX (1 << 24)
 
@@ -91,7 +88,7 @@ static enum cairn_code cut_range(struct cairn_up_reading *reading,
     struct cairn_plan_range whole =
         cairn_plan_range_within((struct cairn_plan_range){range->offset, end}, size);
     uint64_t first = whole.begin, last = whole.end;
-    add_fragment(reading, range, range->offset, first); /* without a whole block: up to a border */
+    add_fragment(reading, range, range->offset, first); /* no whole block: up to a block border */
     add_fragment(reading, range, last, end);
     for (uint64_t at = first, border; at < last; at = border) {
         border = at - at % CAIRN_UP_PIECE_BYTES + CAIRN_UP_PIECE_BYTES; /* the cell's end */
@@ -128,7 +125,6 @@ static enum cairn_code gather_fragments(struct cairn_up_reading *reading, size_t
     return CAIRN_OK;
 }
 
-/* Fills pieces and fragments. Ranges are sorted and joined here. */
 enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,
                                     struct cairn_error *err) {
@@ -165,8 +161,6 @@ void cairn_up_cells_release(struct cairn_up_cells *cells) {
     *cells = (struct cairn_up_cells){0};
 }
 
-/* ---- blocks ---- */
-
 uint8_t cairn_up_cell_mask(uint64_t offset, uint64_t bytes) {
     uint64_t first = offset % CAIRN_UP_CELL_BYTES / CAIRN_BLOCK_BYTES;
     uint64_t count = (bytes + CAIRN_BLOCK_BYTES - 1) / CAIRN_BLOCK_BYTES;
@@ -196,8 +190,6 @@ uint64_t cairn_up_cell_run_bytes(const struct cairn_up_cell *cell, uint8_t run, 
     return cairn_min_u64(bytes, size - offset);
 }
 
-/* ---- which cell ---- */
-
 struct cairn_up_cell *cairn_up_cells_find(struct cairn_up_cells *cells,
                                           const struct cairn_up_version *version, uint32_t shard,
                                           uint64_t offset) {
@@ -212,7 +204,7 @@ static bool is_idle(const struct cairn_up_cell *cell) {
     return !cell->users && !cell->flying && !cell->waiters;
 }
 
-/* inside.h#4: the smaller the sooner. */
+/* The order of inside.h#4: the lowest rank is reused first. */
 static int rank_of(const struct cairn_up_cell *cell) {
     return !cell->version ? 0 : cell->had >= cell->expected ? 1 : 2;
 }
@@ -229,7 +221,7 @@ static struct cairn_up_cell *least_wanted(struct cairn_up_cells *cells) {
     return found;
 }
 
-/* One more with memory; NULL: there is none, of its own kind or in the budget. */
+/* Adds a cell with memory; NULL: no free cell or no budget. */
 static struct cairn_up_cell *grow(struct cairn_up_cells *cells) {
     if (cells->count == cells->capacity) return NULL;
     if (cairn_budget_take(cells->budget, CAIRN_UP_CELL_BYTES, "cells of restores", NULL))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reading threads: take pieces, find them in cells or get them from the store, from other
- * nodes or out of a slab of this node, compare every block, hand them out. A want whose blocks are
- * on their way waits at the cell, and is looked at again when one of its requests has ended. */
+/* The reading threads: take pieces, find blocks in cells or get them from the store, other nodes or
+ * a slab of this node, compare every block, copy them out. A want with blocks in flight waits at
+ * the cell until one of its requests ends. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -9,9 +9,7 @@
 #include "uploader/fetch/inside.h"
 #include "uploader/saves/slabs.h"
 
-/* ---- readings ---- */
-
-/* One piece of a reading is over; the last one ends it. The lock is not held. */
+/* Ends one piece of a reading; the last piece ends the reading. The lock is not held. */
 static void piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *reading,
                        enum cairn_code code, const struct cairn_error *why) {
     cairn_lock_take(&fetch->lock);
@@ -34,9 +32,7 @@ static void piece_over(struct cairn_up_fetch *fetch, struct cairn_up_reading *re
     reading->end(reading);
 }
 
-/* ---- answers to other nodes ---- */
-
-/* The connection's thread may have abandoned the answer meanwhile. */
+/* The connection's thread may have abandoned the answer. */
 static void serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                               struct cairn_up_cell *cell, enum cairn_code code) {
     struct cairn_up_serve *serve = want->serve;
@@ -48,10 +44,10 @@ static void serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_want
     if (!serve->abandoned) return;
     if (cell) cell->users--;
     fetch->locked.serving--;
-    if (serve->version->peers_until_ms) /* somebody else's use, too */
+    if (serve->version->peers_until_ms) /* the version's keeping has its own use */
         serve->version->users--;
     else
-        serve->version->peers_until_ms = 1; /* the tick's */
+        serve->version->peers_until_ms = 1; /* passes the use to the keeping, which the tick ends */
     free(serve);
 }
 
@@ -98,7 +94,7 @@ void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes) {
     meter->bytes /= 2;
 }
 
-/* Everybody who waits at the cell looks again; those fail whose blocks did not come. */
+/* Requeues the cell's waiters; fails those that wanted the missing blocks. */
 void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
                        const struct cairn_error *why) {
     struct cairn_up_want *failed = NULL;
@@ -114,7 +110,7 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
         CAIRN_ASSERT(cell->users > 0);
         cell->users--;
         struct cairn_up_want *waiters = CAIRN_TAKE(cell->waiters);
-        bool of_rank = false; /* else another node wants it, and nothing is restored here */
+        bool of_rank = false; /* false: only other nodes want it; no restore of this node */
         for (struct cairn_up_want *want = waiters; want; want = want->next)
             of_rank |= want->reading != NULL;
         if (get->kept && of_rank) version->counts.memory_bytes += get->bytes;
@@ -122,7 +118,7 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
             struct cairn_up_want *want = waiters;
             waiters = want->next;
             uint8_t mask = cairn_up_cell_mask(want->piece->offset, want->piece->bytes);
-            /* Nobody had to read it for that node. */
+            /* No store read was made for that node. */
             if (get->kept && want->serve) want->serve->shared = true;
             if (!code || !(mask & get->run)) {
                 cairn_up_want_add_locked(fetch, want);
@@ -142,11 +138,7 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
     cairn_up_readers_wake(fetch);
 }
 
-/* ---- what a slab of this node still holds ---- */
-
-/* Its trainer may write there while it is read, so the copy is compared, never the source. */
-
-/* Block by block: what was copied is summed while it is in the cache. */
+/* Compares the copy, not the slab, which a trainer may write; by blocks, for the CPU's cache. */
 static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, uint8_t *into) {
     for (uint64_t at = 0; at < bytes; at += CAIRN_BLOCK_BYTES, checksums += 4) {
         size_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at);
@@ -157,7 +149,7 @@ static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, 
     return true;
 }
 
-/* True: its bytes are there and right, out of a slab of this node (uploader/saves/slabs.h). */
+/* True: verified bytes were copied from a slab of this node (uploader/saves/slabs.h). */
 static bool copy_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into) {
     const struct cairn_up_version *version = get->version;
     const struct cairn_manifest_shard *shard = &version->manifest.shards[get->shard];
@@ -174,18 +166,18 @@ static bool copy_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8
 
 #define IDLE_POLL_MS 1000
 #define OTHERS_POLL_MS 10
-#define SHUN_MS 10000 /* of a store that did not answer */
+#define SHUN_MS 10000 /* how long an unresponsive store is avoided */
 #define HELD_MAX 8
 #define HELD_LOOK_MS 20
-#define ACTS_MAX 8 /* between two looks at the store: each may be a copy of 8 MiB */
+#define ACTS_MAX 8 /* between two polls of the store; each may copy 8 MiB */
 
 /* The next action for a want, carried out without the lock. */
 struct step {
     enum {
-        STEP_NOTHING, /* there is none, or nothing can be done now */
-        STEP_AGAIN,   /* it waits, or has ended */
-        STEP_COPY,    /* its bytes are in the cell */
-        STEP_FETCH,   /* `get` is to be begun */
+        STEP_NOTHING, /* no want, or none can proceed */
+        STEP_AGAIN,   /* the want waits or has ended */
+        STEP_COPY,    /* copy its bytes from the cell */
+        STEP_FETCH,   /* begin `get` */
         STEP_FAIL
     } what;
     struct cairn_up_want *want;
@@ -195,8 +187,6 @@ struct step {
 };
 
 static const struct step nothing = {.what = STEP_NOTHING};
-
-/* ---- taking ---- */
 
 static bool shares(const struct cairn_up_fetch *fetch, const struct cairn_up_version *version,
                    const struct cairn_up_piece *piece) {
@@ -225,8 +215,8 @@ static bool is_takeable(struct cairn_up_fetch *fetch, const struct cairn_up_read
     return !piece->bounced || fetch->locked.free_bounces || shares(fetch, reading->version, piece);
 }
 
-/* First who finds its next piece in a cell, so that ranks behind another one follow it closely and
- * the cell is free sooner; then, where requests may be begun, the oldest. */
+/* Prefers a reading whose next piece is in a cell, so that ranks behind another follow closely and
+ * free the cell sooner; then, if requests may begin, the oldest. */
 static struct cairn_up_reading *choose(struct cairn_up_fetch *fetch, bool may_begin) {
     for (struct cairn_up_reading *at = fetch->locked.first; at; at = at->next)
         if (is_takeable(fetch, at) && is_present(fetch, at)) return at;
@@ -252,14 +242,13 @@ static struct cairn_up_want *take_want(struct cairn_up_fetch *fetch, bool may_be
     return want;
 }
 
-/* Puts the want back at the head of the ready list. */
 static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     want->next = fetch->locked.ready;
     if (!want->next) fetch->locked.ready_last = &want->next;
     fetch->locked.ready = want;
 }
 
-/* Until cells may be free: looked at again every HELD_LOOK_MS, while others go on. */
+/* Holds the want until cells may be free, which look_at_held checks every HELD_LOOK_MS. */
 static void hold_want(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     want->next = fetch->locked.held;
     fetch->locked.held = want;
@@ -290,7 +279,7 @@ static struct cairn_up_get *make_get(struct cairn_up_version *version, uint32_t 
     return get;
 }
 
-/* Straight into the window, or one block into a bounce. */
+/* Reads directly into the window, or one block into a bounce. */
 static struct step place_direct(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
     const struct cairn_up_piece *piece = want->piece;
     struct step step = {.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
@@ -309,7 +298,7 @@ static struct step place_direct(struct cairn_up_fetch *fetch, struct cairn_up_wa
     return (struct step){.what = STEP_FETCH, .want = want, .get = get};
 }
 
-/* Counts blocks of the want that another request has read, or is reading, into the cell. */
+/* Counts the want's blocks that another request has read, or is reading, into the cell. */
 static void count_found(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                         const struct cairn_up_cell *cell, uint8_t mask) {
     if (want->looked) return;
@@ -330,7 +319,7 @@ static struct step begin_run(struct cairn_up_want *want, struct cairn_up_cell *c
     if (!get) return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
     get->cell = cell;
     get->run = run;
-    get->version->users++; /* who wants it may have failed by another run before it ends */
+    get->version->users++; /* the want may fail by another run before this one ends */
     cell->flying |= run;
     cell->users++;
     want->next = cell->waiters;
@@ -358,7 +347,7 @@ static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_wa
         cell->users++;
         return (struct step){.what = STEP_COPY, .want = want, .cell = cell};
     }
-    if (want->serve && (mask & cell->asked)) /* that node is to read it itself */
+    if (want->serve && (mask & cell->asked)) /* the calling node must read it itself */
         return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_CONFLICT};
     uint8_t absent = (uint8_t)(mask & ~(cell->present | cell->flying));
     if (absent) return begin_run(want, cell, cairn_up_cell_run(absent));
@@ -374,7 +363,7 @@ static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
         fetch->locked.orders = get->next;
         return (struct step){.what = STEP_FETCH, .get = get};
     }
-    /* What other nodes are asked for takes half of the cells at most: the rest serves them. */
+    /* Requests to other nodes fill at most half of the cells; the rest serves those nodes. */
     size_t asking_max =
         (size_t)cairn_min_u64(CAIRN_UP_ASKING_MAX, fetch->locked.cells.capacity / 2);
     may_begin = may_begin && (!fetch->locked.asking || fetch->locked.asking < asking_max) &&
@@ -385,8 +374,6 @@ static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
     return shares(fetch, want->version, want->piece) ? place_shared(fetch, want)
                                                      : place_direct(fetch, want);
 }
-
-/* ---- getting ---- */
 
 static void get_done(struct cairn_store_request *request) {
     struct cairn_up_get *get = request->owner;
@@ -420,7 +407,7 @@ static void prepare(struct cairn_up_get *get, size_t store, size_t stores) {
     };
 }
 
-/* From the one that had the documents on, past those that did not answer just now. */
+/* Starts at the store of the documents; skips stores that did not answer recently. */
 static size_t nearest(const struct cairn_up *up, size_t first) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < up->read_count; i++) {
@@ -461,7 +448,7 @@ static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get
     free(get);
 }
 
-/* True: this node has it in memory, so neither the store nor another node is asked. */
+/* True: copied from this node's memory, without store or other node. */
 static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     struct cairn_error none = {0};
     if (!copy_kept(fetch->up, get, memory_of(get))) return false;
@@ -492,7 +479,7 @@ static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     cairn_store_submit(reader->stores[get->store], &get->range.request);
 }
 
-/* All bytes of the want are in the cell, of which the want holds one use. */
+/* Copies out a want whose bytes are all in the cell; the want holds one use of the cell. */
 static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                      struct cairn_up_cell *cell) {
     struct cairn_up_reading *reading = want->reading;
@@ -515,7 +502,7 @@ static bool serves(const struct cairn_up_cell *cell) {
     return false;
 }
 
-/* True: another node is asked for it. One that asks this node is never sent on: two that know
+/* True: another node is asked. A request from another node is never forwarded: two nodes with
  * different lists could wait for each other. */
 static bool ask_other(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     if (!get->cell) return false;
@@ -529,7 +516,7 @@ static bool ask_other(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     return true;
 }
 
-/* False: there is nothing to do now. */
+/* False: nothing to do now. */
 static bool act(struct cairn_up_reader *reader) {
     struct cairn_up_fetch *fetch = reader->fetch;
     bool may_begin = reader->flying_count < cairn_store_appetite(reader->stores[0]);
@@ -556,8 +543,6 @@ static bool act(struct cairn_up_reader *reader) {
     return false;
 }
 
-/* ---- checking ---- */
-
 static enum cairn_code compare_blocks(struct cairn_up_get *get, struct cairn_error *err) {
     enum cairn_code code = cairn_store_range_judge(&get->range, err);
     if (code == CAIRN_OK) return CAIRN_OK;
@@ -578,13 +563,13 @@ static void measure(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum
     if (!code) get->version->counts.store_bytes += get->bytes;
 }
 
-/* Avoids a store for a while after a failure that every further request would wait for, too. */
+/* Avoids a store for a while after a failure that every request would wait for. */
 static void note_away(struct cairn_up *up, size_t store, enum cairn_code code) {
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_BUSY)
         atomic_store(&up->reads_away_ms[store], cairn_mono_ms() + SHUN_MS);
 }
 
-/* Sends the request to the next store that it was not sent to yet. */
+/* Sends the request to the next untried store. */
 static bool ask_another(struct cairn_up_reader *reader, struct cairn_up_get *get,
                         enum cairn_code code, const struct cairn_error *why) {
     size_t count = reader->fetch->up->read_count;
@@ -646,8 +631,7 @@ static bool stopping(struct cairn_up_fetch *fetch) {
     return fetch->locked.stopping;
 }
 
-/* The first store's worker is the one that is woken, so it is the one that waits; for the others it
- * looks often while something is under way there. */
+/* Wakes go to the first store's worker, so only its poll waits; busy others are polled often. */
 static void poll_all(struct cairn_up_reader *reader, bool acted) {
     struct cairn_error error;
     size_t count = reader->fetch->up->read_count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heads of groups, records, the index of live ones, the scan of a file, and formats 1 and 2. */
+/* Group heads, records, the index of live records, the scan of a file, and formats 1 and 2. */
 #include "uploader/journal/format.h"
 
 #include <inttypes.h>
@@ -54,8 +54,6 @@ void cairn_up_touches_trim(struct cairn_up_touches *touches, uint64_t sequence) 
     if (old) remove_first(touches, old);
 }
 
-/* ---- bytes ---- */
-
 enum cairn_code cairn_up_head_encode(const struct cairn_up_head *head,
                                      const struct cairn_up_touches *touches, struct cairn_buf *ret,
                                      struct cairn_error *err) {
@@ -83,7 +81,7 @@ enum cairn_code cairn_up_head_encode(const struct cairn_up_head *head,
     return CAIRN_OK;
 }
 
-/* False: no whole head begins there. */
+/* False: no whole head begins at offset. */
 static bool head_at(struct cairn_view file, uint64_t offset, struct cairn_up_head *ret) {
     if (offset > file.size || file.size - offset < FIXED_BYTES) return false;
     const uint8_t *at = (const uint8_t *)file.data + offset;
@@ -126,7 +124,7 @@ bool cairn_up_head_after(struct cairn_view file, uint64_t offset, const struct c
     return false;
 }
 
-/* *ret_whole: the head's records are there, and as they were written. */
+/* *ret_whole: the head's records are present and match its checksum. */
 static struct cairn_view head_records(struct cairn_view file, uint64_t offset,
                                       const struct cairn_up_head *head, bool *ret_whole) {
     uint64_t from = offset + head->bytes;
@@ -316,7 +314,7 @@ static void record_at(struct cairn_view file, uint64_t offset, struct cairn_up_r
     *ret_found = true;
 }
 
-/* Records one after the other, from offset to end; *ret_end: where the first bad one begins. */
+/* Scans consecutive records from offset to end; *ret_end: the offset of the first bad record. */
 static enum cairn_code scan_records(struct cairn_view file, uint64_t offset, uint64_t end,
                                     const struct cairn_up_scan_sink *sink, uint64_t *ret_end,
                                     struct cairn_error *err) {
@@ -332,8 +330,6 @@ static enum cairn_code scan_records(struct cairn_view file, uint64_t offset, uin
     *ret_end = offset;
     return CAIRN_OK;
 }
-
-/* ---- formats 1 and 2 ---- */
 
 #define GROUP_MAGIC UINT32_C(0x32475243) /* "CRG2" */
 
@@ -361,13 +357,13 @@ bool cairn_up_group2_at(struct cairn_view file, uint64_t offset, struct cairn_up
     return cairn_crc32c(0, ret->records.data, ret->records.size) == cairn_load_u32le(at + 24);
 }
 
-/* Is it of format 1? Else its groups are read as those of format 2. */
+/* True for format 1; any other file here is read as format 2. */
 static bool is_format1(struct cairn_view file) {
     return file.size >= 4 && cairn_load_u32le(file.data) == CAIRN_UP_RECORD_MAGIC;
 }
 
-/* A whole group of a higher sequence at or after offset? Only asked once, after the first bad one.
- * One of a lower sequence is what an older file left in these blocks. */
+/* True when a whole group of a higher sequence begins at or after offset; called once, after the
+ * first bad group. A lower sequence is left over from an older file in these blocks. */
 static bool group_after(struct cairn_view file, uint64_t offset, uint64_t sequence,
                         uint64_t *ret_where) {
     uint8_t magic[4];
@@ -427,11 +423,9 @@ static enum cairn_code scan_before(struct cairn_view file, const struct cairn_up
     return CAIRN_OK;
 }
 
-/* ---- scan ---- */
+#define FILES_MAX 8 /* told apart when the first group is damaged */
 
-#define FILES_MAX 8 /* that may be told apart when the first group is damaged */
-
-/* The identity in most heads of the file, where the first group, which says it, is damaged. */
+/* Finds the file identity that most heads name, for a damaged first group, which defines it. */
 static bool find_id(struct cairn_view file, struct cairn_up_file_id *ret) {
     struct cairn_up_file_id ids[FILES_MAX];
     size_t counts[FILES_MAX] = {0}, known = 0, most = 0;
@@ -450,15 +444,13 @@ static bool find_id(struct cairn_view file, struct cairn_up_file_id *ret) {
     return known > 0;
 }
 
-/* ---- format 3 ---- */
-
 struct scan {
     struct cairn_view file;
     const struct cairn_up_scan_sink *sink;
     struct cairn_up_scanned *ret;
 };
 
-/* The entries that the group wrote of, for the head of the next group. */
+/* Collects the entries that the group's records belong to, for the head of the next group. */
 static void take_head(struct scan *scan, const struct cairn_up_head *head) {
     struct cairn_up_touches *touches = &scan->ret->touches;
     touches->count = 0;
@@ -482,7 +474,7 @@ static void take_records(struct scan *scan, uint64_t sequence, uint64_t offset, 
     cairn_up_touches_trim(&scan->ret->touches, sequence);
 }
 
-/* Groups up to the one before `head` are not there; it says what they touched. */
+/* Reports that the groups before `head` are damaged; the head lists the entries they touched. */
 static enum cairn_code pass_damage(struct scan *scan, uint64_t next,
                                    const struct cairn_up_head *head, struct cairn_error *err) {
     struct cairn_up_scanned *scanned = scan->ret;
@@ -503,7 +495,7 @@ static enum cairn_code pass_damage(struct scan *scan, uint64_t next,
     return CAIRN_OK;
 }
 
-/* The group at the end of what was read. *ret_whole false: nothing was read on. */
+/* Reads the group at scanned->end. *ret_whole false: no progress. */
 static enum cairn_code read_group(struct scan *scan, bool *ret_whole, struct cairn_error *err) {
     struct cairn_up_scanned *scanned = scan->ret;
     struct cairn_up_head head;
@@ -532,11 +524,11 @@ static enum cairn_code read_groups(struct scan *scan, struct cairn_error *err) {
         bool whole = false;
         CAIRN_TRY(read_group(scan, &whole, err));
         if (whole) continue;
-        /* A head that stands where it belongs is the damaged group's own. */
+        /* A head in the expected place belongs to the damaged group itself. */
         uint64_t wanted = scanned->sequence + 1, after = scanned->end;
         bool own = head_at(scan->file, after, &head) && head.sequence == wanted;
         if (!cairn_up_head_after(scan->file, after + own, &scanned->id, wanted + own, &next, &head))
-            return CAIRN_OK; /* the torn tail */
+            return CAIRN_OK; /* a torn tail ends the scan */
         CAIRN_TRY(pass_damage(scan, next, &head, err));
     }
     return CAIRN_OK;

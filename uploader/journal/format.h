@@ -2,9 +2,8 @@
 /*
  * format: the bytes of the journal: groups and their heads, records, a scan of a whole file.
  *
- * Why:     kept apart from threads and fsync so that torn tails and flipped bits are tested on
- *          plain files. Where a group is damaged, its own words about itself are gone too; the next
- *          head says which entries it concerned, so that the others need not suffer for it (Q45).
+ * Why:     separate from threads and fsync, so that plain files test torn tails and flipped bits.
+ *          The next head names a damaged group's entries, so that others need not fail (Q45).
  * Promise: 1   a record is u32le magic, u32le size, u32le CRC32C(size, payload), payload; payload
  *              is u64le entry, u32le flags, u32le json_bytes, JSON, blob.
  *          2   records stand in groups, one per fsync, each after a head: u32le magic, u32le CRC32C
@@ -12,24 +11,21 @@
  *              sequence, u64le size of the records, u64le highest entry, u64le covers_from, u32le
  *              CRC32C of the records, u32le count, then count times u64le entry, u32le (groups ago
  *              * 2 + closed).
- *          3   scan hands out the records of whole groups in order and says where the valid part
- *              ends. Only the last group can be torn, in whatever order its blocks were written.
- *              Where groups are damaged that a later head of the file follows, it says which
- *              entries they concerned, and goes on there.
- *          4   nothing that does not fit its checksum is handed out.
- *          5   a head's list has every entry that the groups covers_from to sequence - 1 wrote a
- *              record of, with the last of these groups and whether that record closed it. The
- *              group right before is always covered, as long as there is memory.
- *          6   "file" is drawn when a file is made, so bytes of an older one are no head of it.
- *          7   the first group of a file has the head of format 2, its spare word being "file":
- *              programs before format 3 read it and refuse the file by its number, where they would
- *              take anything else for a torn file and cut it off.
- *          P15 formats 1 and 2 are read so that they can be written anew. 1: records one after the
- *              other, from the first byte. 2: groups, each with u32le magic, u32le CRC32C of the
- *              rest of the head, u64le sequence, u64le size, u32le CRC32C of the records, u32le 0,
- *              records. Nothing in them says what a damaged place concerned, so one that something
- *              whole follows refuses the file: CAIRN_CORRUPT with both offsets.
- * Limits:  64 groups and 64 entries are covered, and all entries of the group right before.
+ *          3   scan returns the records of whole groups in order, and where the valid part ends.
+ *              Only the last group can be torn, in whatever order its blocks were written. Scan
+ *              reports the entries of damaged groups before a later head, and continues there.
+ *          4   bytes that do not match their checksum are never returned.
+ *          5   a head lists every entry with a record in the groups covers_from to sequence - 1,
+ *              with the last such group and whether that record closed the entry. The preceding
+ *              group is always covered, unless memory is short.
+ *          6   "file" is random per file, so bytes of an older file never match as a head.
+ *          7   the first group of a file has the head of format 2, with "file" in its spare word:
+ *              older programs refuse the file by its number instead of cutting it.
+ *          P15 formats 1 and 2 are read, to be rewritten. 1: consecutive records from the first
+ *              byte. 2: groups, each with u32le magic, u32le CRC32C of the rest of the head, u64le
+ *              sequence, u64le size, u32le CRC32C of the records, u32le 0, records. Without lists,
+ *              damage before whole data refuses the file: CAIRN_CORRUPT with both offsets.
+ * Limits:  a head covers 64 groups and 64 entries, and all entries of the preceding group.
  * Threads: one owner.
  * Next:    uploader/journal/journal.h.
  */
@@ -39,23 +35,23 @@
 #include "uploader/journal/journal.h"
 
 struct cairn_up_touched {
-    uint64_t entry, sequence; /* of the last group that wrote of it */
+    uint64_t entry, sequence; /* of the last group with a record of the entry */
     bool closed;
 };
-/* Ascending by sequence; an entry stands there once. */
+/* Ascending by sequence; each entry at most once. */
 struct cairn_up_touches {
     struct cairn_up_touched *items; /* owned */
     size_t count, capacity;
     uint64_t covers_from;
 };
 void cairn_up_touches_release(struct cairn_up_touches *touches);
-/* That group wrote a record of the entry. Without memory it is covered no longer. */
+/* Notes that group `sequence` has a record of the entry. Without memory coverage shrinks. */
 void cairn_up_touches_add(struct cairn_up_touches *touches, uint64_t sequence, uint64_t entry,
                           bool closed);
-/* Forgets what the head of the group after `sequence` need not say. */
+/* Drops what the head of the group after `sequence` need not list. */
 void cairn_up_touches_trim(struct cairn_up_touches *touches, uint64_t sequence);
 
-/* Which file: all its heads say the same. */
+/* The identity that all heads of a file share. */
 struct cairn_up_file_id {
     uint32_t file, node_crc;
 };
@@ -64,14 +60,13 @@ struct cairn_up_head {
     uint64_t sequence, size, entry_last, covers_from;
     uint32_t records_crc;
     uint64_t bytes;      /* of the head */
-    const uint8_t *list; /* of the entries, in the file */
+    const uint8_t *list; /* the entries, encoded */
     size_t count;
 };
 enum cairn_code cairn_up_head_encode(const struct cairn_up_head *head,
                                      const struct cairn_up_touches *touches, struct cairn_buf *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* The next whole head at or after offset, of that file if id is not NULL, of that sequence or a
- * higher one. */
+/* Finds the next whole head from offset, of that file (id NULL: any) and at least that sequence. */
 bool cairn_up_head_after(struct cairn_view file, uint64_t offset, const struct cairn_up_file_id *id,
                          uint64_t sequence, uint64_t *ret_where, struct cairn_up_head *ret);
 void cairn_up_head_touched(const struct cairn_up_head *head, size_t index,
@@ -88,9 +83,9 @@ struct cairn_up_journal_entry {
     uint64_t entry;
     struct cairn_up_journal_span *spans; /* owned */
     size_t count, capacity;
-    bool damaged; /* records of it are lost; a rewrite says so in a record */
+    bool damaged; /* some records are lost; a rewrite journals that */
 };
-/* Which byte ranges belong to which live entry; entries ascend. */
+/* Byte ranges of each live entry; entries ascend. */
 struct cairn_up_journal_index {
     struct cairn_up_journal_entry *entries; /* owned */
     size_t count, capacity;
@@ -102,23 +97,23 @@ enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index,
                                            bool closes, struct cairn_up_journal_span span,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Its records may not be all that were written. */
+/* Marks the entry as missing records. */
 enum cairn_code cairn_up_journal_index_damage(struct cairn_up_journal_index *index, uint64_t entry,
                                               struct cairn_error *err) CAIRN_MUST_USE;
-/* NULL: it is not alive. */
+/* NULL: the entry is not live. */
 struct cairn_up_journal_entry *
 cairn_up_journal_index_find(const struct cairn_up_journal_index *index, uint64_t entry);
 
 enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Records for one append or post, which owns their messages and the blobs that were taken. */
+/* Records of one append or post; owns their messages and the blobs that were taken. */
 struct cairn_up_notes {
     struct cairn_up_record *records;
     struct cairn_buf *blobs;
     size_t count, capacity, blob_capacity;
 };
-/* A record without a message makes the append fail (no memory). */
+/* A record without a message fails the append (no memory). */
 enum cairn_code cairn_up_notes_add(struct cairn_up_notes *notes, uint64_t entry,
                                    json_t *take_message, struct cairn_view blob,
                                    struct cairn_error *err) CAIRN_MUST_USE;
@@ -135,18 +130,18 @@ struct cairn_up_record_found {
     struct cairn_view json, blob;
 };
 
-/* Groups that are not there as they were written, between two places that are. */
+/* Damaged groups between two valid places. */
 struct cairn_up_damage {
     uint64_t offset, end; /* in the file */
     uint64_t first, last; /* sequences */
-    bool known;           /* head lists all entries that they touched; else it may be any */
+    bool known;           /* head lists all entries of the damage; false: any may be */
     uint64_t entry_last;
-    const struct cairn_up_head *head; /* of the group after them */
+    const struct cairn_up_head *head; /* of the group after the damage */
 };
 struct cairn_up_scan_sink {
     enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
                             struct cairn_error *err);
-    /* NULL: passed over in silence. */
+    /* NULL: damage is skipped silently. */
     enum cairn_code (*damaged)(void *owner, const struct cairn_up_damage *damage,
                                struct cairn_error *err);
     void *owner;
@@ -154,13 +149,13 @@ struct cairn_up_scan_sink {
 struct cairn_up_scanned {
     uint64_t end;      /* of the valid part */
     uint64_t sequence; /* of its last group */
-    bool before;       /* of format 1 or 2; the rest is not known then */
+    bool before;       /* the file has format 1 or 2, and the fields below are unset */
     bool damaged;
     struct cairn_up_file_id id;
-    uint64_t entry_last;             /* that the heads name */
-    struct cairn_up_touches touches; /* owned: what the next head says */
+    uint64_t entry_last;             /* the highest entry that heads name */
+    struct cairn_up_touches touches; /* owned: the list of the next head */
 };
-/* *ret: zero, or of a scan before. */
+/* *ret is zero or the result of an earlier scan. */
 enum cairn_code cairn_up_journal_scan(struct cairn_view file, uint32_t node_crc,
                                       const struct cairn_up_scan_sink *sink,
                                       struct cairn_up_scanned *ret,
@@ -172,8 +167,8 @@ void cairn_up_group2_head(uint64_t sequence, uint32_t spare, struct cairn_view r
                           uint8_t ret[CAIRN_UP_GROUP2_HEAD_BYTES]);
 struct cairn_up_group2 {
     uint64_t sequence;
-    uint32_t spare; /* of the first group of format 3: its file */
+    uint32_t spare; /* in the first group of format 3: the file */
     struct cairn_view records;
 };
-/* False: no whole group with a head of format 2 begins there. */
+/* False: no whole group of format 2 begins at offset. */
 bool cairn_up_group2_at(struct cairn_view file, uint64_t offset, struct cairn_up_group2 *ret);

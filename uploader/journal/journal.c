@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening: a file of an earlier format, and one that is damaged, is written anew before anything is
- * taken from it. Then group commit: whoever has records adds them to `pending` and waits; the one
- * writing thread takes all that is pending, writes, syncs once and tells everybody. While it syncs,
- * the next group gathers. */
+/* Open: a damaged file, or an older format, is rewritten before use. Group commit: callers add
+ * records to `pending` and wait; one thread writes all pending records, syncs once and completes
+ * every call, while the next group gathers. */
 #include "uploader/journal/journal.h"
 
 #include <dirent.h>
@@ -30,7 +29,7 @@
 
 #define CAIRN_UP_GROUP_BYTES_MAX (256 * CAIRN_MIB)
 
-struct cairn_up_noted { /* one record of the bytes, for the index once it is on the disk */
+struct cairn_up_noted { /* one written record, for the index once it is durable */
     uint64_t entry;
     bool closes, dropped;
     uint64_t bytes;
@@ -39,7 +38,7 @@ struct cairn_up_waiter { /* one call */
     struct cairn_up_waiter *next;
     void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why);
     void *owner;
-    size_t first, count; /* its records among the noted */
+    size_t first, count; /* its range in the noted records */
     bool blocking, finished;
     enum cairn_code code;
     struct cairn_error error;
@@ -54,7 +53,7 @@ struct cairn_up_group {
 struct cairn_up_broken {
     uint64_t *entries; /* owned */
     size_t count, capacity;
-    bool all; /* no memory, or too many, to tell them apart */
+    bool all; /* more than the list holds, or no memory: all count */
 };
 
 struct cairn_up_file {
@@ -76,10 +75,10 @@ struct cairn_up_journal {
         struct cairn_up_group pending;
         struct cairn_up_broken lost; /* journal.h#6 */
         bool stopping;
-        bool dozing;            /* its thread sleeps until it is signalled */
-        bool hurried;           /* what is noted is written now */
+        bool dozing;            /* the thread sleeps until signalled */
+        bool hurried;           /* write notes now */
         bool broken;            /* journal.h#3 */
-        bool failing;           /* the last write failed, and there was no room since */
+        bool failing;           /* the last write failed, and the disk is still full */
         struct cairn_error why; /* the last failure */
         uint64_t entry_last, live_count, file_bytes;
     } locked;
@@ -89,7 +88,7 @@ struct cairn_up_journal {
     bool started;
 };
 
-/* ---- a file that groups are appended to ---- */
+/* ---- a file for appending groups ---- */
 
 static void file_release(struct cairn_up_file *file) {
     if (file->fd >= 0) cairn_fd_close_at(&file->fd);
@@ -115,7 +114,7 @@ static enum cairn_code write_all(int fd, const void *data, size_t size, uint64_t
     return CAIRN_OK;
 }
 
-/* The first group, for an empty file; draws its id. Not synced. */
+/* Writes the first group of an empty file and draws its id, without sync. */
 static enum cairn_code file_begin(struct cairn_up_file *file, const char *node,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *message =
@@ -135,7 +134,7 @@ static enum cairn_code file_begin(struct cairn_up_file *file, const char *node,
     return CAIRN_OK;
 }
 
-/* Head and records after the last group; the caller counts them in once they count. Not synced. */
+/* Writes head and records after the last group, without sync; the caller advances the end. */
 static enum cairn_code file_put(const struct cairn_up_file *file, struct cairn_view records,
                                 uint64_t *ret_head_bytes, struct cairn_error *err) {
     CAIRN_AUTO(buf) bytes = {.limit = CAIRN_UP_GROUP_BYTES_MAX};
@@ -150,7 +149,7 @@ static enum cairn_code file_put(const struct cairn_up_file *file, struct cairn_v
     return write_all(file->fd, records.data, records.size, file->size + bytes.size, err);
 }
 
-/* The group that was put: its head, then each of its records, then its end. */
+/* Advances past a written group: its head, each record, the end. */
 static void file_took_head(struct cairn_up_file *file, uint64_t head_bytes) {
     file->size += head_bytes;
     file->sequence++;
@@ -167,8 +166,6 @@ static enum cairn_code file_took_record(struct cairn_up_file *file, uint64_t ent
 static void file_took_group(struct cairn_up_file *file) {
     cairn_up_touches_trim(&file->touches, file->sequence);
 }
-
-/* ---- rewriting ---- */
 
 static enum cairn_code put_one(struct cairn_up_file *to, uint64_t entry, struct cairn_view record,
                                struct cairn_error *err) {
@@ -213,7 +210,7 @@ static enum cairn_code copy_live(struct cairn_up_journal *journal, struct cairn_
     return fdatasync(to->fd) ? cairn_fail_errno(err, "syncing the new journal") : CAIRN_OK;
 }
 
-/* The live entries alone, in a new file of that name. */
+/* Writes the live entries to a new file and renames it to the journal's name. */
 static enum cairn_code rewrite_journal(struct cairn_up_journal *journal, bool *ret_renamed,
                                        struct cairn_error *err) {
     CAIRN_AUTO(buf) name = {0};
@@ -239,10 +236,10 @@ static enum cairn_code rewrite_journal(struct cairn_up_journal *journal, bool *r
 struct open_work {
     struct cairn_up_journal *journal;
     const struct cairn_up_journal_options *options;
-    bool headed, earlier; /* earlier: its header names an older format */
+    bool headed, earlier; /* earlier: the header names an older format */
 };
 
-/* ---- the first pass: who is alive ---- */
+/* ---- the first pass: which entries live ---- */
 
 static enum cairn_code check_header(struct open_work *work, const json_t *message,
                                     struct cairn_error *err) {
@@ -278,7 +275,7 @@ static enum cairn_code index_one(void *owner, const struct cairn_up_record_found
     return check_header(work, message, err);
 }
 
-/* An entry that the lost groups closed has lost nothing. */
+/* An entry that a lost group closed is not damaged. */
 static enum cairn_code damage_touched(struct cairn_up_journal_index *index,
                                       const struct cairn_up_damage *damage, size_t *ret_entries,
                                       struct cairn_error *err) {
@@ -318,8 +315,6 @@ static enum cairn_code note_damage(void *owner, const struct cairn_up_damage *da
     return CAIRN_OK;
 }
 
-/* ---- the second pass ---- */
-
 static enum cairn_code replay_one(void *owner, const struct cairn_up_record_found *found,
                                   struct cairn_error *err) {
     struct open_work *work = owner;
@@ -334,11 +329,9 @@ static enum cairn_code replay_one(void *owner, const struct cairn_up_record_foun
         .name = json_string_value(json_object_get(message, "t")),
         .blob = found->blob,
     };
-    if (!record.name) record.name = ""; /* whoever replays sets its entry aside */
+    if (!record.name) record.name = ""; /* replay rejects it and sets the entry aside */
     return work->options->replay(work->options->owner, &record, err);
 }
-
-/* ---- the file ---- */
 
 struct mapped {
     struct cairn_view view;
@@ -370,7 +363,7 @@ static enum cairn_code write_anew(struct cairn_up_journal *journal, bool damaged
     return rewrite_journal(journal, &renamed, err);
 }
 
-/* *ret_anew: it must be written anew before it is used. */
+/* *ret_anew: the file must be rewritten before use. */
 static enum cairn_code take_file(struct open_work *work, bool *ret_anew, bool *ret_damaged,
                                  struct cairn_error *err) {
     struct cairn_up_journal *journal = work->journal;
@@ -409,7 +402,7 @@ static enum cairn_code replay_file(struct open_work *work, struct cairn_error *e
     return code;
 }
 
-/* Reads, or makes, the file of journal->path, and replays it. */
+/* Opens or creates journal->path and replays it. */
 static enum cairn_code read_journal(struct cairn_up_journal *journal,
                                     const struct cairn_up_journal_options *options,
                                     struct cairn_error *err) {
@@ -424,8 +417,6 @@ static enum cairn_code read_journal(struct cairn_up_journal *journal,
     CAIRN_TRY(cairn_dir_sync(journal->dir_fd, err));
     return replay_file(&work, err);
 }
-
-/* ---- other journals of the folder ---- */
 
 #define END ".journal"
 
@@ -464,13 +455,13 @@ void cairn_up_journal_tell_others(const char *folder, const struct cairn_up_jour
     closedir(directory);
 }
 
-/* ---- what a stopped uploader has not finished ---- */
+/* ---- records of a stopped uploader ---- */
 
 /* Grants are credentials and must not be printed. */
 static enum cairn_code show_record(void *owner, const struct cairn_up_replayed *record,
                                    struct cairn_error *err) {
     (void)owner;
-    json_t *message = record->message; /* borrowed, and nobody reads it afterwards */
+    json_t *message = record->message; /* borrowed, and not read afterwards */
     CAIRN_AUTO(buf) text = {0};
     json_object_del(message, "grant");
     json_object_set_new(message, "entry", json_integer((json_int_t)record->entry));
@@ -508,7 +499,7 @@ static bool broken_has(const struct cairn_up_broken *broken, uint64_t entry) {
     return broken->all;
 }
 
-/* False: the entry was in the list already. */
+/* False: the entry was already in the list. */
 static bool broken_add(struct cairn_up_broken *broken, uint64_t entry) {
     if (broken_has(broken, entry)) return false;
     if (CAIRN_ARRAY_ROOM(broken->entries, broken->count, broken->capacity, BROKEN_MAX,
@@ -593,13 +584,11 @@ static bool group_lost(const struct cairn_up_group *group, const struct cairn_up
     return false;
 }
 
-#define WRITE_AGAIN_MS 2000 /* a disk that is full for a moment costs a stall, not a save */
+#define WRITE_AGAIN_MS 2000 /* a full disk is retried so long: a stall, not a lost save */
 #define WRITE_PAUSE_MS 20
 #define ROOM_LOOK_MS 1000
 #define ROOM_BYTES 4096
-#define NOTE_MS 10 /* how long a record that nobody waits for may wait for others */
-
-/* ---- opening ---- */
+#define NOTE_MS 10 /* how long a note may wait for other records */
 
 static enum cairn_code open_folder(struct cairn_up_journal *journal, struct cairn_error *err) {
     CAIRN_AUTO(buf) name = {0};
@@ -679,8 +668,6 @@ void cairn_up_journal_free(struct cairn_up_journal *journal) {
     free(journal);
 }
 
-/* ---- asking ---- */
-
 uint64_t cairn_up_journal_entry_new(struct cairn_up_journal *journal) {
     CAIRN_HOLD(&journal->lock);
     return ++journal->locked.entry_last;
@@ -706,7 +693,7 @@ enum cairn_code cairn_up_journal_trouble(struct cairn_up_journal *journal,
                                                : "the journal cannot be written");
 }
 
-/* All records of the call or none. The lock is held. */
+/* Adds all records of the call or none. The lock is held. */
 static enum cairn_code gather(struct cairn_up_journal *journal,
                               const struct cairn_up_record *records, size_t count,
                               struct cairn_error *err) {
@@ -790,8 +777,6 @@ void cairn_up_journal_hurry(struct cairn_up_journal *journal) {
     cairn_condition_signal(&journal->work);
 }
 
-/* ---- writing ---- */
-
 static void break_journal(struct cairn_up_journal *journal, const struct cairn_error *why) {
     CAIRN_HOLD(&journal->lock);
     journal->locked.broken = true;
@@ -802,7 +787,7 @@ static bool is_full(const struct cairn_error *why) {
     return why->os_errno && cairn_code_from_errno(why->os_errno) == CAIRN_NO_SPACE;
 }
 
-/* A full disk often has room again within moments; the file is as before after each try. */
+/* Retries a full disk, which often has room soon; each failed try leaves the file unchanged. */
 static enum cairn_code put_again(struct cairn_up_journal *journal, struct cairn_view records,
                                  uint64_t *ret_head_bytes, struct cairn_error *err) {
     uint64_t until_ms = cairn_mono_ms() + WRITE_AGAIN_MS;
@@ -823,8 +808,7 @@ static void note_failing(struct cairn_up_journal *journal, bool failing) {
     journal->locked.failing = failing;
 }
 
-/* Zeros behind the last group, which are cut again; a process that ends between the two leaves a
- * torn tail. */
+/* Probes for room: appends zeros and truncates them. Dying between leaves a torn tail. */
 static void look_for_room(struct cairn_up_journal *journal) {
     static const char zeros[ROOM_BYTES];
     const struct cairn_up_file *own = &journal->own;
@@ -858,7 +842,7 @@ static void index_group(struct cairn_up_journal *journal, const struct cairn_up_
         if (noted->dropped) continue;
         if (file_took_record(&journal->own, noted->entry, noted->closes, noted->bytes, &error) !=
             CAIRN_OK) {
-            /* It is on the disk, but a rewrite would leave it out: nothing more may be promised. */
+            /* The group is durable, but a rewrite would drop it: the journal must fail. */
             cairn_log(ERROR, "journal.index", "cause=\"%s\"", error.message);
             break_journal(journal, &error);
         }
@@ -870,8 +854,7 @@ static void index_group(struct cairn_up_journal *journal, const struct cairn_up_
     file_took_group(&journal->own);
 }
 
-/* journal.h#6: what the group was to say of these entries is lost, so nothing more is written of
- * them. */
+/* journal.h#6: entries of a lost group take no further records. */
 static void lose_group(struct cairn_up_journal *journal, const struct cairn_up_group *group,
                        const struct cairn_error *why) {
     for (size_t i = 0; i < group->noted_count; i++) {
@@ -895,7 +878,7 @@ static void tell_waiters(struct cairn_up_journal *journal, struct cairn_up_group
         waiter->error = lost ? journal->locked.why : *why;
         waiter->code = lost ? journal->locked.why.code : code;
         if (waiter->blocking) {
-            waiter->finished = true; /* its memory is gone once the lock is given */
+            waiter->finished = true; /* the waiter's memory is invalid once the lock is released */
             continue;
         }
         waiter->next = NULL;
@@ -914,8 +897,6 @@ static void tell_waiters(struct cairn_up_journal *journal, struct cairn_up_group
     }
 }
 
-/* ---- the thread ---- */
-
 static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
     const struct cairn_up_journal_index *index = &journal->own.index;
     bool empty = !index->count && (stopping || journal->own.size > CAIRN_UP_JOURNAL_EMPTY_BYTES);
@@ -926,8 +907,8 @@ static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
     bool renamed = false;
     if (rewrite_journal(journal, &renamed, &error) != CAIRN_OK) {
         cairn_log(ERROR, "journal.rewrite", "path=%s cause=\"%s\"", journal->path, error.message);
-        if (!renamed) return; /* the old file is whole and goes on */
-        /* Which of the two a power cut would leave is unknown: journal.h#3. */
+        if (!renamed) return; /* the old file is intact and stays in use */
+        /* A power cut could leave either file: journal.h#3. */
         break_journal(journal, &error);
         return;
     }
@@ -936,10 +917,9 @@ static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
     cairn_lock_give(&journal->lock);
 }
 
-/* Until somebody waits, or what was only noted has lain for up to NOTE_MS: with a sync of its own
- * it would hold up the next seal. Within NOTE_MS of a group the thread looks for notes by itself,
- * so that posting one wakes nobody. While writes fail it returns without work every ROOM_LOOK_MS.
- * The lock is held. */
+/* Waits for a caller that waits, or until a note is NOTE_MS old: an own sync of notes would delay
+ * the next seal. Within NOTE_MS of a group the thread polls for notes, so that posting needs no
+ * wake-up. While writes fail it returns every ROOM_LOOK_MS without work. The lock is held. */
 static void await_work(struct cairn_up_journal *journal) {
     uint64_t until_ms = cairn_mono_ms() + NOTE_MS;
     bool dozing = false;

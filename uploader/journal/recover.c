@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records are collected per entry first, since tokens and checksums come after the shards they are
- * of; then saves and rights are made of them. */
+/* Collects records per entry first, since tokens and checksums follow the shards they belong to;
+ * then builds saves, sessions and tables. */
 #include "uploader/journal/recover.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 #include "common/text.h"
 #include "uploader/saves/save.h"
 
-/* A part that was sent again under the same upload has more than one record. */
+/* A part retried under one upload has several records. */
 #define PARTS_MAX (1 << 20)
 
 struct cairn_up_past_shard {
@@ -35,21 +35,19 @@ struct cairn_up_past {
     struct cairn_up_past *next;
     uint64_t entry;
     json_t *begin, *session, *seal, *fail;  /* owned; NULL: no such record */
-    char table_hex[65];                     /* of an entry of a table; "" */
-    uint64_t device, inode, slab_bytes;     /* of stage; slab_bytes 0: none */
-    uint64_t owner;                         /* of stage; 0: an older journal's */
-    char partner[CAIRN_NAME_BYTES_MAX + 1]; /* the node that has all of it, too; "" */
+    char table_hex[65];                     /* of a table's entry; "" */
+    uint64_t device, inode, slab_bytes;     /* from the record `stage`; slab_bytes 0: none */
+    uint64_t owner;                         /* from `stage`; 0: an older journal */
+    char partner[CAIRN_NAME_BYTES_MAX + 1]; /* the node with a full copy; "" */
     struct cairn_up_past_shard *shards;     /* owned */
     size_t shard_count, shard_capacity, stage_first;
-    struct cairn_buf table; /* of the entry of one, or of an older journal's seal */
-    struct cairn_error bad; /* the first record that could not be read, or CAIRN_OK */
-    bool damaged;           /* it is that records are lost where the journal is damaged */
+    struct cairn_buf table; /* of a table's entry, or of an older journal's seal */
+    struct cairn_error bad; /* the first unreadable record, or CAIRN_OK */
+    bool damaged;           /* the cause is damage to the journal */
 };
 struct cairn_up_recovery {
     struct cairn_up_past *first, **last;
 };
-
-/* ---- collecting ---- */
 
 enum cairn_code cairn_up_recovery_new(struct cairn_up_recovery **ret, struct cairn_error *err) {
     struct cairn_up_recovery *recovery = calloc(1, sizeof(*recovery));
@@ -126,7 +124,7 @@ static enum cairn_code replay_stage(struct cairn_up_past *past, const json_t *me
     if (past->owner && past->owner != past->entry)
         return cairn_fail(err, CAIRN_CORRUPT, "its stage record names owner %" PRIu64, past->owner);
     if (!told.more) {
-        drop_shards(past, true); /* staged again: what came before counts no more */
+        drop_shards(past, true); /* a new `stage` replaces everything before */
         past->stage_first = past->shard_count;
     }
     for (size_t i = 0; i < json_array_size(told.shards); i++) {
@@ -161,8 +159,8 @@ static enum cairn_code take_blocks(struct cairn_up_past_shard *shard, struct cai
     return CAIRN_OK;
 }
 
-/* Written where a store lists parts without their checksums: what it acknowledged is known again by
- * the ETag that it gave. Part of "upload", which older programs read without that. */
+/* For stores that list parts without checksums: the ETag identifies an acknowledged part. Part of
+ * "upload", which older programs read and ignore this. */
 static enum cairn_code take_part(struct cairn_up_past_shard *shard, const json_t *message,
                                  struct cairn_error *err) {
     struct cairn_msg_record_part told = {.etag = ""};
@@ -183,7 +181,7 @@ static enum cairn_code replay_upload(struct cairn_up_past_shard *shard, const js
     CAIRN_TRY(cairn_msg_record_upload_read(message, "", &told, err));
     if (!told.upload_id) return take_part(shard, message, err);
     free(shard->upload_id);
-    shard->part_count = 0; /* those were another upload's */
+    shard->part_count = 0; /* the old parts belong to another upload */
     shard->upload_id = strdup(told.upload_id);
     return shard->upload_id ? CAIRN_OK
                             : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
@@ -249,26 +247,22 @@ enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_repl
                                          struct cairn_error *err) {
     struct cairn_up_past *past = past_of(owner, record->entry);
     if (!past) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
-    if (!strcmp(record->name, CAIRN_UP_RECORD_DAMAGED)) { /* whatever else does not fit then */
+    if (!strcmp(record->name, CAIRN_UP_RECORD_DAMAGED)) { /* outranks any other error */
         past->damaged = true;
         (void)!cairn_fail(&past->bad, CAIRN_CORRUPT,
                           "the journal is damaged where records of it stood");
     }
     if (past->bad.code != CAIRN_OK) return CAIRN_OK;
-    /* Q45: this entry is set aside, the others start. */
+    /* Q45: only this entry is set aside. */
     (void)replay_one(past, record, &past->bad);
     return past->bad.code == CAIRN_NO_MEMORY
                ? cairn_fail(err, CAIRN_NO_MEMORY, "%s", past->bad.message)
                : CAIRN_OK;
 }
 
-/* ---- saves and rights out of what was replayed ---- */
-
 #define TICK_MS_MAX 1000
 
-/* ---- one save ---- */
-
-/* What this node sent in the stead of another (Q57): it was staged in no slab. */
+/* True for a save sent for another node (Q57): it has no slab here. */
 static bool is_of_partner(const struct cairn_up_past *past) {
     return past->owner && !past->inode;
 }
@@ -290,8 +284,8 @@ static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn
     return CAIRN_OK;
 }
 
-/* A file's descriptor died with the old process. What a partner has is not gone (Q57), nor is what
- * this node has sent in the stead of another: that one may be back. */
+/* A file's descriptor died with the old process. Bytes that a partner has, or that this node sends
+ * for another, may come back (Q57), so these wait. */
 static enum cairn_up_source_wait wait_of(const struct cairn_up_save *save,
                                          const struct cairn_up_past *past,
                                          const struct cairn_up_past_shard *shard) {
@@ -354,7 +348,7 @@ static bool has_files(const struct cairn_up_past *past) {
     return false;
 }
 
-/* Uploads that were begun on the store are looked at again, to be finished or aborted. */
+/* Checks uploads begun on the store, to finish or abort them. */
 static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
                          const struct cairn_up_past *past) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
@@ -406,7 +400,7 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past
     return CAIRN_OK;
 }
 
-/* Q45: what cannot be read of a save makes it fail by name at the server; nothing else does. */
+/* Q45: only a save with unreadable records fails by name at the server. */
 static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_past *past,
                                   struct cairn_error *err) {
     struct cairn_up_begin begin = {0};
@@ -424,8 +418,6 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
     return code;
 }
 
-/* ---- rights ---- */
-
 static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_past *past,
                                      struct cairn_error *err) {
     struct cairn_msg_record_session told = {.world_size = UINT32_MAX, .proc = "", .process = ""};
@@ -441,7 +433,7 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
     return CAIRN_OK;
 }
 
-/* Of a table nobody asks any more when no save names it; that is known once all are built. */
+/* The sweep drops tables that no save names, once all saves are built. */
 static enum cairn_code build_table(struct cairn_up *up, const struct cairn_up_past *past,
                                    struct cairn_error *err) {
     struct cairn_up_table *table = NULL;
@@ -485,16 +477,16 @@ static enum cairn_code build_tables(struct cairn_up *up, const struct cairn_up_r
     return CAIRN_OK;
 }
 
-/* The records left of a damaged session are true; only that it said bye can be among the lost. */
+/* A damaged session is usable: at most its `bye` is lost. */
 static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_past *past,
                                    struct cairn_error *err) {
-    if (past->table_hex[0] && past->bad.code == CAIRN_OK) return CAIRN_OK; /* above */
+    if (past->table_hex[0] && past->bad.code == CAIRN_OK) return CAIRN_OK; /* built already */
     if (past->begin) return build_save(up, past, err);
     if (past->session && (past->bad.code == CAIRN_OK || past->damaged))
         return build_session(up, past, err);
     if (past->damaged) {
-        /* Nothing says whose it was: nobody can do anything for it any more, also not after the
-         * next restart. A trainer that lives offers what it has, and hears how that ended (UR4). */
+        /* The entry has no owner, so it is closed: no restart could use it. A live trainer offers
+         * its saves and receives their outcome (UR4). */
         cairn_up_journal_close(up->journal, past->entry, CAIRN_PACK(record_over, 0));
     }
     if (past->bad.code == CAIRN_OK)
@@ -528,9 +520,7 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
     return CAIRN_OK;
 }
 
-/* ---- the end of the wait ---- */
-
-/* UR1: time in which this process was suspended does not count. */
+/* UR1: time while this process was suspended does not count. */
 static bool count_down(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
     uint64_t passed_ms = cairn_min_u64(now_ms - up->locked.offers_ticked_ms, TICK_MS_MAX);
@@ -544,8 +534,8 @@ void cairn_up_recovery_tick(struct cairn_up *up) {
     if (!up->locked.offers_awaited || !count_down(up)) return;
     up->locked.offers_awaited = false;
     cairn_up_queue_end_offers(up->queue);
-    cairn_up_wakeup_raise(&up->partner_work); /* what no trainer has brought is handed over */
-    if (up->locked.draining) return;          /* the next start waits for them once more */
+    cairn_up_wakeup_raise(&up->partner_work); /* the partner sends what no trainer offered */
+    if (up->locked.draining) return;          /* the next start waits again */
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];

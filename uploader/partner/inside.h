@@ -2,13 +2,10 @@
 /*
  * inside: copies, and what the files of this room share.
  *
- * Why:     describing a save, giving it, keeping it and sending it are different work on one
- *          description.
- * Promise: 1   a copy in the list has a whole description that was checked: what it names can be
- *              sent once its bytes are there.
+ * Why:     describing, giving, keeping and sending a save all use one description.
+ * Promise: 1   a listed copy has a checked description, enough to send present bytes.
  * Limits:  see uploader/partner/partner.h.
- * Threads: copies are locked by uploader_state; what is called fixed is not. Bytes are written by
- *          the one request that has claimed their piece.
+ * Threads: copies, but for fixed fields: uploader_state. Bytes: the request that claimed them.
  * Next:    partner.c (life, giving), keep.c (copies of others).
  */
 #pragma once
@@ -19,10 +16,10 @@
 #include "uploader/saves/slabs.h"
 
 #define CAIRN_UP_COPY_PATH "/v1/copies/"
-#define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one, so that sums are numbers */
+#define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one copy; keeps sums in range */
 
 struct cairn_up_copy_shard {  /* fixed */
-    const char *name, *token; /* of the description */
+    const char *name, *token; /* in the description */
     bool tensors;
     uint64_t bytes, offset; /* offset: in the copy's data */
     uint64_t part_bytes;
@@ -36,11 +33,11 @@ struct cairn_up_copy {
     struct cairn_version_id version;
     uint64_t step;
     uint32_t n, rank;
-    char node[CAIRN_NAME_BYTES_MAX + 1]; /* whose it is */
+    char node[CAIRN_NAME_BYTES_MAX + 1]; /* the node that owns the save */
     char digest[2 * CAIRN_SHA256_BYTES + 1];
     json_t *head; /* owned */
     const char *uploader, *proc;
-    json_t *begin, *replicated, *labels, *meta; /* of head */
+    json_t *begin, *replicated, *labels, *meta; /* in head */
     struct cairn_buf table;
     struct cairn_up_copy_shard *shards;
     size_t shard_count;
@@ -48,38 +45,36 @@ struct cairn_up_copy {
     uint8_t *data;
     uint64_t data_bytes;
     /* locked by uploader_state */
-    struct cairn_up_attempt *attempt; /* one use of it; NULL: it is over, and kept for restores */
-    struct cairn_up_kept *kept;       /* once it is whole; NULL also where there is no tier */
-    uint8_t *pieces;                  /* enum cairn_up_piece_state of each */
+    struct cairn_up_attempt *attempt; /* one use of it; NULL: over, kept for restores */
+    struct cairn_up_kept *kept;       /* set once whole, if there is a memory tier */
+    uint8_t *pieces;                  /* enum cairn_up_piece_state of each piece */
     uint64_t piece_count, missing;
-    uint64_t heard_ms; /* mono clock: its node has spoken of it */
-    uint32_t users;    /* requests that write into it */
-    bool over;         /* never to be sent: freed when nobody uses it, or reads from it */
+    uint64_t heard_ms; /* mono clock: last request of its node */
+    uint32_t users;    /* requests writing into it */
+    bool over;         /* not to be sent: freed once unused and unread */
     uint64_t entry;    /* of the save that sends it; 0: none */
 };
 struct cairn_up_partner {
     struct cairn_up *up;
     uint64_t reserved_bytes; /* of the budget */
     struct cairn_up_thread thread;
-    uint8_t *buffer;        /* the giving thread's: one piece */
+    uint8_t *buffer;        /* the giving thread's, one piece */
     struct cairn_late late; /* the giving thread's, of up->partner_work */
     struct cairn_lock lock; /* uploader_partner */
     struct cairn_condition changed;
     struct {
         bool stopping;
-        bool answered;                    /* the request that the giving thread waits for */
-        struct cairn_log_limit log_limit; /* what other nodes are refused */
+        bool answered;                    /* to the giving thread's request */
+        struct cairn_log_limit log_limit; /* for refusals to other nodes */
     } locked;
     /* locked by uploader_state */
     struct cairn_up_copy *copies;
     uint64_t free_bytes;
 };
 
-/* ---- keep.c ---- */
 void cairn_up_copies_serve(struct cairn_up_call *call, void *partner);
 struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
                                                 const char *version, uint32_t rank);
-/* Those that are over go. */
 void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner);
 
 enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another node sends to be kept: first the description (saves/begin.h), read strictly, for
- * which all memory is taken, then pieces of it in any order, each compared as it comes. A copy
- * that is to be sent becomes a save of this node, as if its journal had had it: begin, seal and
- * shards are told and sent by the same code as any other's, under the tokens of the node that it
- * is of. */
+/* Copies received from another node: first the description (saves/save.h), read strictly, for which
+ * all memory is reserved, then pieces in any order, each compared on arrival. A copy that must be
+ * sent becomes a save of this node, as if journaled here: the same code reports begin, seal and
+ * shards and sends them, under the tokens of the copy's node. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -19,8 +18,6 @@
 #include "uploader/journal/format.h"
 #include "uploader/journal/journal.h"
 #include "uploader/partner/inside.h"
-
-/* ---- descriptions ---- */
 
 #define NODES_MAX (1 << 20)
 
@@ -48,7 +45,7 @@ static bool same_shard(const struct cairn_up_copy_shard *one,
             !memcmp(one->blocks_le.data, other->blocks_le.data, one->blocks_le.size));
 }
 
-/* By their checksums: only who describes them, and under which tokens, may differ. */
+/* Compares checksums; process and tokens of the descriptions may differ. */
 static bool same_bytes(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
     if (one->shard_count != other->shard_count) return false;
     for (size_t i = 0; i < one->shard_count; i++)
@@ -56,7 +53,6 @@ static bool same_bytes(const struct cairn_up_copy *one, const struct cairn_up_co
     return true;
 }
 
-/* Compares the tokens of two copies with the same bytes. */
 static bool same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
     CAIRN_ASSERT(one->shard_count == other->shard_count);
     for (size_t i = 0; i < one->shard_count; i++)
@@ -161,8 +157,7 @@ static enum cairn_code read_head(struct cairn_up_copy *copy, const struct cairn_
     return read_shards(copy, told.shards, err);
 }
 
-/* A checked copy without bytes, not in the list; take_head is its description. attempt is the
- * caller's. */
+/* Makes a checked, unlisted copy without bytes; take_head describes it. attempt is the caller's. */
 static enum cairn_code copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
                                 struct cairn_up_copy **ret, struct cairn_error *err) {
     struct cairn_up_copy *copy = calloc(1, sizeof(*copy));
@@ -173,7 +168,7 @@ static enum cairn_code copy_new(const struct cairn_up_attempt *attempt, json_t *
     copy->head = take_head;
     enum cairn_code code = read_head(copy, attempt, err);
     if (code) {
-        copy->data_bytes = 0; /* nothing is mapped yet */
+        copy->data_bytes = 0; /* no memory is mapped yet */
         copy_free(copy);
         return code;
     }
@@ -181,12 +176,12 @@ static enum cairn_code copy_new(const struct cairn_up_attempt *attempt, json_t *
     return CAIRN_OK;
 }
 
-#define HEAD_TIMES 4 /* a parsed description takes up to so many times its text */
+#define HEAD_TIMES 4 /* memory of a parsed description, in multiples of its text */
 #define HEAD_NODES_MAX (1 << 20)
-#define QUIET_MS 60000 /* of a node that has begun a copy and does not go on */
+#define QUIET_MS 60000 /* of a node that began a copy and sent nothing since */
 #define PARTS 4
 
-struct asked { /* the parts of a path behind the route's */
+struct asked { /* the path's parts after the route's */
     char text[CAIRN_UP_PATH_BYTES_MAX];
     char *parts[PARTS];
     size_t count;
@@ -205,8 +200,6 @@ static bool read_path(const struct cairn_up_call *call, struct asked *ret) {
            !cairn_parse_u64(cairn_view_of(ret->parts[1]), &ret->rank, NULL) &&
            ret->rank <= UINT32_MAX;
 }
-
-/* ---- the list ---- */
 
 struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
                                                 const char *version, uint32_t rank) {
@@ -227,7 +220,7 @@ static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
     return own ? copy : NULL;
 }
 
-/* For restores alone, and for its run: nobody holds its attempt by it (Q7). */
+/* True for a copy kept only for restores of its run; it does not hold the attempt (Q7). */
 static bool is_worth_restoring(struct cairn_up *up, struct cairn_up_copy *copy) {
     cairn_up_attempt_leave(up, CAIRN_TAKE(copy->attempt));
     return copy->kept && (copy->kept->pins || cairn_up_kept_copy_stays_locked(up, copy->kept));
@@ -260,7 +253,7 @@ void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner) {
     }
 }
 
-/* Its bytes are all there and right. Without memory to say so nobody restores from it. */
+/* Marks the copy as whole and right. Without memory for the mark it serves no restore. */
 static void keep_whole_locked(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
     if (copy->missing || copy->kept) return;
     CAIRN_AUTO_HEAP struct cairn_up_kept_shard *shards =
@@ -281,8 +274,7 @@ static void keep_whole_locked(struct cairn_up_partner *partner, struct cairn_up_
     if (shards) copy->kept = cairn_up_kept_copy_add_locked(partner->up, &wanted);
 }
 
-/* A copy that is there for restores alone makes room for one that its node needs; the oldest first.
- * False: there is none. */
+/* Drops the oldest copy kept only for restores, for a copy that its node needs. False: none. */
 static bool drop_oldest_locked(struct cairn_up_partner *partner) {
     struct cairn_up_copy *found = NULL;
     for (struct cairn_up_copy *at = partner->copies; at; at = at->next) {
@@ -294,8 +286,6 @@ static bool drop_oldest_locked(struct cairn_up_partner *partner) {
     cairn_up_copies_sweep_locked(partner);
     return true;
 }
-
-/* ---- memory ---- */
 
 static enum cairn_code reserve(struct cairn_up_partner *partner, uint64_t bytes,
                                struct cairn_error *err) {
@@ -315,7 +305,7 @@ static void give_back(struct cairn_up_partner *partner, uint64_t bytes) {
     partner->free_bytes += bytes;
 }
 
-/* Reads and discards the body of bytes that this node has already. */
+/* Reads and discards the body: this node already has the bytes. */
 static enum cairn_code pass_over(struct cairn_up_call *call, struct cairn_error *err) {
     char ignored[16384];
     for (uint64_t left = call->head.body_bytes; left;) {
@@ -325,8 +315,6 @@ static enum cairn_code pass_over(struct cairn_up_call *call, struct cairn_error 
     }
     return CAIRN_OK;
 }
-
-/* ---- the description ---- */
 
 static struct cairn_up_attempt *attempt_of_locked(struct cairn_up *up,
                                                   const struct cairn_peer_right *right) {
@@ -348,7 +336,7 @@ static enum cairn_code receive_head(struct cairn_up_call *call, const char *dige
     CAIRN_TRY(cairn_up_call_receive(call, text, size, err));
     cairn_sha256_of((struct cairn_view){text, size}, sum);
     cairn_hex_encode(sum, sizeof(sum), hex);
-    /* The right covers the path, and through it what is described. */
+    /* The MAC covers the path, and so the description's digest in it. */
     if (strcmp(hex, digest) != 0)
         return cairn_fail(err, CAIRN_CORRUPT, "the description is not that of its path");
     struct cairn_json_limits limits = {.bytes = CAIRN_UP_DESCRIPTION_BYTES_MAX,
@@ -391,7 +379,7 @@ static void insert_locked(struct cairn_up_partner *partner, struct cairn_up_copy
     *take = NULL;
 }
 
-/* *take goes into the list, unless the same is there, or another one that is worth more. */
+/* Lists *take, unless the same copy or one of higher worth is listed. */
 static enum cairn_code insert(struct cairn_up_partner *partner, struct cairn_up_copy **take,
                               struct cairn_error *err) {
     struct cairn_up_copy *copy = *take;
@@ -402,14 +390,14 @@ static enum cairn_code insert(struct cairn_up_partner *partner, struct cairn_up_
     if (there && (there->users || !there->missing || there->entry))
         return cairn_fail(err, CAIRN_CONFLICT, "another copy of %s, rank %u is there",
                           copy->version.text, copy->rank);
-    if (there) there->over = true; /* its node has begun anew */
+    if (there) there->over = true; /* its node has begun it again */
     insert_locked(partner, take);
     return CAIRN_OK;
 }
 
-/* A node that was restarted before its journal said who has its save describes the same bytes anew,
- * in the name of another process. What came of them stays, under the newer description; where they
- * are being sent that goes on, under the same tokens alone. False: it needs memory of its own. */
+/* Adopts a copy of the same bytes, which a node describes again as another process when it
+ * restarted before journaling its partner. Received bytes stay, under the newer description; a copy
+ * being sent continues only under the same tokens. False: the new copy needs its own memory. */
 static bool is_had(struct cairn_up_partner *partner, struct cairn_up_copy **take) {
     struct cairn_up_copy *copy = *take;
     CAIRN_HOLD(&partner->up->lock);
@@ -453,7 +441,7 @@ static enum cairn_code map_copy(struct cairn_up_partner *partner, struct cairn_u
     return CAIRN_OK;
 }
 
-/* True when this very description was received before, and its answer was lost. */
+/* True when this description was received before and its answer was lost. */
 static bool is_there(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                      const struct asked *asked) {
     CAIRN_HOLD(&partner->up->lock);
@@ -485,16 +473,14 @@ static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_
     return code;
 }
 
-/* ---- pieces ---- */
-
 struct piece {
     struct cairn_up_copy *copy;
     const struct cairn_up_copy_shard *shard;
-    uint64_t offset, index; /* in the shard; of all pieces */
+    uint64_t offset, index; /* offset in the shard; index among all pieces */
     size_t bytes;
 };
 
-/* From here on this request alone writes there. *ret_there: nothing needs to come. */
+/* Claims the piece: only this request writes it. *ret_there: the bytes are already present. */
 static enum cairn_code claim(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                              const struct asked *asked, struct piece *ret, bool *ret_there,
                              struct cairn_error *err) {
@@ -548,8 +534,6 @@ static enum cairn_code take_piece(struct cairn_up_partner *partner, struct cairn
     return code;
 }
 
-/* ---- questions ---- */
-
 static enum cairn_code is_whole(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                                 const struct asked *asked, struct cairn_error *err) {
     CAIRN_HOLD(&partner->up->lock);
@@ -559,7 +543,7 @@ static enum cairn_code is_whole(struct cairn_up_partner *partner, const struct c
     return cairn_fail(err, CAIRN_CONFLICT, "%" PRIu64 " pieces are missing", copy->missing);
 }
 
-/* After a restart in mid-sending the copy is gone, and what was sent before may be enough. */
+/* After a restart while sending the copy is gone; the objects already sent may suffice. */
 static bool still_sends(struct cairn_up *up, const struct asked *asked) {
     CAIRN_HOLD(&up->lock);
     const struct cairn_up_save *save =
@@ -570,7 +554,7 @@ static bool still_sends(struct cairn_up *up, const struct asked *asked) {
     return true;
 }
 
-/* A copy that another node gave is none of the caller's concern, also while this node sends it. */
+/* True for a copy of another node: the caller may not touch it, even while this node sends it. */
 static bool is_anothers(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                         const struct asked *asked) {
     CAIRN_HOLD(&partner->up->lock);
@@ -595,7 +579,7 @@ static enum cairn_code serve(struct cairn_up_partner *partner, struct cairn_up_c
     return take_head(partner, call, &asked, err);
 }
 
-/* Limited, since a refused node repeats its request twice a second. */
+/* Rate-limited: a refused node retries twice a second. */
 static void log_refusal(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                         const struct cairn_error *why) {
     uint64_t unsaid = 0;
@@ -617,8 +601,6 @@ void cairn_up_copies_serve(struct cairn_up_call *call, void *owner) {
         (void)!cairn_up_call_answer(call, 200, "", 0, &why);
 }
 
-/* ---- the journal's records ---- */
-
 static enum cairn_code note_stage(struct cairn_up_notes *notes, const struct cairn_up_copy *copy,
                                   uint64_t entry, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
@@ -635,7 +617,7 @@ static enum cairn_code note_stage(struct cairn_up_notes *notes, const struct cai
         (struct cairn_view){0}, err);
 }
 
-/* Table, begin, stage, an intent and checksums of each shard, seal. */
+/* Journals table, begin, stage, an intent and checksums of each shard, and seal. */
 static enum cairn_code note_all(struct cairn_up_notes *notes, const struct cairn_up_copy *copy,
                                 const struct cairn_up_save *save, struct cairn_error *err) {
     const struct cairn_view none = {0};
@@ -667,13 +649,11 @@ static enum cairn_code remember(struct cairn_up *up, const struct cairn_up_copy 
     enum cairn_code code = note_all(&notes, copy, save, err);
     if (!code)
         code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
-    if (!code) cairn_up_journal_hurry(up->journal); /* it is sent soon */
+    if (!code) cairn_up_journal_hurry(up->journal); /* it will be sent soon */
     if (!code && save->table) save->table->written = true;
     cairn_up_notes_release(&notes);
     return code;
 }
-
-/* ---- the save ---- */
 
 static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
                                  const struct cairn_up_copy_shard *from, struct cairn_error *err) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of this room, and its thread, which gives sealed saves to the partner, oldest first, and
- * hands over those of which the bytes are gone here. Where none waits, what the store had sooner is
- * given out of the slab that keeps it. */
+/* The room's life, and its thread, which gives sealed saves to the partner, oldest first, and hands
+ * over saves whose bytes are lost here. While none waits, it gives kept saves. */
 #include "uploader/partner/partner.h"
 
 #include <inttypes.h>
@@ -17,16 +16,14 @@
 #include "uploader/mail.h"
 #include "uploader/partner/inside.h"
 
-/* ---- giving ---- */
-
 #define LOOK_MS 500
-#define AGAIN_MS 500       /* after a partner that refused, or was not reached */
-#define KEPT_AGAIN_MS 5000 /* the same, with what is kept */
-#define HANDED_MS 3000     /* a partner that sends is asked so often whether it still can */
-#define GONE_MS 60000      /* a partner that is not reached for so long has gone with its copy */
+#define AGAIN_MS 500       /* after a refusal or a failed connection */
+#define KEPT_AGAIN_MS 5000 /* likewise, for kept saves */
+#define HANDED_MS 3000     /* interval of asking whether a sending partner still has the copy */
+#define GONE_MS 60000      /* after so long without an answer the partner's copy counts as lost */
 
-struct gift {       /* a save under way, copied from it: it may go meanwhile */
-    uint64_t entry; /* 0: it is kept alone */
+struct gift {       /* a copied extract of a save, which may end meanwhile */
+    uint64_t entry; /* 0: only kept */
     struct cairn_version_id version;
     uint32_t rank;
     struct cairn_run_name run;
@@ -35,8 +32,6 @@ struct gift {       /* a save under way, copied from it: it may go meanwhile */
     uint8_t key[CAIRN_PEER_KEY_BYTES];
 };
 
-/* ---- requests ---- */
-
 static void answered(struct cairn_up_ask *ask) {
     struct cairn_up_partner *partner = ask->owner;
     CAIRN_HOLD(&partner->lock);
@@ -44,7 +39,7 @@ static void answered(struct cairn_up_ask *ask) {
     cairn_condition_broadcast(&partner->changed);
 }
 
-/* Waits for the answer: a peer that gives none is passed by within seconds (ask.h#2). */
+/* Sends the request and waits: an unresponsive peer fails within seconds (ask.h#2). */
 static enum cairn_code put_to_partner(struct cairn_up_partner *partner, const struct gift *gift,
                                       const char *tail, struct cairn_view body,
                                       struct cairn_error *err) {
@@ -70,8 +65,6 @@ static enum cairn_code put_to_partner(struct cairn_up_partner *partner, const st
     return ask.code;
 }
 
-/* ---- which save ---- */
-
 static bool is_due(const struct cairn_up_save *save, uint64_t now_ms) {
     const struct cairn_up_partnering *own = &save->partner;
     return save->state.phase == CAIRN_UP_PHASE_SEALED && now_ms >= own->next_ms;
@@ -81,12 +74,12 @@ static bool is_to_give(const struct cairn_up_save *save) {
     return save->slab && !save->partner.node[0] && !save->file_count && !save->abort_on_disconnect;
 }
 
-/* A save with files is never partnered, although its trainer may expect that. */
+/* True for saves with files or bound to their trainer, which are never partnered. */
 static bool is_only_here(const struct cairn_up_save *save) {
     return save->file_count && !save->abort_on_disconnect && !save->partner.complained;
 }
 
-/* Warns once for each save that it has no partner. */
+/* Warns once per save that it has no partner. */
 static void complain_locked(struct cairn_up_save *save, const char *node, const char *cause) {
     if (save->partner.complained) return;
     save->partner.complained = true;
@@ -97,7 +90,7 @@ static void complain_locked(struct cairn_up_save *save, const char *node, const 
               cause);
 }
 
-/* Its bytes died with the process before this one, and no trainer has brought them again. */
+/* True when the bytes died with the previous uploader process and no trainer has offered them. */
 static bool is_to_hand_over(const struct cairn_up *up, const struct cairn_up_save *save) {
     return save->partner.node[0] && save->partner.recovered && !save->slab &&
            !up->locked.offers_awaited && !cairn_up_save_state_is_durable(&save->state);
@@ -111,7 +104,7 @@ static void describe(const struct cairn_up_save *save, struct gift *ret) {
                          .attempt = save->attempt->grant.attempt};
 }
 
-/* Files are read as they are sent, so there is nothing yet that a partner could compare. */
+/* Excludes files: they are read as they are sent, so there are no checksums for a partner yet. */
 static void look_for_files_locked(struct cairn_up *up, struct cairn_up_save *save) {
     struct cairn_up_member to;
     uint8_t key[CAIRN_PEER_KEY_BYTES];
@@ -122,7 +115,7 @@ static void look_for_files_locked(struct cairn_up *up, struct cairn_up_save *sav
     cairn_wipe(key, sizeof(key));
 }
 
-/* The slab that keeps it, and that the partner does not have; NULL: there is none. */
+/* Finds the slab that keeps the save which the partner lacks; NULL: none. */
 static struct cairn_up_slab *slab_of_locked(const struct cairn_up *up, const struct gift *gift) {
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
         if (at->kept && at->kept->gift.head.size && at->kept->rank == gift->rank &&
@@ -131,7 +124,7 @@ static struct cairn_up_slab *slab_of_locked(const struct cairn_up *up, const str
     return NULL;
 }
 
-/* Picks a kept generation that the store had before the partner got it. */
+/* Picks a kept generation that the store had before the partner. */
 static bool pick_kept_locked(struct cairn_up *up, struct gift *ret) {
     uint64_t now_ms = cairn_mono_ms();
     for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
@@ -151,7 +144,7 @@ static bool pick_kept_locked(struct cairn_up *up, struct gift *ret) {
     return false;
 }
 
-/* *ret_gives: to be given, else to be handed over. */
+/* *ret_gives: give the save; otherwise hand it over. */
 static bool pick_save_locked(struct cairn_up *up, struct gift *ret, bool *ret_gives) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < up->locked.save_count; i++) {
@@ -167,12 +160,12 @@ static bool pick_save_locked(struct cairn_up *up, struct gift *ret, bool *ret_gi
         if (cairn_up_members_partner(&up->peers->members, &ret->run, ret->attempt, node, &ret->to,
                                      ret->key))
             return true;
-        if (!*ret_gives) return true; /* it is not there: that is looked at, too */
+        if (!*ret_gives) return true; /* a handover also checks that it is lost here */
     }
     return false;
 }
 
-/* Saves before kept generations: only this node has their bytes. */
+/* Prefers saves to kept generations: only this node has their bytes. */
 static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_gives) {
     CAIRN_HOLD(&partner->up->lock);
     if (pick_save_locked(partner->up, ret, ret_gives)) return true;
@@ -180,9 +173,7 @@ static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_g
     return pick_kept_locked(partner->up, ret);
 }
 
-/* ---- one save ---- */
-
-/* True when a save waits for the partner; kept generations give way to it. */
+/* True when a save waits for the partner; kept generations yield to it. */
 static bool is_awaited_locked(const struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < up->locked.save_count; i++)
@@ -196,8 +187,7 @@ static const struct cairn_up_kept_shard *shard_at(const struct cairn_up_kept *ke
     return NULL;
 }
 
-/* Out of the slab that keeps it: a trainer may write there meanwhile, and then the partner refuses
- * the piece. */
+/* Copies from the slab that keeps the save; the partner refuses a piece overwritten meanwhile. */
 static enum cairn_code copy_kept_piece(struct cairn_up_partner *partner, const struct gift *gift,
                                        size_t index, uint64_t offset, size_t *ret_bytes,
                                        struct cairn_error *err) {
@@ -215,12 +205,11 @@ static enum cairn_code copy_kept_piece(struct cairn_up_partner *partner, const s
             .slab = slab, .kept = slab->state.kept, .data = slab->memory.data + shard->offset};
     }
     memcpy(partner->buffer, bytes.data + offset, *ret_bytes);
-    cairn_up_kept_unpin(up, &bytes, true); /* whether they are right the partner says */
+    cairn_up_kept_unpin(up, &bytes, true); /* the partner compares the bytes */
     return CAIRN_OK;
 }
 
-/* From the slab into the buffer: the slab is the save's for these milliseconds. Once the save needs
- * it no longer, it is kept. */
+/* Copies from the slab, while the save holds it for milliseconds, or from the kept generation. */
 static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct gift *gift,
                                   size_t index, uint64_t offset, size_t *ret_bytes,
                                   struct cairn_error *err) {
@@ -248,7 +237,7 @@ static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct
     return CAIRN_OK;
 }
 
-/* False: there is no such shard, or the save is neither under way nor kept any more. */
+/* False: no such shard, or the save is neither open nor kept. */
 static bool shard_bytes(struct cairn_up *up, const struct gift *gift, size_t index,
                         uint64_t *ret_bytes) {
     CAIRN_HOLD(&up->lock);
@@ -304,8 +293,7 @@ static enum cairn_code give_bytes(struct cairn_up_partner *partner, const struct
     return CAIRN_OK;
 }
 
-/* The tokens under which it is sent stand in the journal from here on, and who has it (NULL: nobody
- * yet). */
+/* Journals the shards' tokens, and the partner that has the save (NULL: none yet). */
 static enum cairn_code remember(struct cairn_up_partner *partner, const struct gift *gift,
                                 const char *node, struct cairn_error *err) {
     struct cairn_up *up = partner->up;
@@ -325,8 +313,8 @@ static enum cairn_code remember(struct cairn_up_partner *partner, const struct g
     return code;
 }
 
-/* Before another node hears them: it may send under them while this one restarts, which must then
- * not make others. Once of each save. */
+/* Journals tokens before the partner receives them: it may send under them while this node
+ * restarts, which then must not draw new ones. Once per save. */
 static enum cairn_code remember_tokens(struct cairn_up_partner *partner, const struct gift *gift,
                                        struct cairn_error *err) {
     struct cairn_up *up = partner->up;
@@ -355,7 +343,7 @@ static void tell_partnered(struct cairn_up_partner *partner, const struct gift *
               gift->to.node);
 }
 
-/* The partner has what this node keeps. */
+/* The partner has the kept bytes: drops the description. */
 static void forget_gift(struct cairn_up_partner *partner, const struct gift *gift) {
     struct cairn_up *up = partner->up;
     CAIRN_HOLD(&up->lock);
@@ -367,7 +355,7 @@ static void forget_gift(struct cairn_up_partner *partner, const struct gift *gif
               gift->to.node);
 }
 
-/* Its own node needs a copy still: the store has it, but not the server. */
+/* True when the save still needs a copy: it is open at the server, even if the store has it. */
 static bool is_under_way(struct cairn_up *up, const struct gift *gift) {
     CAIRN_HOLD(&up->lock);
     const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
@@ -389,7 +377,7 @@ static enum cairn_code give(struct cairn_up_partner *partner, const struct gift 
     return CAIRN_OK;
 }
 
-/* It goes on without a copy, and is tried again as long as its memory is here. */
+/* The save continues without a copy, which is retried while its memory is here. */
 static void refused(struct cairn_up_partner *partner, const struct gift *gift,
                     const struct cairn_error *why) {
     struct cairn_up *up = partner->up;
@@ -402,10 +390,8 @@ static void refused(struct cairn_up_partner *partner, const struct gift *gift,
     complain_locked(save, gift->to.node, why->message);
 }
 
-/* ---- handing over ---- */
-
-/* While the server is away nobody says where the partner is by now, nor hears of a failure. One
- * that was told to send may have heard the end sooner than this node, and has no copy then. */
+/* True when the partner's copy is lost; not while the server is unreachable, which names the
+ * partner's address and takes the failure. A sending partner may have dropped it at the end. */
 static bool is_gone(struct cairn_up *up, struct cairn_up_save *save, const struct gift *gift,
                     enum cairn_code code) {
     bool refuses = code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN;
@@ -445,9 +431,7 @@ static void hand_over(struct cairn_up_partner *partner, const struct gift *gift)
     cairn_up_save_fail_for_locked(up, save, &why);
 }
 
-/* ---- the thread ---- */
-
-/* Something comes by time alone: a partner that refused is tried again, one that sends is asked. */
+/* True when a retry or a question to a sending partner is due by time alone. */
 static bool is_paused(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
     CAIRN_HOLD(&up->lock);
@@ -568,8 +552,6 @@ void cairn_up_partner_listed(struct cairn_up *up, const char *grant) {
     cairn_up_wakeup_raise(&up->partner_work);
 }
 
-/* ---- the heartbeat ---- */
-
 json_t *cairn_up_partner_copies_locked(const struct cairn_up_partner *partner,
                                        const struct cairn_up_attempt *attempt) {
     json_t *array = NULL;
@@ -588,7 +570,7 @@ void cairn_up_partner_over_locked(struct cairn_up_partner *partner, const char *
     if (!partner) return;
     for (struct cairn_up_copy *at = partner->copies; at; at = at->next) {
         if (strcmp(at->version.text, version) != 0) continue;
-        if (committed && at->missing) continue; /* it still comes, for restores (5) */
+        if (committed && at->missing) continue; /* still arriving, only for restores (5) */
         at->over = true;
         if (at->kept) at->kept->committed |= committed;
         if (at->kept) at->kept->gone |= !committed;

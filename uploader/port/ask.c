@@ -30,15 +30,13 @@ struct cairn_up_asks {
     struct cairn_lock lock; /* uploader_asks */
     struct {
         struct cairn_up_ask *first, **last; /* not yet begun */
-        size_t count;                       /* these and the flying */
+        size_t count;                       /* of queued and flying requests */
         struct failure failures[FAILURES_MAX];
         bool stopping;
     } locked;
 };
 
-/* ---- who is passed by ---- */
-
-/* The lock is held. *ret_oldest: whose place a new one takes. */
+/* The lock is held. *ret_oldest: the entry to replace. */
 static struct failure *find_failure(struct cairn_up_asks *asks, const char *node,
                                     struct failure **ret_oldest) {
     *ret_oldest = asks->locked.failures;
@@ -50,7 +48,7 @@ static struct failure *find_failure(struct cairn_up_asks *asks, const char *node
     return NULL;
 }
 
-/* False: an earlier ask has counted this failure of the peer. */
+/* False: another request already counted this failure of the peer. */
 static bool note_failure(struct cairn_up_asks *asks, const char *node, bool busy) {
     CAIRN_HOLD(&asks->lock);
     struct failure *oldest = NULL, *found = find_failure(asks, node, &oldest);
@@ -98,8 +96,6 @@ static bool stays_busy(struct cairn_up_asks *asks, const char *node) {
     return found && found->busy_in_a_row;
 }
 
-/* ---- one request ---- */
-
 static bool is_named(struct cairn_view name, const char *wanted) {
     return name.size == strlen(wanted) && !strncasecmp(name.data, wanted, name.size);
 }
@@ -115,14 +111,14 @@ static void on_header(struct cairn_http_request *request, struct cairn_view name
     }
 }
 
-/* By its MAC the answer is of a holder of the attempt's grant, and of this request. */
+/* True when the MAC proves that a holder of the attempt's grant answered this request. */
 static bool is_proven(const struct cairn_up_ask *ask) {
     const struct cairn_peer_answer answer = {ask->request.status, ask->request.reply_bytes,
                                              ask->nonce};
     return cairn_peer_answer_check(&ask->right_shown, &answer, ask->key, cairn_view_of(ask->proof));
 }
 
-/* Who does not hold the attempt, or has not read the request, refuses without proof. */
+/* A peer without the attempt, or that did not read the request, refuses without a MAC. */
 static bool needs_proof(int status) {
     return status < 300 || status == 404 || status == 409;
 }
@@ -136,7 +132,7 @@ static enum cairn_code on_reply(struct cairn_http_request *request, struct cairn
     return CAIRN_OK;
 }
 
-/* A peer that refuses a PUT is reachable; the status concerns that request alone. */
+/* A peer that refuses a PUT is reachable; the status concerns only that request. */
 static enum cairn_code refused(int status, struct cairn_error *err) {
     enum cairn_code code = status == 404   ? CAIRN_NOT_FOUND
                            : status == 403 ? CAIRN_FORBIDDEN
@@ -181,7 +177,7 @@ static void end_ask(struct cairn_up_ask *ask) {
     ask->done(ask);
 }
 
-/* One that asks others itself (409) is well, and so is one that refuses a PUT. */
+/* Avoids a failed peer, but not after 409 (it asks others itself) or a refused PUT. */
 static void pass_by(struct cairn_up_ask *ask) {
     bool unproven = needs_proof(ask->request.status) && ask->code == CAIRN_UNAVAILABLE;
     bool refuses = !ask->into && ask->request.status >= 400 && !unproven;
@@ -192,8 +188,7 @@ static void pass_by(struct cairn_up_ask *ask) {
     cairn_metrics_add(ask->asks->metrics, CAIRN_UP_METRIC(peers_passed_by_total), 1);
 }
 
-/* True: it waits for its turn. Read from the store instead its bytes would leave that twice, since
- * the peer reads them for itself and for others. */
+/* True: retried after a pause. The peer reads the bytes anyway; the store would send them twice. */
 static bool comes_again(struct cairn_up_ask *ask) {
     if (ask->code != CAIRN_BUSY || ask->request.status != 503 || !ask->into) return false;
     uint64_t turn_ms = cairn_mono_ms() + ((uint64_t)CAIRN_UP_ASK_TURN_MS << ask->turns);
@@ -298,8 +293,6 @@ static void look_at_flying(struct cairn_up_asks *asks, bool stopping) {
         if (at->late || stopping) cairn_http_cancel(asks->engine, &at->request);
     }
 }
-
-/* ---- the thread ---- */
 
 static struct cairn_up_ask *take_next(struct cairn_up_asks *asks, bool *ret_stopping) {
     CAIRN_HOLD(&asks->lock);

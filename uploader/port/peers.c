@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other nodes: the port and the asks, members of attempts, this node's address. */
+/* Other nodes: port and requests, members of attempts, this node's address. */
 #include "uploader/port/peers.h"
 
 #include <ifaddrs.h>
@@ -56,7 +56,7 @@ void cairn_up_peers_free(struct cairn_up_peers *peers) {
 void cairn_up_members_init(struct cairn_up_members *members) {
     cairn_lock_init(&members->lock, CAIRN_LOCK_uploader_peers);
     cairn_condition_init(&members->changed);
-    members->hurry_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* -1: who looks, looks by itself */
+    members->hurry_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* -1: callers poll */
 }
 
 void cairn_up_roster_release(struct cairn_up_roster *roster) {
@@ -74,8 +74,6 @@ void cairn_up_members_release(struct cairn_up_members *members) {
     cairn_condition_release(&members->changed);
     cairn_lock_release(&members->lock);
 }
-
-/* ---- the heartbeat ---- */
 
 /* The lock is held. */
 static struct cairn_up_roster *find_grant(struct cairn_up_members *members, const char *grant) {
@@ -165,13 +163,11 @@ void cairn_up_members_hear(struct cairn_up_members *members, const char *grant,
     cairn_condition_broadcast(&members->changed);
 }
 
-/* ---- everybody ---- */
-
 /* The lock is held. */
 static void ring(const struct cairn_up_members *members) {
     uint64_t one = 1;
     ssize_t put = write(members->hurry_fd, &one, sizeof(one));
-    (void)put; /* full or none: it is looked at all the same */
+    (void)put; /* a full counter is readable; without an eventfd callers poll */
 }
 
 void cairn_up_members_hurry(struct cairn_up_members *members) {
@@ -318,7 +314,7 @@ void cairn_up_members_await(struct cairn_up_members *members, const struct cairn
 
 /* ---- this node's address ---- */
 
-/* Of an interface of this name; false: there is none, or it has no address. */
+/* The address of an interface by name; false: no such interface, or no address. */
 static bool address_of_interface(const char *name, char *ret, size_t capacity) {
     struct ifaddrs *list = NULL;
     bool found = false;
@@ -330,7 +326,7 @@ static bool address_of_interface(const char *name, char *ret, size_t capacity) {
         char host[64];
         socklen_t size = v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
         if (getnameinfo(at->ifa_addr, size, host, sizeof(host), NULL, 0, NI_NUMERICHOST)) continue;
-        if (strchr(host, '%')) continue; /* link-local: means something else on each node */
+        if (strchr(host, '%')) continue; /* link-local: has no meaning on another node */
         found = snprintf(ret, capacity, v4 ? "%s" : "[%s]", host) < (int)capacity;
     }
     freeifaddrs(list);
@@ -344,7 +340,7 @@ static bool is_any(const char *host) {
     return false;
 }
 
-/* The colon in front of a port; NULL: it has none. */
+/* The colon before a port; NULL: no port. */
 static const char *port_of(const char *text) {
     const char *colon = strrchr(text, ':');
     return colon && !strchr(colon, ']') ? colon : NULL;

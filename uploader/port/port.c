@@ -16,7 +16,7 @@
 #include "common/net.h"
 #include "common/text.h"
 
-/* ---- what listens: a socket, a thread that accepts, and a descriptor that ends its sleep ---- */
+/* ---- listener: a socket, a thread that accepts, and a descriptor that stops it ---- */
 
 struct listener {
     int listen_fd, stop_fd;
@@ -33,8 +33,7 @@ static enum cairn_code listener_open(struct listener *listener, const char *addr
     return code ? cairn_within(err, code, "%s", setting) : CAIRN_OK;
 }
 
-/* -1: nobody came, or a connection could not be taken; then it pauses, since poll would return at
- * once (K08). */
+/* -1: no connection, or accept failed; then it pauses, since poll would return at once (K08). */
 static int listener_accept(const struct listener *listener) {
     struct pollfd stop = {.fd = listener->stop_fd, .events = POLLIN};
     struct cairn_error err = {0};
@@ -64,7 +63,7 @@ struct reading {
     unsigned seen, lines;
 };
 
-/* One line without its end; false: the text ends within it, or it holds what no line may. */
+/* Reads a line without its end; false: the text ends within it, or it has a forbidden character. */
 static bool next_line(struct reading *reading, struct cairn_view *ret) {
     const char *from = reading->at, *at = from;
     while (at < reading->end && *at != '\r') {
@@ -77,7 +76,7 @@ static bool next_line(struct reading *reading, struct cairn_view *ret) {
     return true;
 }
 
-/* Up to the space, which is left out; false: there is none, or it is too long. */
+/* Reads up to the space, which is dropped; false: no space, or too long. */
 static bool take_word(struct cairn_view *line, char *ret, size_t capacity) {
     const char *text = line->data;
     const char *space = memchr(text, ' ', line->size);
@@ -202,8 +201,8 @@ struct cairn_up_connection {
     struct cairn_up_port *port;
     pthread_t thread;
     int fd;
-    bool over;   /* locked: its thread only returns */
-    size_t size; /* of what was read and not used yet: */
+    bool over;   /* locked: its thread is about to return */
+    size_t size; /* bytes read and not used yet: */
     char input[CAIRN_UP_HEAD_BYTES_MAX];
 };
 struct cairn_up_port {
@@ -221,8 +220,6 @@ struct cairn_up_port {
     } locked;
 };
 
-/* ---- one connection's bytes ---- */
-
 /* False: no bytes by the deadline, or the uploader stops. */
 static bool wait_for(const struct cairn_up_port *port, int fd, uint64_t deadline_ms) {
     struct pollfd waiting[] = {{.fd = fd, .events = POLLIN},
@@ -236,7 +233,7 @@ static bool wait_for(const struct cairn_up_port *port, int fd, uint64_t deadline
     }
 }
 
-/* Waits for some bytes; 0: the peer has closed, or the deadline has passed. */
+/* Waits for some bytes; 0: the peer closed, or the deadline is over. */
 static size_t take_bytes(struct cairn_up_connection *connection, void *into, size_t room,
                          uint64_t deadline_ms) {
     while (wait_for(connection->port, connection->fd, deadline_ms)) {
@@ -247,13 +244,13 @@ static size_t take_bytes(struct cairn_up_connection *connection, void *into, siz
     return 0;
 }
 
-/* The size of the head that stands in input, its empty line counted in; 0: none yet. */
+/* The size of the head in input with its empty line; 0: incomplete. */
 static size_t head_size(const struct cairn_up_connection *connection) {
     const char *end = memmem(connection->input, connection->size, "\r\n\r\n", 4);
     return end ? (size_t)(end - connection->input) + 4 : 0;
 }
 
-/* False: it is to be closed without a word. *ret_size 0: the head is longer than it may be. */
+/* False: close without an answer. *ret_size 0: the head is too long. */
 static bool take_head(struct cairn_up_connection *connection, size_t *ret_size) {
     uint64_t now_ms = cairn_mono_ms();
     uint64_t deadline_ms = now_ms + (connection->size ? CAIRN_UP_PORT_MS : CAIRN_UP_PORT_QUIET_MS);
@@ -290,21 +287,18 @@ static enum cairn_code send_bytes(struct cairn_up_call *call, struct cairn_view 
     return CAIRN_OK;
 }
 
-/* ---- what routes call ---- */
-
 enum cairn_code cairn_up_call_sign(struct cairn_up_call *call, struct cairn_error *err) {
     CAIRN_ASSERT(!call->answered);
     return send_bytes(call, cairn_view_of("HTTP/1.1 102 Processing\r\n\r\n"), err);
 }
 
-/* The last quarter of the connections is kept by nobody between two requests: who comes next would
- * be turned away for one that is quiet. */
+/* True when a quarter of the connections is left: quiet ones then close to make room. */
 static bool is_crowded(struct cairn_up_port *port) {
     CAIRN_HOLD(&port->lock);
     return 4 * port->locked.count > 3 * port->options.connections_max;
 }
 
-/* The header that proves the answer; "" where the request was not admitted, or has no nonce. */
+/* The header with the answer's MAC; "" for a request that was not admitted or has no nonce. */
 static void prove(const struct cairn_up_call *call, int status, uint64_t bytes, char ret[96]) {
     char mac[CAIRN_PEER_ANSWER_TEXT_BYTES];
     const struct cairn_peer_answer answer = {status, bytes, call->head.nonce};
@@ -320,7 +314,7 @@ enum cairn_code cairn_up_call_answer(struct cairn_up_call *call, int status, con
     CAIRN_ASSERT(!call->answered);
     call->answered = true;
     call->owed_bytes = bytes;
-    /* What is left of a body that nobody wants is not read to its end. */
+    /* The rest of an unwanted body is not read; the connection closes. */
     if (call->received_bytes < call->head.body_bytes) call->head.closes = true;
     if (is_crowded(call->port)) call->head.closes = true;
     prove(call, status, bytes, proof);
@@ -364,7 +358,7 @@ enum cairn_code cairn_up_call_receive(struct cairn_up_call *call, void *into, ui
     char *at = into;
     uint64_t deadline_ms = cairn_mono_ms() + CAIRN_UP_PORT_MS, step_bytes = 0;
     while (bytes && !call->broken) {
-        size_t got = (size_t)cairn_min_u64(bytes, connection->size); /* came with the head */
+        size_t got = (size_t)cairn_min_u64(bytes, connection->size); /* arrived with the head */
         if (got) {
             memcpy(at, connection->input, got);
             use_input(connection, got);
@@ -383,8 +377,6 @@ enum cairn_code cairn_up_call_receive(struct cairn_up_call *call, void *into, ui
     if (call->broken) return cairn_fail(err, CAIRN_UNAVAILABLE, "the peer's body has ended");
     return CAIRN_OK;
 }
-
-/* ---- one request ---- */
 
 static const struct cairn_up_route *find_route(const struct cairn_up_port *port,
                                                struct cairn_up_call *call) {
@@ -419,7 +411,7 @@ static enum cairn_code admit(struct cairn_up_port *port, struct cairn_up_call *c
                             call->right.from);
 }
 
-/* Strangers may come as often as they like: a line for each would fill the disk. */
+/* Rate-limited: strangers could fill the disk with log lines. */
 static void log_refusal(struct cairn_up_port *port, const struct cairn_up_call *call,
                         const struct cairn_error *why) {
     uint64_t unsaid = 0;
@@ -442,7 +434,7 @@ static bool serve_request(struct cairn_up_connection *connection, size_t size) {
     int status =
         size ? cairn_up_head_read((struct cairn_view){connection->input, size}, &call.head) : 431;
     if (status) {
-        call.head.closes = true; /* where the next one begins is not known */
+        call.head.closes = true; /* the start of the next request is unknown */
         call.head.body_bytes = 0;
         refuse(&call, status, "invalid");
         return false;
@@ -472,9 +464,7 @@ static void *connection_main(void *argument) {
     return NULL;
 }
 
-/* ---- who comes ---- */
-
-/* Joins threads that are over (all: every thread) and frees their connections. No lock is held. */
+/* Joins ended threads (all: every thread) and frees their connections. No lock is held. */
 static void join_connections(struct cairn_up_port *port, bool all) {
     struct cairn_up_connection *ended = NULL;
     cairn_lock_take(&port->lock);
@@ -519,7 +509,7 @@ static void take_in(struct cairn_up_port *port, int fd) {
     }
     connection->port = port;
     connection->fd = fd;
-    CAIRN_HOLD(&port->lock); /* its thread may be over before it stands in the list */
+    CAIRN_HOLD(&port->lock); /* Under the lock: the thread may end before it is listed. */
     if (pthread_create(&connection->thread, NULL, connection_main, connection)) {
         free(connection);
         turn_away(fd);
@@ -542,8 +532,6 @@ static void *port_main(void *argument) {
         if (fd >= 0) take_in(port, fd);
     }
 }
-
-/* ---- life ---- */
 
 enum cairn_code cairn_up_port_new(const struct cairn_up_port_options *options,
                                   struct cairn_up_port **ret, struct cairn_error *err) {
@@ -610,10 +598,10 @@ bool cairn_up_port_stopping(struct cairn_up_port *port) {
 #define CALLERS_MAX CAIRN_UP_SCRAPE_CALLERS_MAX
 #define PAGE_BYTES_MAX (4 * CAIRN_MIB)
 
-/* fd -1: a free place. answer: empty until its head is whole. */
+/* fd -1: a free place. answer: empty until the request's head is whole. */
 struct caller {
     int fd;
-    uint64_t since_ms; /* mono clock: it came, or its answer was made */
+    uint64_t since_ms; /* mono clock: when it connected, or its answer was made */
     char head[HEAD_BYTES_MAX + 1];
     size_t head_size;
     struct cairn_buf answer;
@@ -624,10 +612,8 @@ struct cairn_up_scrape {
     struct listener listener;
     enum cairn_code (*write_page)(void *owner, struct cairn_buf *ret, struct cairn_error *err);
     void *owner;
-    struct caller callers[CALLERS_MAX]; /* of the thread */
+    struct caller callers[CALLERS_MAX]; /* the thread's */
 };
-
-/* ---- one caller ---- */
 
 static const char *status_of(const char *head) {
     if (cairn_text_starts(head, "GET /metrics HTTP/1.")) return "200 OK";
@@ -656,7 +642,7 @@ static enum cairn_code write_answer(struct cairn_up_scrape *scrape, struct calle
     return cairn_buf_append(&caller->answer, page.data, page.size, err);
 }
 
-/* The head of a request; its body, if it has one, is nobody's business. False: it is over. */
+/* Reads a request's head and ignores a body. False: the caller is done. */
 static bool read_caller(struct cairn_up_scrape *scrape, struct caller *caller) {
     struct cairn_error err = {0};
     ssize_t got =
@@ -679,7 +665,7 @@ static bool send_answer(struct caller *caller) {
     return caller->sent < caller->answer.size;
 }
 
-/* Reads or writes as much as is possible without blocking. */
+/* Reads or writes as much as possible without blocking. */
 static void serve_caller(struct cairn_up_scrape *scrape, struct caller *caller) {
     bool open = true;
     if (!caller->answer.size) open = read_caller(scrape, caller);
@@ -687,10 +673,7 @@ static void serve_caller(struct cairn_up_scrape *scrape, struct caller *caller) 
     if (!open) drop_caller(caller);
 }
 
-/* ---- all of them ---- */
-
-/* Who goes where all places are taken: the oldest head that is not whole, else the oldest answer
- * that is not taken. */
+/* Picks the caller to replace: the oldest incomplete head, otherwise the oldest unread answer. */
 static struct caller *next_to_go(struct cairn_up_scrape *scrape) {
     struct caller *found = &scrape->callers[0];
     for (size_t i = 1; i < CALLERS_MAX; i++) {
@@ -719,7 +702,7 @@ static void take_caller(struct cairn_up_scrape *scrape) {
     serve_caller(scrape, caller);
 }
 
-/* Drops who has had its time; for how long to wait for the others, -1: there are none. */
+/* Drops overdue callers; returns the time until the next is overdue, -1: none. */
 static int cut_overdue(struct cairn_up_scrape *scrape) {
     uint64_t now_ms = cairn_mono_ms(), left_ms = UINT64_MAX;
     for (size_t i = 0; i < CALLERS_MAX; i++) {
@@ -733,8 +716,6 @@ static int cut_overdue(struct cairn_up_scrape *scrape) {
     }
     return left_ms == UINT64_MAX ? -1 : (int)left_ms;
 }
-
-/* ---- the thread ---- */
 
 static void *scrape_main(void *argument) {
     struct cairn_up_scrape *scrape = argument;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attempts and what their ranks have counted; ranks that have left, whether their process lives,
- * and what the server must hear of it. */
+/* Attempts and their ranks' counts; disconnected ranks and their processes. */
 #include "uploader/saves/ranks.h"
 
 #include <errno.h>
@@ -21,7 +20,7 @@
 #include "uploader/port/peers.h"
 #include "uploader/saves/save.h"
 
-/* ---- attempts: few (one per job on this node), so a list does ---- */
+/* ---- attempts: a list suffices, one per job on this node ---- */
 
 enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_text,
                                       struct cairn_up_attempt **ret, struct cairn_error *err) {
@@ -47,7 +46,7 @@ enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_tex
     made->next = up->locked.attempts;
     up->locked.attempts = made;
     if (up->peers) {
-        /* From now on its list is awaited: that of the attempt before names other nodes. */
+        /* Requests the new attempt's list of nodes: the old attempt's list names other nodes. */
         (void)cairn_up_members_name(&up->peers->members, made->text);
         cairn_up_members_hurry(&up->peers->members);
     }
@@ -79,8 +78,6 @@ struct cairn_up_attempt *cairn_up_attempt_find(struct cairn_up *up, const char *
     }
     return NULL;
 }
-
-/* ---- what ranks have counted ---- */
 
 const struct cairn_up_counted *cairn_up_attempt_counted(const struct cairn_up_attempt *attempt,
                                                         uint32_t rank) {
@@ -122,28 +119,26 @@ void cairn_up_attempt_count(struct cairn_up_attempt *attempt, uint32_t rank, uin
     counted->place = (counted->place + 1) % CAIRN_COUNT(counted->steps);
 }
 
-/* ---- ranks that have left: a list, newest first ---- */
+/* ---- disconnected ranks: a list, newest first ---- */
 
 #define HOLD_MS 2000  /* ranks open an attempt one after the other */
-#define ENDED_MAX 256 /* descriptors, too */
+#define ENDED_MAX 256 /* each may hold a descriptor */
 
 enum said { SAID_NOTHING, SAID_ENDED, SAID_SETTLED };
 
 struct cairn_up_ended {
     struct cairn_up_ended *next;
-    struct cairn_up_attempt *attempt; /* in use */
+    struct cairn_up_attempt *attempt; /* one use */
     uint32_t rank;
     char proc[CAIRN_UUID_TEXT_BYTES];
     uint64_t entry; /* in the journal; 0: closed */
-    int process;    /* -1: it has ended, or cannot be seen */
+    int process;    /* -1: ended or invisible */
     bool bye, ended;
-    bool taken;     /* the server knows, in its present catalog */
-    enum said said; /* for what a heartbeat was asked for */
+    bool taken;     /* the server's present catalog knows */
+    enum said said; /* the end that the last urgent heartbeat reported */
     uint64_t hold_until_ms;
-    bool awaited; /* of a process before this one: it holds while offers are awaited */
+    bool awaited; /* of the previous uploader process: holds while offers are awaited */
 };
-
-/* ---- in and out ---- */
 
 static void close_entry(struct cairn_up *up, uint64_t *entry) {
     if (!*entry) return;
@@ -164,7 +159,7 @@ static void drop_rank(struct cairn_up *up, struct cairn_up_ended **at) {
     unlink_at(up, at);
 }
 
-/* The rank to forget: the oldest that was reported to the server, else the oldest. */
+/* Drops the oldest acknowledged rank, otherwise the oldest. */
 static void make_room(struct cairn_up *up) {
     struct cairn_up_ended **oldest = NULL, **taken = NULL;
     size_t count = 0;
@@ -175,7 +170,7 @@ static void make_room(struct cairn_up *up) {
     if (count >= ENDED_MAX) drop_rank(up, taken ? taken : oldest);
 }
 
-/* Nobody waits for the only rank of a world, and nobody else could join it. */
+/* The only rank of a world needs no report: no other rank waits for it. */
 static bool matters(const struct cairn_up_rank *rank) {
     return rank->world_size > 1 && (rank->ended || rank->process >= 0);
 }
@@ -187,7 +182,7 @@ static void add_rank(struct cairn_up *up, const struct cairn_up_rank *take, bool
     make_room(up);
     struct cairn_up_ended *gone = calloc(1, sizeof(*gone));
     if (process >= 0 && (!gone || !matters(take))) cairn_fd_close_at(&process);
-    if (!gone) { /* then the others wait for their deadlines */
+    if (!gone) { /* other ranks wait until their deadlines */
         close_entry(up, &entry);
         cairn_up_attempt_leave(up, take->attempt);
         return;
@@ -208,7 +203,7 @@ static void add_rank(struct cairn_up *up, const struct cairn_up_rank *take, bool
 void cairn_up_ended_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
     struct cairn_up_rank rank = *take;
     if (!matters(take)) close_entry(up, &rank.entry);
-    if (matters(take) && bye) { /* after a restart it does not hold the attempt */
+    if (matters(take) && bye) { /* a journaled bye does not hold the attempt after a restart */
         CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
             record_session, .grant = take->attempt->text, .rank = take->rank,
             .world_size = take->world_size, .proc = take->proc, .process = take->name, .bye = true);
@@ -245,8 +240,6 @@ bool cairn_up_ended_holds_locked(struct cairn_up *up, const struct cairn_up_atte
     return attempt->users > left;
 }
 
-/* ---- looking ---- */
-
 /* True when the process has ended since the last look. */
 static bool notice_end(struct cairn_up_ended *gone) {
     struct pollfd process = {.fd = gone->process, .events = POLLIN};
@@ -255,7 +248,7 @@ static bool notice_end(struct cairn_up_ended *gone) {
     gone->process = -1;
     gone->ended = true;
     const struct cairn_up_attempt *attempt = gone->attempt;
-    if (gone->bye) /* the usual end */
+    if (gone->bye) /* a bye precedes the usual end */
         cairn_log(INFO, "session.over", "run=%s attempt=%" PRIu64 " rank=%u", attempt->run_text,
                   attempt->grant.attempt, gone->rank);
     else
@@ -264,7 +257,7 @@ static bool notice_end(struct cairn_up_ended *gone) {
     return true;
 }
 
-/* Q56: is nothing of that rank under way any more? */
+/* Q56: true when nothing of the rank is in flight. */
 static bool is_settled(const struct cairn_up *up, const struct cairn_up_ended *gone) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
@@ -300,8 +293,6 @@ bool cairn_up_ended_tick(struct cairn_up *up) {
     cairn_lock_give(&up->lock);
     return due;
 }
-
-/* ---- reporting ---- */
 
 json_t *cairn_up_ended_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     json_t *ranks = json_array();
@@ -364,8 +355,8 @@ void cairn_up_ended_free(struct cairn_up *up) {
 
 /* ---- processes ---- */
 
-/* A name is "boot namespace number start": the start time of /proc/N/stat tells two processes of
- * one number apart, the boot id two boots, the namespace's inode whose numbers they are. */
+/* A name is "boot namespace number start": start, from /proc/N/stat, distinguishes reused numbers;
+ * boot id and the namespace's inode say whose number it is. */
 
 #if __has_include(<sys/pidfd.h>) /* glibc's, from 2.36 on */
 #include <sys/pidfd.h>
@@ -381,8 +372,8 @@ static int pidfd_send_signal(int fd, int number, siginfo_t *info, unsigned flags
 #define BOOT_BYTES 40
 #define START_FIELD 22 /* of /proc/N/stat, from 1 */
 
-/* A descriptor of a process, and not of something else that becomes readable. The kernel refuses to
- * send signals into another namespace, but only after it has found the process. */
+/* True for a process descriptor, not another readable descriptor. The kernel refuses signals into
+ * another namespace, but only after it has found the process. */
 static bool is_process(int fd) {
     return fd >= 0 && (pidfd_send_signal(fd, 0, NULL, 0) == 0 || errno != EBADF);
 }
@@ -397,7 +388,7 @@ int cairn_up_process_watch(struct cairn_up_process_names *take_names) {
     return process;
 }
 
-/* "boot namespace", whose numbers mean the same processes. */
+/* Writes "boot namespace", within which equal numbers mean equal processes. */
 static bool place_of(char *ret, size_t capacity) {
     CAIRN_AUTO(buf) boot = {.limit = 4096};
     struct stat status;
@@ -410,7 +401,7 @@ static bool place_of(char *ret, size_t capacity) {
     return size > 0 && (size_t)size < capacity;
 }
 
-/* The second field is the program's name in brackets, which may hold anything. */
+/* Field two, the program's name in brackets, may hold any byte. */
 static bool start_of(pid_t pid, unsigned long long *ret) {
     char path[40];
     CAIRN_AUTO(buf) text = {.limit = 4096};
@@ -450,7 +441,7 @@ enum cairn_up_process cairn_up_process_find(const char *name, int *ret_fd) {
     if (strncmp(here, name, here_size) || name[here_size] != ' ') return CAIRN_UP_PROCESS_UNSEEN;
     int process = pidfd_open(pid, 0);
     if (process < 0) return errno == ESRCH ? CAIRN_UP_PROCESS_ENDED : CAIRN_UP_PROCESS_UNSEEN;
-    /* The descriptor came first: what is named now is what it is of, or that has ended. */
+    /* The descriptor was opened first, so the name is its process's, or that process ended. */
     cairn_up_process_name(pid, now);
     if (!strcmp(now, name)) {
         *ret_fd = process;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves a save by its table and carries out what is then due; rank tables; errors by shard; begins;
- * and the description of a save, which is the same to the byte as long as this process lives. */
+/* Moves a save by its table and carries out actions due; rank tables; errors by shard; begins; and
+ * descriptions, which are byte-identical while this process lives. */
 #include "uploader/saves/save.h"
 
 #include <inttypes.h>
@@ -19,8 +19,6 @@
 
 #define SAVES_MAX (1 << 20)
 #define FILES_SAY_MS 100
-
-/* ---- finding ---- */
 
 static size_t place_of(struct cairn_up *up, uint64_t entry) {
     size_t low = 0, high = up->locked.save_count;
@@ -62,8 +60,6 @@ bool cairn_up_save_awaits_decision(const struct cairn_up_save *save) {
            save->state.reported >= CAIRN_UP_REPORTED_BEGIN;
 }
 
-/* ---- making ---- */
-
 static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++)
         cairn_up_shard_free(up->queue, save->shards[i]);
@@ -78,8 +74,8 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
     free(save);
 }
 
-/* Objects that the trainer left out are left out; the server takes its own defaults then. A copy
- * from top to bottom, as is all JSON of a save: another thread frees the frame before. */
+/* Omits what the trainer omitted, so that the server's defaults apply. Deep copies, like all JSON
+ * of a save: another thread frees the frame before the save. */
 static json_t *begin_body(const struct cairn_up_begin *begin) {
     CAIRN_AUTO_JSON json_t *shared = CAIRN_PACK(
         begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
@@ -181,7 +177,7 @@ enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn
     return CAIRN_OK;
 }
 
-/* false: no memory for it, and what there was stays. */
+/* false: no memory; the old value stays. */
 static bool copy_into(json_t **place, const json_t *json) {
     json_t *copy = json_deep_copy(json);
     if (json && !copy) return false;
@@ -220,8 +216,6 @@ json_t *cairn_up_save_sealed(const struct cairn_up_save *save) {
     return CAIRN_PACK(sealed, .table = table ? table->hex : NULL);
 }
 
-/* ---- carrying out ---- */
-
 static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool with_begin) {
     CAIRN_AUTO_JSON json_t *begin = cairn_up_save_begin_record(save);
     CAIRN_AUTO_JSON json_t *fail = CAIRN_PACK(record_fail, CAIRN_PACK_WHY(&save->why, reason));
@@ -229,10 +223,10 @@ static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool wi
                                          {.entry = save->entry, .message = fail}};
     size_t first = with_begin ? 0 : 1;
     cairn_up_journal_note(up->journal, &records[first], 2 - first);
-    cairn_up_journal_hurry(up->journal); /* its trainer was told, and does not say it again */
+    cairn_up_journal_hurry(up->journal); /* the trainer has its refusal, and will not repeat it */
 }
 
-/* Answers a waiting request: with take_message where why is NULL, else with a refusal. */
+/* Answers a waiting request: with take_message when why is NULL, otherwise with a refusal. */
 static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, json_t *take_message,
                    const struct cairn_error *why) {
     struct cairn_up_reply reply = *take_reply;
@@ -245,7 +239,7 @@ static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, json_
     if (reply.conn) cairn_up_mail_refuse(up->mail, reply.conn, reply.request, why);
 }
 
-/* The answer that a trainer gets where a save is over before it could have heard of it. */
+/* Refuses a request when the save ended before its answer. */
 static void refuse(struct cairn_up *up, const struct cairn_up_save *save,
                    struct cairn_up_reply *take_reply) {
     struct cairn_error why = save->why;
@@ -292,7 +286,7 @@ static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
         cairn_up_slabs_sweep_locked(up);
 }
 
-/* Q19: has every durable shard checked again; HEAD makes it durable once more. */
+/* Q19: HEADs every durable shard again. */
 static void look_again(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
         struct cairn_up_shard *shard = save->shards[i];
@@ -313,7 +307,7 @@ struct waiting { /* a save whose phase waits for a record */
 static void record_written(void *owner, enum cairn_code code, const struct cairn_error *why) {
     struct waiting *waiting = owner;
     struct cairn_up *up = waiting->up;
-    cairn_up_mail_begin(up->mail); /* a trainer waits for the answer that is due now */
+    cairn_up_mail_begin(up->mail); /* a trainer waits for the answer now due */
     cairn_lock_take(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, waiting->entry);
     enum cairn_up_phase phase = save ? save->state.phase : CAIRN_UP_PHASE_OVER;
@@ -353,7 +347,7 @@ enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_s
     return code;
 }
 
-/* Once: the answer is repeated where it was lost. */
+/* Measures once: a lost answer is repeated. */
 static void measure_stall(struct cairn_up *up, struct cairn_up_save *save) {
     uint64_t now_us = cairn_mono_us(), described_us = save->described_us;
     if (!described_us) return;
@@ -366,7 +360,7 @@ static void measure_stall(struct cairn_up *up, struct cairn_up_save *save) {
     save->stall_ms = (now_us - save->begun_us + 999) / 1000;
 }
 
-/* One after the other, in the order of enum cairn_up_due; an answer comes before every event. */
+/* Carries out actions in the order of enum cairn_up_due, so that an answer precedes every event. */
 static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t due) {
     if (due & CAIRN_UP_DUE_RECORD_FAIL)
         record_fail(up, save, (due & CAIRN_UP_DUE_RECORD_BEGIN) != 0);
@@ -375,7 +369,7 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_ANSWER_COUNT) answer(up, &save->begin_reply, CAIRN_PACK(ok, 0), NULL);
     if (due & CAIRN_UP_DUE_REFUSE_BEGIN) {
         refuse(up, save, &save->begin_reply);
-        save->conn = 0; /* it does not know the save's number: it hears no event */
+        save->conn = 0; /* refused without a save number, so no event can follow */
     }
     if (due & CAIRN_UP_DUE_ANSWER_SEAL) measure_stall(up, save);
     if (due & CAIRN_UP_DUE_ANSWER_SEAL)
@@ -398,9 +392,8 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     cairn_condition_broadcast(&up->changed);
 }
 
-/* All of its shards. Shards come to that one after the other, and each that does is a look at the
- * save, so the look begins where the last one found one that had not: of 65,536 files it would
- * otherwise be one at all of them for each. */
+/* True when all shards pass the test. Starts at the shard that last failed it: shards pass one by
+ * one, each with a check, so that a scan of 65,536 files each time would be quadratic. */
 static bool all_are(struct cairn_up *up, const struct cairn_up_save *save, size_t *at,
                     bool (*is)(struct cairn_up_queue *queue, const struct cairn_up_shard *shard)) {
     size_t count = save->state.shard_count;
@@ -447,8 +440,6 @@ void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *
     cairn_up_errors_add(&save->errors, shard, part, why->message, cairn_mono_ms());
 }
 
-/* ---- ending ---- */
-
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_code code, const char *reason) {
     struct cairn_error why = {0};
@@ -460,7 +451,7 @@ void cairn_up_save_fail_for_locked(struct cairn_up *up, struct cairn_up_save *sa
                                    const struct cairn_error *cause) {
     if (cairn_up_save_state_is_failing(&save->state) || save->state.phase == CAIRN_UP_PHASE_OVER)
         return;
-    struct cairn_error why = *cause; /* which may be the save's own */
+    struct cairn_error why = *cause; /* cause may be the save's own field */
     save->why = why;
     cairn_log(WARN, "save.failed", "run=%s step=%" PRIu64 " rank=%u version=%s cause=\"%s\"",
               save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
@@ -479,7 +470,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
                               enum cairn_up_end end, const struct cairn_error *cause) {
     if (save->state.phase == CAIRN_UP_PHASE_OVER) return;
     struct cairn_error why = {0};
-    if (end != CAIRN_UP_COMMITTED) why = *cause; /* which may be the save's own */
+    if (end != CAIRN_UP_COMMITTED) why = *cause; /* cause may be the save's own field */
     save->end = end;
     save->why = why;
     if (save->begun_us)
@@ -531,7 +522,7 @@ void cairn_up_save_free_all(struct cairn_up *up) {
 
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye) {
     for (size_t i = up->locked.save_count; i-- > 0;) {
-        if (i >= up->locked.save_count) continue; /* failing may have ended some */
+        if (i >= up->locked.save_count) continue; /* an earlier fail may have ended saves */
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->conn != conn) continue;
         save->conn = 0;
@@ -564,9 +555,7 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
     return count;
 }
 
-/* ---- what the senders say ---- */
-
-/* Joins acknowledgements of files, so that a tree of small files does not send a frame for each. */
+/* Joins acknowledgements of files, lest a tree of small files send a frame each. */
 static void say_of_files(struct cairn_up *up, struct cairn_up_save *save, uint64_t bytes) {
     uint64_t now_ms = cairn_mono_ms();
     save->unsaid_bytes += bytes;
@@ -612,8 +601,7 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
 
 /* ---- rank tables ---- */
 
-/* A list: a node has as many tables as ranks and open saves, and a seal looks for one by its name
- * at the start of the process alone. */
+/* A list suffices: tables are as few as ranks and open saves, and only the start looks one up. */
 
 static void table_free(struct cairn_up_table *table) {
     cairn_buf_release(&table->bytes);
@@ -695,8 +683,6 @@ void cairn_up_tables_free_all(struct cairn_up *up) {
     up->locked.tables = NULL;
 }
 
-/* ---- errors by shard ---- */
-
 void cairn_up_errors_add(struct cairn_up_errors *errors, const char *shard, uint32_t part,
                          const char *text, uint64_t now_ms) {
     struct cairn_up_shard_error one = {.part = part, .tries = 1, .at_ms = now_ms};
@@ -707,13 +693,11 @@ void cairn_up_errors_add(struct cairn_up_errors *errors, const char *shard, uint
         if (errors->items[at].part == part && !strcmp(errors->items[at].shard, one.shard)) break;
     if (at < errors->count) one.tries += errors->items[at].tries;
     if (at == errors->count && at < CAIRN_UP_ERRORS_MAX) errors->count++;
-    if (at == CAIRN_UP_ERRORS_MAX) at--; /* the one that is longest ago */
+    if (at == CAIRN_UP_ERRORS_MAX) at--; /* replaces the oldest */
     memmove(&errors->items[1], &errors->items[0], at * sizeof(errors->items[0]));
     errors->items[0] = one;
     CAIRN_ASSERT(errors->count <= CAIRN_UP_ERRORS_MAX);
 }
-
-/* ---- begins, begins that never came (Q8), descriptions ---- */
 
 enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
                                     struct cairn_up_begin *ret, struct cairn_error *err) {
@@ -733,9 +717,7 @@ enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
     return CAIRN_OK;
 }
 
-/* ---- begin ---- */
-
-/* Q8: the same begin may come again after the uploader's restart. */
+/* Q8: a begin may repeat after the uploader's restart. */
 static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *known,
                                   const struct cairn_up_begin *begin, struct cairn_up_reply reply,
                                   struct cairn_error *err) {
@@ -747,7 +729,7 @@ static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *kno
     known->number = begin->number;
     known->state.trainer = CAIRN_UP_TRAINER_HERE;
     known->follows = begin->follow;
-    known->decided = false; /* this connection has not heard it */
+    known->decided = false; /* `decided` was not sent on this connection */
     cairn_up_mail_answer(up->mail, reply.conn, reply.request, cairn_up_save_begun(known));
     return CAIRN_OK;
 }
@@ -768,8 +750,8 @@ static enum cairn_code admit(struct cairn_up *up, const struct cairn_up_begin *b
     return CAIRN_OK;
 }
 
-/* Q8: where the journal cannot take it, now or later, its rank is refused and the server hears from
- * memory that the rank gives the save up: the others must not wait for it. */
+/* Q8: when the journal cannot take the begin, now or later, refuses the rank; the server receives
+ * from memory that the rank gives the save up, so that other ranks do not wait. */
 static bool remember(struct cairn_up *up, struct cairn_up_save *save,
                      const struct cairn_up_record *records, size_t count) {
     struct cairn_error why = {0};
@@ -780,7 +762,7 @@ static bool remember(struct cairn_up *up, struct cairn_up_save *save,
     return false;
 }
 
-/* Another save of that rank's and version: there is one at most. */
+/* Finds another save of the same rank and version; there is at most one. */
 static struct cairn_up_save *same_save(struct cairn_up *up, const struct cairn_up_save *save) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *at = up->locked.saves[i];
@@ -811,9 +793,7 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
     return CAIRN_OK;
 }
 
-/* ---- count ---- */
-
-/* Begin and fail go to the disk together. */
+/* Journals begin and fail together. */
 static void count_new(struct cairn_up *up, struct cairn_up_save *save,
                       const struct cairn_error *why, struct cairn_up_reply reply) {
     CAIRN_AUTO_JSON json_t *began = cairn_up_save_begin_record(save);
@@ -823,8 +803,7 @@ static void count_new(struct cairn_up *up, struct cairn_up_save *save,
     save->begin_reply = reply;
     if (!remember(up, save, records, 2)) return;
     save->why = *why;
-    /* What is due by the table, the record of the fail, was posted with the begin's. The answer
-     * waits for the journal. */
+    /* The fail's record was posted with the begin's. The answer waits for the journal. */
     (void)cairn_up_save_state_move(&save->state, CAIRN_UP_EVENT_FAIL);
 }
 
@@ -835,13 +814,13 @@ enum cairn_code cairn_up_save_abandoned_locked(struct cairn_up *up,
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(
         cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), begin, &save, err));
-    cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_BEGIN); /* it has just named it */
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_BEGIN); /* the server named it */
     count_new(up, save, why, (struct cairn_up_reply){0});
     return CAIRN_OK;
 }
 
-/* Q44: a save that this process knows is cancelled, also after its seal; then the server's word
- * answers. What a rank has merely abandoned (nobody asks) is left alone once it is sealed. */
+/* Q44: cancels a known save, also after its seal; then the server's verdict is the answer. An
+ * abandoned save (no request waits) stays as it is once sealed. */
 static void count_known(struct cairn_up *up, struct cairn_up_save *known,
                         const struct cairn_error *why, struct cairn_up_reply reply) {
     enum cairn_up_phase phase = known->state.phase;
@@ -870,8 +849,6 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
         count_new(up, save, why, reply);
     return CAIRN_OK;
 }
-
-/* ---- description ---- */
 
 static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy's description");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slabs: requests for memory, pages made and given back by helpers, and what is kept in them. */
+/* Slabs: requests for memory, pages made and given back by helpers, and kept bytes. */
 #include "uploader/saves/slabs.h"
 
 #include <inttypes.h>
@@ -10,8 +10,6 @@
 #include "common/text.h"
 #include "uploader/mail.h"
 #include "uploader/saves/save.h"
-
-/* ---- what is kept ---- */
 
 #define TOLD_MAX 4096 /* ranks of a run in one heartbeat */
 
@@ -45,8 +43,7 @@ static bool add_shard(struct cairn_up_kept *kept, const struct cairn_up_kept_sha
     return true;
 }
 
-/* One that its partner does not have: described now, since nobody can once the save is over.
- * Without memory for that it is not given. */
+/* Describes a save for its partner while the save exists; without memory there is no copy. */
 static void describe_gift(struct cairn_up *up, const struct cairn_up_save *save,
                           struct cairn_up_kept *kept) {
     if (!up->partner || save->partner.node[0] || save->file_count || save->abort_on_disconnect)
@@ -57,7 +54,7 @@ static void describe_gift(struct cairn_up *up, const struct cairn_up_save *save,
         cairn_up_wakeup_raise(&up->partner_work);
 }
 
-/* Records what the generation holds; NULL: no memory for the record. */
+/* Records the generation's contents; NULL: no memory. */
 static struct cairn_up_kept *kept_of(struct cairn_up *up, const struct cairn_up_save *save) {
     struct cairn_up_kept *kept = kept_new(save->attempt, save->stage_count);
     if (!kept) return NULL;
@@ -79,8 +76,6 @@ static struct cairn_up_kept *kept_of(struct cairn_up *up, const struct cairn_up_
     qsort(kept->shards, kept->shard_count, sizeof(kept->shards[0]), by_name);
     return kept;
 }
-
-/* ---- in and out ---- */
 
 void cairn_up_kept_forget_locked(struct cairn_up_slab *slab) {
     kept_free(CAIRN_TAKE(slab->kept));
@@ -138,8 +133,6 @@ void cairn_up_kept_ended_locked(struct cairn_up *up, const struct cairn_up_save 
     if (sweeps) cairn_up_slabs_sweep_locked(up);
 }
 
-/* ---- copies of other nodes ---- */
-
 struct cairn_up_kept *cairn_up_kept_copy_add_locked(struct cairn_up *up,
                                                     const struct cairn_up_kept_copy *copy) {
     if (!up->settings.memory_tier_bytes) return NULL;
@@ -182,13 +175,11 @@ bool cairn_up_kept_copy_stays_locked(const struct cairn_up *up, struct cairn_up_
            !cairn_up_kept_is_outdated_locked(up, kept);
 }
 
-/* ---- memory that others need ---- */
-
 bool cairn_up_kept_is_spare(const struct cairn_up_slab *slab) {
     return slab->state.kept && !slab->conn && !slab->leaving;
 }
 
-/* The spare slab that has been without a trainer for longest. */
+/* The spare slab whose trainer left first. */
 static struct cairn_up_slab *oldest(struct cairn_up *up) {
     struct cairn_up_slab *found = NULL;
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
@@ -198,7 +189,7 @@ static struct cairn_up_slab *oldest(struct cairn_up *up) {
     return found;
 }
 
-/* Give back at least so many bytes, if there are as many. Returns how many are on their way. */
+/* Gives back spare slabs of at least `bytes`, if there are enough; returns the bytes given back. */
 static uint64_t kept_evict_locked(struct cairn_up *up, uint64_t bytes) {
     uint64_t back = 0;
     for (struct cairn_up_slab *slab; back < bytes && (slab = oldest(up));) {
@@ -210,7 +201,7 @@ static uint64_t kept_evict_locked(struct cairn_up *up, uint64_t bytes) {
     return back;
 }
 
-/* Forget what is kept no longer (2); the pages are given back by the sweep that calls it. */
+/* Drops expired contents (2); the calling sweep gives back the pages. */
 static void kept_trim_locked(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms(), bytes = 0;
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
@@ -245,8 +236,6 @@ uint64_t cairn_up_kept_bytes_locked(const struct cairn_up *up) {
         if (!at->gone) bytes += at->bytes;
     return bytes;
 }
-
-/* ---- the heartbeat ---- */
 
 static int newest_first(const void *a, const void *b) {
     const struct cairn_up_kept *one = *(struct cairn_up_kept *const *)a;
@@ -292,8 +281,6 @@ json_t *cairn_up_kept_json_locked(const struct cairn_up *up, const char *run_tex
     return array;
 }
 
-/* ---- reading ---- */
-
 static const struct cairn_up_kept_shard *find_kept_shard(const struct cairn_up_kept *kept,
                                                          const char *version, char *shard,
                                                          uint64_t shard_bytes) {
@@ -337,7 +324,7 @@ static void unpin_copy(struct cairn_up_kept *copy, bool same) {
     copy->pins--;
     if (same || copy->gone) return;
     complain(copy);
-    copy->gone = true; /* its memory goes with uploader/partner's next sweep */
+    copy->gone = true; /* uploader/partner's next sweep frees its memory */
 }
 
 void cairn_up_kept_unpin(struct cairn_up *up, const struct cairn_up_kept_bytes *bytes, bool same) {
@@ -356,11 +343,11 @@ void cairn_up_kept_unpin(struct cairn_up *up, const struct cairn_up_kept_bytes *
     if (!slab->conn && !slab->pins) cairn_up_slabs_sweep_locked(up);
 }
 
-/* How long a request waits for pages that are being given back, whatever its own limit. */
+/* How long a request waits for pages being given back, regardless of its own timeout. */
 #define PAGES_BACK_MS 5000
 
-/* What the memory of all ranks of this node comes to, one generation each. Every rank's part is
- * rounded up to whole units; where ranks differ, by as much as can be. */
+/* An upper bound of one generation of all ranks of this node: each rank's part is rounded up to
+ * whole units, by the maximum where ranks differ. */
 static uint64_t node_generation(const struct cairn_up_slab_request *request) {
     uint64_t own = cairn_round_up(request->bytes, CAIRN_SLAB_UNIT_BYTES);
     if (!request->node_bytes || request->node_bytes == request->bytes * request->local_world_size)
@@ -369,17 +356,17 @@ static uint64_t node_generation(const struct cairn_up_slab_request *request) {
                                   request->local_world_size * (CAIRN_SLAB_UNIT_BYTES - 1));
 }
 
-/* What the node's slabs come to, as one request sees them. */
+/* The node's slabs, as one request counts them. */
 struct holdings {
-    uint64_t own;        /* of the request's attempt, for its sessions that live */
-    uint64_t own_back;   /* of its attempt too, but no session has it any more */
-    uint64_t other_back; /* of other attempts, without a session */
-    uint64_t older;      /* of older attempts of its run, with a session or without */
-    uint64_t spare;      /* kept for restores, which it goes before */
-    uint64_t evicted;    /* what was, until some request needed it: its pages are on their way */
+    uint64_t own;        /* its attempt's, with a session */
+    uint64_t own_back;   /* its attempt's, without a session */
+    uint64_t other_back; /* other attempts', without a session */
+    uint64_t older;      /* older attempts' of its run, with or without a session */
+    uint64_t spare;      /* kept for restores; requests take precedence */
+    uint64_t evicted;    /* formerly spare, being given back for a request */
 };
 
-/* Its trainer has gone: once its bytes are sent and its pages released, the budget has it again. */
+/* True when the trainer disconnected: its bytes return to the budget once sent and released. */
 static bool comes_back(const struct cairn_up_slab *slab) {
     return slab->leaving || !slab->conn;
 }
@@ -413,7 +400,7 @@ static uint64_t bytes_of(const struct cairn_up_slab_request *request) {
     return cairn_round_up(request->bytes, CAIRN_SLAB_UNIT_BYTES);
 }
 
-/* How many generations a rank gets out of that, where its attempt holds `own` already. */
+/* Generations for a rank out of `bytes`, when its attempt already holds `own`. */
 static uint32_t share(const struct cairn_up_slab_request *request, uint64_t own,
                       uint64_t free_bytes) {
     uint64_t count = cairn_min_u64((own + free_bytes) / node_generation(request),
@@ -421,7 +408,7 @@ static uint32_t share(const struct cairn_up_slab_request *request, uint64_t own,
     return (uint32_t)cairn_min_u64(CAIRN_UP_GENERATIONS_MAX, count);
 }
 
-/* Takes up to `count` generations from the budget; returns how many. */
+/* Reserves up to `count` generations in the budget; returns their number. */
 static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_request *request,
                             uint32_t count) {
     char what[320];
@@ -449,7 +436,7 @@ static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_re
 static enum cairn_code check_request(struct cairn_up *up,
                                      const struct cairn_up_slab_request *request,
                                      struct cairn_error *err) {
-    /* Above these no sum below can wrap. */
+    /* Within these bounds no sum below overflows. */
     if (request->bytes > UINT64_C(1) << 46 || request->node_bytes > UINT64_C(1) << 60 ||
         !request->local_world_size || request->local_world_size > 65536)
         return cairn_fail(err, CAIRN_NO_MEMORY,
@@ -457,14 +444,12 @@ static enum cairn_code check_request(struct cairn_up *up,
                           " bytes a rank for %s; the uploader's memory_budget is %" PRIu64,
                           request->bytes, cairn_counted(request->local_world_size, "rank").text,
                           up->budget.total_bytes);
-    if (node_generation(request) > up->budget.total_bytes) /* whatever comes back */
+    if (node_generation(request) > up->budget.total_bytes) /* even when all memory comes back */
         return refuse(up, request, cairn_budget_free_bytes(&up->budget), 0, err);
     return CAIRN_OK;
 }
 
-/* ---- waiting ---- */
-
-/* True when an earlier request of the same run waits: ranks of a run are served in order. */
+/* True when an earlier request of the same run waits: a run's ranks are served in order. */
 static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_request *request) {
     for (const struct cairn_up_slab_request *at = up->locked.slab_requests; at != request;
          at = at->next)
@@ -472,8 +457,8 @@ static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_requ
     return false;
 }
 
-/* How many generations are worth its wait. A session keeps for its life what it gets now, so a rank
- * waits for both where memory of its own attempt comes back, and for one where any does. */
+/* Generations worth waiting for. A session keeps what it gets now for life, so a rank waits for
+ * both generations when memory of its own attempt returns, for one when any does. */
 static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
                               const struct holdings *held, uint64_t free_bytes,
                               uint64_t kept_bytes) {
@@ -483,8 +468,7 @@ static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
     return share(request, held->own, free_bytes + back + held->other_back) ? 1 : 0;
 }
 
-/* What a request waits for is kept from those that came later, however little they ask for. What
- * older attempts of its run hold will be its own, so less need be kept. */
+/* Memory withheld from later requests, however small. Deducts slabs of its run's older attempts. */
 static uint64_t kept_for(const struct cairn_up_slab_request *request, const struct holdings *held,
                          uint64_t free_bytes) {
     uint32_t count = share(request, held->own, free_bytes + held->own_back + held->older);
@@ -492,8 +476,7 @@ static uint64_t kept_for(const struct cairn_up_slab_request *request, const stru
     return less(wanted, held->own + held->older);
 }
 
-/* False: pages that are kept are given back for it, which takes a moment, also after its deadline.
- * free_bytes are for this request. */
+/* False: kept pages are being given back for the request, even past its deadline. */
 static bool make_room(struct cairn_up *up, const struct cairn_up_slab_request *request,
                       uint32_t count, const struct holdings *held, uint64_t free_bytes) {
     uint64_t missing = less(count * bytes_of(request), free_bytes), back = held->evicted;
@@ -503,7 +486,7 @@ static bool make_room(struct cairn_up *up, const struct cairn_up_slab_request *r
     return !back;
 }
 
-/* True: it is decided. The lock is held; kept_bytes are for the requests before this one. */
+/* True: decided. The lock is held; kept_bytes are withheld for earlier requests. */
 static bool decide(struct cairn_up *up, struct cairn_up_slab_request *request,
                    uint64_t *kept_bytes) {
     bool late = cairn_mono_ms() >= request->deadline_ms || up->locked.draining;
@@ -562,8 +545,6 @@ void cairn_up_slabs_request(struct cairn_up *up, struct cairn_up_slab_request *r
     cairn_lock_give(&up->lock);
     cairn_up_slabs_serve(up);
 }
-
-/* ---- making ---- */
 
 void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_request *request) {
     cairn_lock_take(&up->lock);
@@ -634,10 +615,10 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
         if (at->leaving || at->memory.device != take_memory->device ||
             at->memory.inode != take_memory->inode)
             continue;
-        cairn_slab_release(take_memory); /* it never left: only its trainer's connection did */
+        cairn_slab_release(take_memory); /* only the trainer's connection ended; the slab stayed */
         if (at->conn)
             return cairn_fail(err, CAIRN_CONFLICT, "that slab is in use by another session");
-        if (!at->attempt) attempt->users++; /* it was kept */
+        if (!at->attempt) attempt->users++; /* the slab was kept */
         if (!at->attempt) at->attempt = attempt;
         at->conn = conn;
         at->index = index;
@@ -684,9 +665,7 @@ void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn) {
     cairn_up_slabs_sweep_locked(up);
 }
 
-/* ---- giving back ---- */
-
-/* Pages first, then the budget, then its place in the list: until then it counts (Q13). */
+/* Releases pages, then the budget, then the place in the list: until then it counts (Q13). */
 static void give_back(struct cairn_up *up, struct cairn_up_slab *slab) {
     cairn_slab_release(&slab->memory);
     cairn_budget_give(&up->budget, slab->bytes);
@@ -704,7 +683,7 @@ static void give_back(struct cairn_up *up, struct cairn_up_slab *slab) {
 static struct cairn_up_slab *take_leaving_locked(struct cairn_up *up) {
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         if (!at->leaving || at->conn || at->pins) continue;
-        at->conn = UINT64_MAX; /* this helper's */
+        at->conn = UINT64_MAX; /* claimed by this helper */
         return at;
     }
     return NULL;
@@ -728,15 +707,15 @@ static void give_back_task(struct cairn_up_helper *helper, void *owner) {
 void cairn_up_slabs_sweep_locked(struct cairn_up *up) {
     bool any = false;
     struct cairn_error error;
-    if (!up->tasks) return; /* the process ends; cairn_up_slabs_free_all follows */
+    if (!up->tasks) return; /* the process stops; cairn_up_slabs_free_all follows */
     kept_trim_locked(up);
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         if (at->conn || at->state.owner) continue;
-        if (at->state.kept) { /* for its run, not for the attempt, which nobody holds by it (Q7) */
+        if (at->state.kept) { /* kept for the run; holding the attempt would extend it (Q7) */
             cairn_up_attempt_leave(up, CAIRN_TAKE(at->attempt));
             continue;
         }
-        any = at->leaving = true; /* also one of a sweep that found no helper */
+        any = at->leaving = true; /* also after a sweep that found no helper */
     }
     if (any && cairn_up_tasks_add(up->tasks, give_back_task, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(WARN, "slabs.kept", "cause=\"%s\"", error.message);
@@ -749,7 +728,7 @@ static uint64_t evicted_bytes(const struct cairn_up *up) {
     return bytes;
 }
 
-/* False: there is as much room as can be had. *ret_slab: one to give back, NULL: others do it. */
+/* False: no more room can be made. *ret_slab: the slab to give back; NULL: other helpers do it. */
 static bool find_room(struct cairn_up *up, uint64_t bytes, uint64_t deadline_ms,
                       struct cairn_up_slab **ret_slab) {
     CAIRN_HOLD(&up->lock);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What to send next: the oldest shard first, as long as the store wants more, and the next one as
- * soon as that shard has nothing to do. Then the journal (one append for all of them), then the
- * store. */
+/* What to send next: the oldest shard first, as long as the store takes more, then the next shard.
+ * Then the journal (one append for the batch), then the store. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -29,7 +28,7 @@ static bool is_body(enum cairn_multipart_kind kind) {
     return kind == CAIRN_MULTIPART_PUT || kind == CAIRN_MULTIPART_PART;
 }
 
-/* A file's bytes must lie in a buffer; false: they are being read, or wait for a buffer. */
+/* Ensures that a file's bytes are in a buffer; false: still being read, or no buffer is free. */
 static bool take_buffer(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                         const struct cairn_multipart_action *action,
                         struct cairn_up_sending *sending) {
@@ -64,7 +63,7 @@ static bool take_parts(const struct cairn_up_shard *shard,
     return true;
 }
 
-/* A sender reads back one object at a time; false: it reads another one now. */
+/* One read-back per sender; false: another is in progress. */
 static bool take_read(struct cairn_up_sender *sender, const struct cairn_multipart_action *action,
                       struct cairn_up_sending *sending) {
     if (action->kind != CAIRN_MULTIPART_READ) return true;
@@ -134,8 +133,8 @@ static void fill_request(struct cairn_up_sending *sending) {
     request->length = action->length;
 }
 
-/* There is never a second CREATE, PUT or COMPLETE of one shard under way, so the flags may be set
- * before the journal was written: if it fails, the shard does. */
+/* Flags may precede the journal's record, since a shard never has a second CREATE, PUT or COMPLETE
+ * in flight; if the record fails, so does the shard. */
 static void mark_notes(struct cairn_up_sending *sending) {
     struct cairn_up_shard *shard = sending->shard;
     enum cairn_multipart_kind kind = sending->action.kind;
@@ -175,16 +174,16 @@ static bool make_sending(struct cairn_up_sender *sender, struct cairn_up_shard *
 static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                      const struct cairn_multipart_action *action, struct cairn_up_sending ***tail) {
     struct cairn_up_sending *sending = calloc(1, sizeof(*sending));
-    if (!sending) return false; /* the machine says it again */
+    if (!sending) return false; /* the machine returns the action again */
     sending->action = *action;
     sending->shard = shard;
     sending->sender = sender;
     CAIRN_ASSERT(!shard->queue.bodies_in_flight);
-    CAIRN_ASSERT(!shard->queue.filling); /* a reader writes into its buffer */
+    CAIRN_ASSERT(!shard->queue.filling); /* a reader would write into its buffer */
     (void)cairn_up_upload_state_move(&shard->queue.upload, action->kind == CAIRN_MULTIPART_DURABLE
                                                                ? CAIRN_UP_UPLOAD_EVENT_STORED
                                                                : CAIRN_UP_UPLOAD_EVENT_FAILED);
-    shard->queue.in_flight++; /* until the save was told */
+    shard->queue.in_flight++; /* until the save knows the result */
     if (shard->queue.filled)
         cairn_up_pool_give(&sender->send->queue->pool, CAIRN_TAKE(shard->queue.filled));
     cairn_up_queue_remove(sender->send->queue, shard);
@@ -274,7 +273,7 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
         }
         pick_shard(sender, shard, &room, &tail);
     }
-    /* Last: what is being sent has the buffers first, for its next parts. */
+    /* Last, because shards in progress take buffers first, for their next parts. */
     if (any) cairn_up_fill_unread(send);
     return first;
 }
@@ -284,7 +283,7 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
 static enum cairn_code note_blocks(struct cairn_up_notes *notes, const struct cairn_up_shard *shard,
                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) blocks = {.limit = CAIRN_UP_BLOCKS_BYTES_MAX};
-    const struct cairn_multipart *mp = &shard->queue.mp; /* whole: it changes no more */
+    const struct cairn_multipart *mp = &shard->queue.mp; /* complete, so no longer changing */
     uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
     for (uint64_t i = 0; i < count; i++)
         CAIRN_TRY(cairn_buf_append_u32le(&blocks, mp->blocks[i], err));
@@ -292,7 +291,7 @@ static enum cairn_code note_blocks(struct cairn_up_notes *notes, const struct ca
                                   &blocks, err);
 }
 
-/* send.h#1: what must be on the disk before this action. */
+/* send.h#1: adds the records that precede this action. */
 static enum cairn_code note_action(struct cairn_up_notes *notes, struct cairn_up_sending *sending,
                                    struct cairn_error *err) {
     struct cairn_up_shard *shard = sending->shard;
@@ -323,9 +322,7 @@ static enum cairn_code remember(struct cairn_up_send *send, struct cairn_up_send
     return code;
 }
 
-/* ---- launching ---- */
-
-/* The journal took nothing: the shard fails, and what was begun of it is aborted. */
+/* After a failed journal write: fails the shard, and aborts what was begun of it. */
 static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *sending,
                    const struct cairn_error *why) {
     struct cairn_up_shard *shard = sending->shard;
@@ -368,7 +365,7 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
     bool refused_all = remember(sender->send, picked, &error) != CAIRN_OK;
     for (struct cairn_up_sending *at = picked, *next; at; at = next) {
         next = at->next;
-        at->next = NULL; /* one broken entry (Q45) does not take the others of its batch along */
+        at->next = NULL; /* singly, so that one broken entry (Q45) does not fail its batch */
         bool refused = refused_all && remember(sender->send, at, &error) != CAIRN_OK;
         enum cairn_multipart_kind kind = at->action.kind;
         if (kind == CAIRN_MULTIPART_DURABLE || kind == CAIRN_MULTIPART_FAILED) {
@@ -392,27 +389,25 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
 
 /* ---- leaving cores to ranks that copy ---- */
 
-/* A trainer stands still while it copies into its slab, and what is sent meanwhile only ends a
- * little earlier. Where cores are scarce senders take them from the copy, so for a moment nothing
- * new is sent. Where each rank has two and a sender one, what is staged goes out while the rest is
- * copied. */
+/* A trainer stalls while it copies into its slab, and sending meanwhile only ends a little earlier.
+ * Nothing new is sent for a moment, unless each rank has two cores and a sender one. */
 
 #define CORES_A_RANK 2
-#define WORTH_BYTES (64 * CAIRN_MIB) /* less than that is copied before anybody could hold */
-#define REST 4                       /* after a hold, as many times its length without one */
+#define WORTH_BYTES (64 * CAIRN_MIB) /* a smaller copy ends before a hold takes effect */
+#define REST 4                       /* pause after a hold, in multiples of its length */
 
 struct copying {
     uint32_t ranks;
-    uint64_t bytes; /* still to be copied by them */
+    uint64_t bytes; /* still to copy */
 };
 
 static void add_rank(struct copying *copying, uint64_t ready_bytes, uint64_t left_bytes) {
-    if (!ready_bytes || !left_bytes) return; /* it has not begun, or stands still no more */
+    if (!ready_bytes || !left_bytes) return; /* the copy has not begun, or has ended */
     copying->ranks++;
     copying->bytes += left_bytes;
 }
 
-/* The lock is held. A save's shards, which are one rank's, stand together. */
+/* The lock is held. Shards of one save, and so of one rank, are adjacent. */
 static struct copying ranks_that_copy(const struct cairn_up_queue *queue) {
     struct copying found = {0};
     uint64_t entry = 0, ready_bytes = 0, left_bytes = 0;
@@ -432,7 +427,7 @@ static struct copying ranks_that_copy(const struct cairn_up_queue *queue) {
     return found;
 }
 
-/* A rank that has copied nothing since the last hold is not copying: no new hold for it. */
+/* False for ranks that copied nothing since the last hold: they are not copying. */
 static bool should_begin(const struct cairn_up_send *send, const struct copying *copying,
                          uint64_t now_ms) {
     return copying->bytes >= WORTH_BYTES && copying->bytes != send->hold.left_bytes &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The senders' threads; results of requests: first the journal (upload ids), then the state
- * machine, then the save; and the check of the store. */
+/* The senders' threads; results of requests go to the journal (upload ids), the state machine and
+ * the save, in this order; and the check of the store. */
 #include "uploader/send/send.h"
 
 #include <inttypes.h>
@@ -17,12 +17,10 @@
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
-/* ---- finished requests ---- */
-
 #define BACKOFF_MS_MIN UINT64_C(50)
 #define BACKOFF_MS_MAX UINT64_C(5000)
 
-/* R2: no part is sent under an upload id that a restart would not know. */
+/* R2: no part is sent under an unjournaled upload id. */
 static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     struct cairn_store_request *request = &sending->request;
     if (sending->action.kind != CAIRN_MULTIPART_CREATE || request->code != CAIRN_OK) return;
@@ -38,8 +36,8 @@ static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_send
     if (code != CAIRN_OK) cairn_up_shard_give_up(sender->send->queue, sending->shard, &error);
 }
 
-/* Where a listing shows no checksums, a restart knows an acknowledged part by this record. It is
- * not waited for: a part whose record is lost is sent once more. */
+/* For stores that list parts without checksums: a restart recognises the part by this record.
+ * Nothing waits for it: a part without a record is sent again. */
 static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     const struct cairn_store_request *request = &sending->request;
     const struct cairn_multipart_action *action = &sending->action;
@@ -51,11 +49,11 @@ static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sendin
         CAIRN_PACK(record_part, .s = sending->shard->index, .part = action->part_number,
                    .bytes = action->length, .crc32c = action->crc32c, .etag = request->etag);
     struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
-    /* An ETag that is no UTF-8 cannot be remembered. */
+    /* An ETag that is not UTF-8 cannot be journaled. */
     if (message) (void)!cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, NULL);
 }
 
-/* S20: the store says that bytes and checksum differ; the source is summed to see which changed. */
+/* S20: the store reports that bytes and checksum differ; sums the source to see which changed. */
 static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     const struct cairn_store_request *request = &sending->request;
     if (!sending->carries ||
@@ -82,9 +80,9 @@ static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sendi
     }
 }
 
-/* The store's client has retried already; this pause keeps a dead store from a loop of requests. */
+/* The store's client has already retried; this pause keeps a dead store from a request loop. */
 static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
-    uint64_t pause_ms = shard->queue.mp.pause_ms; /* until it is worth another look */
+    uint64_t pause_ms = shard->queue.mp.pause_ms; /* when a retry is worthwhile */
     bool answered = code == CAIRN_OK || code == CAIRN_NOT_FOUND || code == CAIRN_PRECONDITION;
     if (answered) shard->queue.failures = 0;
     if (code == CAIRN_CANCELLED || (answered && !pause_ms)) return;
@@ -100,7 +98,7 @@ static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
 static void log_failure(const struct cairn_up_sending *sending) {
     enum cairn_code code = sending->request.code;
     if (code == CAIRN_OK || code == CAIRN_CANCELLED || code == CAIRN_NOT_FOUND) return;
-    /* A store that fails for an hour must not fill a disk (P11). */
+    /* Rate-limited: a store that fails for an hour must not fill a disk (P11). */
     struct cairn_up_send *send = sending->sender->send;
     bool of_part = sending->action.kind == CAIRN_MULTIPART_PART;
     cairn_up_save_store_error(send->up, sending->shard->entry, sending->shard->name,
@@ -118,7 +116,7 @@ static void log_failure(const struct cairn_up_sending *sending) {
                   sending->action.part_number, sending->request.error.message, unsaid);
 }
 
-/* After such an answer another store may be under the same name: it is checked again. */
+/* After these answers another store may have the same name: it is checked again. */
 static bool is_gap(const struct cairn_store_request *request) {
     enum cairn_code code = request->code;
     return code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_STORE ||
@@ -145,7 +143,7 @@ static void measure(const struct cairn_up_sending *sending) {
         cairn_metrics_add(metrics, CAIRN_UP_METRIC(upload_bytes_total), sending->action.length);
 }
 
-/* Without a network all of the time is the store's. */
+/* Without a network the whole time is the store's. */
 static void tell_acked(const struct cairn_up_sending *sending, uint64_t entry, uint32_t index) {
     struct cairn_up *up = sending->sender->send->up;
     bool linked = cairn_store_profile(up->store)->over_network;
@@ -185,12 +183,11 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     if (sending->action.kind == CAIRN_MULTIPART_COMPLETE)
         CAIRN_CRASHPOINT("uploader.complete.done");
     if (sending->carries && sending->request.code == CAIRN_OK)
-        tell_acked(sending, entry, index); /* the shard may be gone */
+        tell_acked(sending, entry, index); /* before the shard may be freed */
     cairn_up_sending_free(sending);
     if (giving_up) cairn_up_save_settle(send->up, entry);
 }
 
-/* Finishes all requests whose results are in. */
 static void finish_all(struct cairn_up_sender *sender) {
     struct cairn_up_sending **at = &sender->flying;
     bool any = false;
@@ -207,11 +204,11 @@ static void finish_all(struct cairn_up_sender *sender) {
         finish_one(sender, sending);
         any = true;
     }
-    /* A result may have made work (parts after CREATE) that another worker has room for. */
+    /* A result may allow more requests (parts after CREATE), for which another worker has room. */
     if (any && sender->send->sender_count > 1) cairn_up_queue_wake(sender->send->queue);
 }
 
-/* Cancels requests that carry bytes of shards which are given up, or failed by a refusal. */
+/* Cancels requests that carry bytes of shards given up, or failed by a refusal. */
 static void cancel_given_up(struct cairn_up_sender *sender, bool all) {
     struct cairn_up_send *send = sender->send;
     for (struct cairn_up_sending *at = sender->flying; at; at = at->next) {
@@ -251,7 +248,7 @@ enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **re
     return CAIRN_OK;
 }
 
-/* What has ended is not left for the end of a wait: nobody would ring for it. */
+/* True when every ended request was reported: a wait would delay the others. */
 static bool is_told_all(const struct cairn_up_sender *sender) {
     for (const struct cairn_up_sending *at = sender->flying; at; at = at->next)
         if (at->finished) return false;
@@ -261,9 +258,9 @@ static bool is_told_all(const struct cairn_up_sender *sender) {
 static void run_once(struct cairn_up_sender *sender) {
     struct cairn_up_send *send = sender->send;
     cancel_given_up(sender, false);
-    finish_all(sender); /* a request that is cancelled has ended with that */
+    finish_all(sender); /* a cancelled request has ended by now */
     uint32_t appetite = cairn_store_appetite(sender->store);
-    uint64_t again_ms = UINT64_MAX; /* nothing comes by time alone */
+    uint64_t again_ms = UINT64_MAX; /* no deadline */
     if (cairn_late_before(&sender->late, &send->queue->bell, cairn_mono_ms()))
         cairn_up_metrics_late(send->up->metrics, CAIRN_UP_WAIT_SENDERS);
     bool moved = cairn_store_moved(send->up->store);
@@ -323,9 +320,9 @@ bool cairn_up_send_stop(struct cairn_up_send *send) {
 void cairn_up_send_free(struct cairn_up_send *send) {
     if (!send) return;
     bool quiet = cairn_up_send_stop(send);
-    CAIRN_ASSERT(quiet); /* whoever frees has stopped it before */
+    CAIRN_ASSERT(quiet); /* stop came before free */
     cairn_up_readers_free(send);
-    send->queue->worker_count = 0; /* they go below */
+    send->queue->worker_count = 0; /* their senders free them below */
     for (size_t i = 0; i < send->sender_count; i++) {
         if (send->senders[i].store) cairn_store_worker_free(send->senders[i].store);
         free(send->senders[i].read_buffer);
@@ -346,8 +343,6 @@ enum cairn_code cairn_up_store_check_init(struct cairn_up_store_check *check, st
     *check = (struct cairn_up_store_check){0};
     return cairn_store_worker_new(up->store, &check->worker, err);
 }
-
-/* ---- one check ---- */
 
 static enum cairn_code compare_grants(struct cairn_up *up, const char *uuid,
                                       struct cairn_error *err) {
@@ -370,7 +365,7 @@ static enum cairn_code check_once(struct cairn_up_store_check *check, struct cai
     if (code != CAIRN_OK)
         return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
     CAIRN_TRY(compare_grants(up, record.uuid, err));
-    if (strcmp(up->locked.store_uuid, record.uuid) != 0) /* which this thread alone writes */
+    if (strcmp(up->locked.store_uuid, record.uuid) != 0) /* only this thread writes it */
         CAIRN_TRY(cairn_up_claim(up, CAIRN_UP_CLAIM_STORE, record.uuid, err));
     CAIRN_HOLD(&up->lock);
     bool first = !up->locked.store_uuid[0];
@@ -383,9 +378,7 @@ static enum cairn_code check_once(struct cairn_up_store_check *check, struct cai
     return CAIRN_OK;
 }
 
-/* ---- a store that was met, and fails ---- */
-
-/* Requests are repeated for minutes, each by itself; who waits hears sooner what all wait for. */
+/* Requests are retried for minutes, each by itself; this reports sooner that all of them fail. */
 static void note_failing(struct cairn_up *up) {
     struct cairn_store_health health;
     cairn_store_health(up->store, &health);
@@ -395,14 +388,12 @@ static void note_failing(struct cairn_up *up) {
         up->locked.store_fails = false;
         return;
     }
-    if (up->locked.store_fails) return; /* a text that changed would be a write of the server's */
+    if (up->locked.store_fails) return; /* a new text would cost the server a write */
     up->locked.store_waits_since_ms = cairn_mono_ms() - health.failing_ms;
     up->locked.store_fails = true;
     snprintf(up->locked.store_waits, sizeof(up->locked.store_waits),
              "the store fails, and is tried on: %s", health.failing);
 }
-
-/* ---- tick ---- */
 
 static void report(struct cairn_up_store_check *check, struct cairn_up *up,
                    const struct cairn_error *why) {
@@ -455,10 +446,7 @@ enum cairn_code cairn_up_store_check_tick(struct cairn_up_store_check *check, st
     return code;
 }
 
-/* ---- a grant that arrives ---- */
-
-/* A trainer that comes back after a restart brings the memory of saves that the journal holds: they
- * wait for the store, it does not. */
+/* True for a grant in the journal: a trainer that offers its saves must not wait for the store. */
 static bool is_known(const struct cairn_up *up, const char *grant_uuid) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
         if (!strcmp(at->grant.store_uuid, grant_uuid)) return true;

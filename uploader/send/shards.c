@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One shard's progress, the queue of all of them, and the buffers of files. */
+/* One shard's upload, the queue of all shards, and buffers for files. */
 #include "uploader/send/shards.h"
 
 #include <inttypes.h>
@@ -15,8 +15,6 @@
 #include "common/hooks.h"
 #include "common/text.h"
 #include "common/trace.h"
-
-/* ---- buffers ---- */
 
 /* Two buffers a worker: one is sent while the next is read. */
 #define BUFFERS_PER_WORKER 2
@@ -74,7 +72,7 @@ void cairn_up_pool_give(struct cairn_up_pool *pool, struct cairn_up_buffer *buff
     pool->free = buffer;
 }
 
-/* How many parts can be under way at once; a folder gains nothing from more of them. */
+/* How many parts may be in flight; a folder gains nothing from more. */
 static uint32_t connections(const struct cairn_up_queue *queue) {
     const struct cairn_up_settings *settings = &queue->up->settings;
     if (!cairn_store_profile(queue->up->store)->over_network) return 1;
@@ -106,7 +104,7 @@ static enum cairn_code choose_part(struct cairn_up_queue *queue,
     return CAIRN_OK;
 }
 
-/* FNV-1a; 0 where it cannot be known. */
+/* FNV-1a of the file's name; 0: unknown. */
 static uint64_t name_of(int fd) {
     char link[64], path[PATH_MAX];
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -189,7 +187,7 @@ void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *sh
     if (!shard) return;
     cairn_lock_take(&queue->lock);
     if (cairn_up_upload_state_is_queued(shard->queue.upload)) {
-        CAIRN_ASSERT(queue->locked.stopping); /* only the end of the process cuts it short */
+        CAIRN_ASSERT(queue->locked.stopping); /* only the end of the process interrupts it */
         cairn_up_queue_remove(queue, shard);
     }
     CAIRN_ASSERT(!shard->queue.in_flight);
@@ -221,7 +219,7 @@ enum cairn_code cairn_up_shard_ready(struct cairn_up_queue *queue, struct cairn_
                           "shard %s: %" PRIu64 " checksums for bytes %" PRIu64 " to %" PRIu64
                           " of %" PRIu64,
                           shard->name, crc_count, mp->ready_bytes, ready_bytes, mp->size_bytes);
-    else /* also when it has ended: a save is sealed by what was staged, not by what was sent */
+    else /* also for an ended shard: a seal covers staged bytes, sent or not */
         code = cairn_multipart_ready(mp, ready_bytes, crcs, before, crc_count, err);
     cairn_lock_give(&queue->lock);
     queue->due = true;
@@ -273,7 +271,7 @@ void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard 
         cairn_up_queue_wake(queue);
 }
 
-/* A second state machine for the same shard: its blocks and token are kept, its source is gone. */
+/* Makes a new state machine for the shard, with its blocks and token, without its source. */
 static enum cairn_code renew(struct cairn_up_shard *shard, struct cairn_error *err) {
     struct cairn_multipart fresh = {0}, *old = &shard->queue.mp;
     CAIRN_TRY(cairn_multipart_init(&fresh, old->size_bytes, old->part_bytes, old->token, err));
@@ -364,8 +362,8 @@ enum cairn_code cairn_up_shard_seal(struct cairn_up_queue *queue, struct cairn_u
     *ret_needed = !shard->is_file;
     if (shard->is_file) return CAIRN_OK;
     CAIRN_ASSERT(mp->ready_bytes == mp->size_bytes);
-    /* Also when a worker is about to write them: its record may not be posted yet, and a seal that
-     * is on the disk without them would leave a shard that nobody can finish. */
+    /* Also when a worker is about to journal them: its record may not be posted yet, and a durable
+     * seal without checksums would leave a shard that no restart can finish. */
     return append_blocks(mp, ret_le, err);
 }
 
@@ -419,8 +417,6 @@ void cairn_up_shard_progress(struct cairn_up_queue *queue, const struct cairn_up
     sum->parts_done += durable ? parts : mp->parts_acked;
     sum->parts_total += parts;
 }
-
-/* ---- the queue ---- */
 
 #define SAVES_MAX (1 << 20)
 
@@ -495,7 +491,7 @@ void cairn_up_queue_end_offers(struct cairn_up_queue *queue) {
     cairn_up_queue_wake(queue);
 }
 
-/* The place of the save's list of unread files, or where it would be inserted. */
+/* Returns the place of the save's list of unread files, or its place of insertion. */
 static struct cairn_up_unread *unread_of(struct cairn_up_queue *queue, uint64_t entry) {
     for (size_t i = 0; i < queue->locked.unread_count; i++)
         if (queue->locked.unread[i].entry == entry) return &queue->locked.unread[i];
@@ -551,7 +547,7 @@ static void append(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     link_last(&queue->locked.first, &queue->locked.last, shard);
 }
 
-/* False: no memory for another list; the shard then joins the main queue. */
+/* False: no memory for a list; the shard then joins the main queue. */
 static bool append_unread(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     struct cairn_up_unread *unread = unread_of(queue, shard->entry);
     if (!unread) {
@@ -581,5 +577,5 @@ void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *sha
 
 void cairn_up_queue_add_unstaged(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     append(queue, shard);
-    if (!shard->size_bytes) queue->due = true; /* nothing more comes of it */
+    if (!shard->size_bytes) queue->due = true; /* an empty shard is complete */
 }

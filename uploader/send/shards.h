@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shards: one object on its way to the store, the queue of all of them, and buffers for files.
+ * shards: one object's upload, the queue of all shards, and buffers for files.
  *
  * Why:     a trainer brings a shard's bytes, a sender sends them, a save gives it up, the outbox
- *          tells of it: each touches it here, under one lock, and none calls another for it.
- * Promise: 1   what is given up before it was begun has ended at once; any other shard ends when a
- *              sender says so.
- *          2   blocks and token of a shard outlive every look at it: it is never sent as another
- *              object.
+ *          reports it: each works on it here, under one lock, without calling another.
+ * Promise: 1   a shard given up before its first request ends at once; a sender ends any other.
+ *          2   a new state machine keeps blocks and token, so a shard remains the same object.
  *          3   a shard is in the queue from add until the sender that ends it removes it.
- *          4   whoever changes what a sender could do next wakes all of them: at once, or, where a
- *              trainer's frames did it, when all that have come are dealt with. So a seal that
- *              comes with the last `staged` goes to the journal before what senders note there.
- *          5   files of which nothing was read yet stand apart, by save, so that a look at what can
- *              be sent now passes none of 65,536 that wait for a buffer.
- *          6   all buffers are reserved in the budget at start; none is made later.
+ *          4   a change that allows requests wakes all senders: at once, or, on the socket's
+ *              thread, after all arrived frames are handled. So a seal that comes with the last
+ *              `staged` is journaled before the senders' notes.
+ *          5   unread files are listed apart, by save, so a scan for requests skips 65,536 of them.
+ *          6   all buffers are reserved in the budget at start.
  * Limits:  checksums of CAIRN_UP_BLOCKS_BYTES_MAX; a save has CAIRN_UP_SHARDS_MAX shards. Two
  *          buffers a sender, a quarter of the budget at most.
- * Threads: `queue` of a shard and the pool's free buffers are locked by upload_queue, a shard's
- *          phase by uploader_state, the rest is fixed before it is queued; pool and workers before
- *          a sender runs; `due` is the socket's thread's.
+ * Threads: upload_queue locks `queue` of a shard and the pool's free buffers, uploader_state a
+ *          shard's phase; other fields are fixed before it is queued; pool and workers before a
+ *          sender runs; `due` is the socket's thread's.
  * Next:    uploader/send/send.h.
  */
 #pragma once
@@ -33,7 +30,7 @@
 struct cairn_up_buffer {
     struct cairn_up_buffer *next;
     uint8_t *data;
-    uint32_t users; /* pieces of it that are in use: a part, or each of several small files */
+    uint32_t users; /* pieces in use: a part, or each of several small files */
 };
 struct cairn_up_pool {
     uint8_t *data;
@@ -42,14 +39,13 @@ struct cairn_up_pool {
     size_t buffer_count;
     struct cairn_up_buffer *free;
 };
-/* With the lock held; NULL: all are in use. It has one user; give takes one away, and with the last
- * one the buffer is free. */
+/* Takes a buffer with one user, under the lock; NULL: all are in use. The last give frees it. */
 struct cairn_up_buffer *cairn_up_pool_take(struct cairn_up_pool *pool);
 void cairn_up_pool_give(struct cairn_up_pool *pool, struct cairn_up_buffer *buffer);
 
 struct cairn_up_shard;
 
-/* Files of one save that wait to be read, in the order of adding. */
+/* Unread files of one save, in the order of adding. */
 struct cairn_up_unread {
     uint64_t entry;
     struct cairn_up_shard *first, *last;
@@ -57,7 +53,7 @@ struct cairn_up_unread {
 
 struct cairn_up_queue {
     struct cairn_up *up;
-    struct cairn_up_pool pool;           /* its free buffers are locked by upload_queue */
+    struct cairn_up_pool pool;           /* upload_queue locks its free buffers */
     struct cairn_store_worker **workers; /* of the senders */
     size_t worker_count;
     bool due; /* cairn_up_queue_wake_due */
@@ -69,65 +65,65 @@ struct cairn_up_queue {
         size_t unread_count, unread_capacity;
         size_t depth; /* shards of both kinds */
         bool stopping;
-        bool offers_over; /* nobody brings bytes of a process before this one any more (Q17) */
-        bool admitted;    /* the store was checked and there was no gap since */
+        bool offers_over; /* offers of an earlier process are no longer awaited (Q17) */
+        bool admitted;    /* the store was checked, without a gap since */
     } locked;
 };
 
 enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* All shards are freed. NULL is allowed. */
+/* Frees all shards. NULL is allowed. */
 void cairn_up_queue_free(struct cairn_up_queue *queue);
-/* A sender's, which wake then wakes; at most `workers` of them, before any sender runs. */
+/* Adds a sender's worker, to be woken; at most `workers`, before any sender runs. */
 void cairn_up_queue_add_worker(struct cairn_up_queue *queue, struct cairn_store_worker *worker);
 void cairn_up_queue_wake(struct cairn_up_queue *queue);
-/* The socket's thread: wake them if frames that were dealt with have set `due`. */
+/* Wakes senders if handled frames set `due`. The socket's thread. */
 void cairn_up_queue_wake_due(struct cairn_up_queue *queue);
 
-/* The store is the one of the grants: send. Until then, and after a gap, nothing is picked. Uploads
- * that were under way on a mount are listed before they go on. */
+/* Allows picking: the store is the one of the grants. Called at start and after each gap. Uploads
+ * in flight on a mount are listed before they continue. */
 void cairn_up_queue_admit(struct cairn_up_queue *queue);
 bool cairn_up_queue_is_admitted(struct cairn_up_queue *queue);
-/* No request of any shard is under way, also none that was picked before a gap. */
+/* True when no shard has requests in flight, even from before a gap. */
 bool cairn_up_queue_is_still(struct cairn_up_queue *queue);
 
-/* Q17: shards that waited for an offer are given up, unless their trainer is back. */
+/* Q17: gives up shards that waited for an offer, unless their trainer is back. */
 void cairn_up_queue_end_offers(struct cairn_up_queue *queue);
 
 void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
-/* The same for a shard of which nothing is staged yet: wakes nobody. The socket's thread. */
+/* Adds a shard without staged bytes: wakes nobody. The socket's thread. */
 void cairn_up_queue_add_unstaged(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
-/* A file: it waits until a reader takes it. The socket's thread; senders are woken as by `due`. */
+/* Adds a file, which waits for a reader; senders are woken as by `due`. The socket's thread. */
 void cairn_up_queue_add_file(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
-/* With the lock held: a file that is read now, or given up, joins what senders look at. */
+/* Under the lock: moves a file, being read or given up, to the senders' queue. */
 void cairn_up_queue_join(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
-/* With the lock held. */
+/* The lock is held. */
 void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 
 #define CAIRN_UP_BLOCKS_BYTES_MAX (64 * CAIRN_MIB) /* checksums of a shard of 16 TiB */
 
-/* How long bytes are waited for that only a trainer has. */
+/* How long to wait for bytes that only a trainer has. */
 enum cairn_up_source_wait {
-    CAIRN_UP_SOURCE_FOREVER, /* it is connected and brings them */
-    CAIRN_UP_SOURCE_OFFERED, /* until offers are awaited no longer (Q17) */
+    CAIRN_UP_SOURCE_FOREVER, /* the trainer is connected */
+    CAIRN_UP_SOURCE_OFFERED, /* while offers are awaited (Q17) */
     CAIRN_UP_SOURCE_GONE,
-    CAIRN_UP_SOURCE_GIVEN_BACK /* it was durable, so its memory is another save's by now (Q19) */
+    CAIRN_UP_SOURCE_GIVEN_BACK /* it was durable; its memory may be another save's (Q19) */
 };
 
-/* What tells one content of a file from another. */
+/* Tells versions of a file's content apart. */
 struct cairn_up_file {
     uint64_t device, inode, links;
     int64_t changed_ns, modified_ns;
     uint32_t mode, user, group;
-    uint64_t name; /* a hash of what it is called */
+    uint64_t name; /* a hash of its name */
 };
 enum cairn_code cairn_up_file_look(int fd, struct cairn_up_file *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_up_shard {
     /* fixed before it is queued */
-    uint64_t entry; /* the save it belongs to */
-    uint32_t index; /* in that save */
+    uint64_t entry; /* the save's */
+    uint32_t index; /* in the save */
     char *name;     /* owned */
     char *key;      /* owned */
     bool tensors;
@@ -142,23 +138,22 @@ struct cairn_up_shard {
         struct cairn_multipart mp;
         const uint8_t *data;            /* the slab's bytes, or NULL */
         int fd;                         /* the file, or -1 */
-        char *path;                     /* by which it is opened when it is read; NULL: fd is */
-        struct cairn_up_file file;      /* as it was handed over */
-        bool unread;                    /* a file that waits for a reader (shards.h#5) */
-        struct cairn_up_buffer *filled; /* bytes of filled_part, ready to be sent */
-        const uint8_t *filled_bytes;    /* where in it they are */
+        char *path;                     /* opened for each read; NULL: fd is open */
+        struct cairn_up_file file;      /* as at its handover */
+        bool unread;                    /* waits for a reader (shards.h#5) */
+        struct cairn_up_buffer *filled; /* holds filled_part, ready to send */
+        const uint8_t *filled_bytes;    /* their place in it */
         uint32_t filled_part;
         bool filling;
         bool blocks_journaled, intent_journaled;
-        bool needs_source; /* recovery: the bytes are wanted */
+        bool needs_source; /* recovery: bytes are needed */
         enum cairn_up_source_wait source_wait;
         uint32_t in_flight, bodies_in_flight, failures;
         uint64_t not_before_ms;
     } queue;
 };
 
-/* fd and path (taken also on failure) for a file, else -1; data for a slab. part sizes are chosen
- * here. */
+/* fd and path (taken also on failure) for a file, or -1; data for a slab. Chooses part sizes. */
 struct cairn_up_shard_options {
     uint64_t entry;
     uint32_t index;
@@ -168,61 +163,59 @@ struct cairn_up_shard_options {
     uint64_t slab_offset, size_bytes;
     const uint8_t *data;
     int take_fd;
-    char *take_path;     /* take_fd is closed, and the file opened by this name when it is read */
-    const char *token;   /* NULL: a new one */
-    uint64_t part_bytes; /* 0: chosen here; a recovered shard keeps its own */
+    char *take_path;     /* closes take_fd, and opens this path for each read */
+    const char *token;   /* NULL: a new token */
+    uint64_t part_bytes; /* 0: chosen here; a recovered shard keeps its size */
 };
 enum cairn_code cairn_up_shard_new(struct cairn_up_queue *queue,
                                    const struct cairn_up_shard_options *options,
                                    struct cairn_up_shard **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* It must have ended or never have been queued. */
+/* The shard has ended or was never queued. */
 void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 
-/* Senders are woken by cairn_up_queue_wake_due. The socket's thread. */
+/* Wakes senders by cairn_up_queue_wake_due. The socket's thread. */
 enum cairn_code cairn_up_shard_ready(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                      uint64_t ready_bytes, const uint8_t *crcs_le,
                                      uint64_t crc_count, struct cairn_error *err) CAIRN_MUST_USE;
-/* Is it stopped by that its bytes are not here? */
+/* True when it waits for bytes that are not here. */
 bool cairn_up_shard_lacks_source(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
 uint64_t cairn_up_shard_ready_bytes(struct cairn_up_queue *queue,
                                     const struct cairn_up_shard *shard);
 void cairn_up_shard_source(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                            const uint8_t *data);
-/* After a recovery, before the seal: the trainer is back and will stage the shard once more, so its
- * bytes are waited for without an end; and then it does, from `data`. */
+/* After a recovery, before the seal: await waits for the returned trainer's bytes without a
+ * deadline; then they are staged again, from `data`. */
 void cairn_up_shard_await(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                             const uint8_t *data);
-/* Before it is queued: what the journal holds of it (Q17). */
+/* A shard's journal records, before it is queued (Q17). */
 struct cairn_up_shard_past {
     bool intent, durable;
     const char *upload_id;  /* NULL: none */
     const uint32_t *blocks; /* NULL: unknown */
     enum cairn_up_source_wait source_wait;
-    const struct cairn_store_part *parts; /* acknowledged before, of that upload */
+    const struct cairn_store_part *parts; /* acknowledged under that upload */
     size_t part_count;
 };
 enum cairn_code cairn_up_shard_recover(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                        const struct cairn_up_shard_past *past,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* A durable shard is looked at once more (HEAD); it ends again. False: it is not to be trusted with
- * that now (no memory), and stays durable. */
+/* Checks a durable shard by HEAD, after which it ends again. False: no memory; it stays durable. */
 bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 void cairn_up_shard_give_up(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                             const struct cairn_error *why);
-/* The same with upload_queue held; no sender is woken. */
+/* Like give_up, with upload_queue held; wakes no sender. */
 void cairn_up_shard_give_up_locked(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                    const struct cairn_error *why);
-/* No request carries its bytes and none will (Q20). */
+/* No request carries its bytes, or will (Q20). */
 bool cairn_up_shard_is_quiet(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
 bool cairn_up_shard_has_ended(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
-/* For the seal: the checksums of all blocks, if the journal must still hear them (then it counts as
- * told). The shard must be wholly staged. */
+/* Returns all block checksums for the seal, unless journaled before. Staging is complete. */
 enum cairn_code cairn_up_shard_seal(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                     struct cairn_buf *ret_le, bool *ret_needed,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* What a registration says. */
+/* The contents of a registration. */
 struct cairn_up_shard_proof {
     uint32_t crc32c;
     uint64_t part_bytes; /* 0: one piece */
@@ -234,17 +227,16 @@ enum cairn_code cairn_up_shard_prove(struct cairn_up_queue *queue,
                                      const struct cairn_up_shard *shard,
                                      struct cairn_up_shard_proof *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* The same before it is durable, for another node that may send it under the same token;
- * part_bytes is never 0. CAIRN_NOT_FOUND: it is a file's, or its bytes are not all here. */
+/* The same before it is durable, for another node that may send it under the token; part_bytes is
+ * never 0. CAIRN_NOT_FOUND: a file, or not fully staged. */
 enum cairn_code cairn_up_shard_describe(struct cairn_up_queue *queue,
                                         const struct cairn_up_shard *shard,
                                         struct cairn_up_shard_proof *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* The journal's record of its token, which `partner` has, too; NULL: nobody has yet. */
+/* The journal's record of its token, shared with `partner`; NULL: no partner yet. */
 json_t *cairn_up_shard_intent(struct cairn_up_queue *queue, const struct cairn_up_shard *shard,
                               const char *partner);
-/* How much of shards the store has acknowledged; each is added to what is there. A shard that is
- * sent in one piece is one part. */
+/* Acknowledged amounts, added to present values. A shard sent in one piece is one part. */
 struct cairn_up_progress {
     uint64_t bytes, shards, parts_done, parts_total;
 };

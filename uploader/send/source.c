@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files as shards: parts are read into pool buffers by threads of their own, so that neither a slow
- * disk nor a file that never answers keeps a sender's connections waiting. The first read makes the
- * checksums; any later read must find the same ones.
+ * Files as shards: threads of their own read parts into pool buffers, so that no sender waits for a
+ * file. The first read makes the checksums that later reads must match.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,11 +15,10 @@
 
 #define STEP_BYTES (4 * CAIRN_MIB)
 #define STOP_WAIT_MS 2000
-#define SMALL_FILES_MAX 256 /* that a reader takes at once */
+#define SMALL_FILES_MAX 256 /* that one reader takes at once */
 
-/* send.h#5: the files of one save take at most half of the readers that other saves leave, and a
- * save without a reader may take the last one. So two saves whose files hang leave a reader to a
- * third one, as long as there are three. */
+/* send.h#5: a save's files take at most half of the readers that other saves leave; a save without
+ * a reader may take the last. With three, two hanging saves leave one. */
 static struct cairn_up_reader *idle_reader(struct cairn_up_send *send,
                                            const struct cairn_up_shard *shard) {
     struct cairn_up_reader *idle = NULL;
@@ -45,7 +43,7 @@ bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shar
     uint64_t part_bytes = mp->parts ? mp->part_bytes : mp->size_bytes; /* no parts: one PUT */
     uint64_t offset = verify ? (part_number - 1) * part_bytes : mp->ready_bytes;
     CAIRN_ASSERT(offset < mp->size_bytes);
-    CAIRN_ASSERT(offset % CAIRN_BLOCK_BYTES == 0); /* its checksums are of whole blocks */
+    CAIRN_ASSERT(offset % CAIRN_BLOCK_BYTES == 0); /* checksums cover whole blocks */
     uint64_t length = cairn_min_u64(part_bytes, mp->size_bytes - offset);
     CAIRN_ASSERT(length <= send->queue->pool.buffer_bytes);
     uint32_t *crcs = malloc((size_t)(length / CAIRN_BLOCK_BYTES + 1) * sizeof(*crcs));
@@ -66,7 +64,7 @@ bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shar
     return true;
 }
 
-/* Small files of the same save, as many as one buffer and one reader take. */
+/* Takes small files of the save, as many as fit one buffer and one reader. */
 static bool take_small(struct cairn_up_send *send, struct cairn_up_unread *unread) {
     struct cairn_up_reader *reader = idle_reader(send, unread->first);
     if (!reader || !send->queue->pool.free) return false;
@@ -87,7 +85,7 @@ static bool take_small(struct cairn_up_send *send, struct cairn_up_unread *unrea
         room -= at->size_bytes;
         at->queue.filling = true;
         fill.small[fill.small_count++] = at;
-        cairn_up_queue_join(send->queue, at); /* with the last one `unread` is gone */
+        cairn_up_queue_join(send->queue, at); /* the last one frees `unread` */
     }
     CAIRN_ASSERT(fill.small_count > 0 && fill.small[0]->entry == entry);
     fill.shard = fill.small[0];
@@ -98,7 +96,7 @@ static bool take_small(struct cairn_up_send *send, struct cairn_up_unread *unrea
     return true;
 }
 
-/* True: a reader has taken the first file, and perhaps some behind it. */
+/* True: a reader took the first file, and perhaps some after it. */
 static bool take_first(struct cairn_up_send *send, struct cairn_up_unread *unread) {
     struct cairn_up_shard *shard = unread->first;
     if (cairn_up_send_is_small(send, shard)) return take_small(send, unread);
@@ -113,7 +111,7 @@ void cairn_up_fill_unread(struct cairn_up_send *send) {
         uint64_t entry = queue->locked.unread[i].entry;
         bool taken = take_first(send, &queue->locked.unread[i]);
         bool gone = i >= queue->locked.unread_count || queue->locked.unread[i].entry != entry;
-        if (!taken && !gone) i++; /* it waits for a reader, and others may have one */
+        if (!taken && !gone) i++; /* no reader; another save's file may have one */
     }
 }
 
@@ -141,7 +139,7 @@ static void end_fill(struct cairn_up_reader *reader, bool keep_buffer) {
     if (giving_up) cairn_up_save_settle(send->up, entry);
 }
 
-/* Once more what was handed over: that very file, however it is called by now. */
+/* Reopens the very file that was handed over, whatever its name is now. */
 static enum cairn_code open_again(struct cairn_up_fill *fill, struct cairn_error *err) {
     const struct cairn_up_shard *shard = fill->shard;
     struct stat status;
@@ -186,8 +184,8 @@ static enum cairn_code read_some(struct cairn_up_fill *fill, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* The time of change moves with each write, also where that of writing was put back; but with a
- * link, a rename, another mode or owner, too, which show in what has changed beside it. */
+/* Each write moves the time of change, even if the time of writing was reset; so do links, renames,
+ * mode and owner, which other fields show. */
 static bool was_written(const struct cairn_up_file *then, const struct cairn_up_file *now) {
     if (now->changed_ns == then->changed_ns) return false;
     if (now->modified_ns > then->changed_ns) return true;
@@ -269,9 +267,7 @@ static bool step(struct cairn_up_reader *reader) {
     return false;
 }
 
-/* ---- several small files ---- */
-
-/* Reads one small file into the buffer, behind the files before it. */
+/* Reads one small file into the buffer, after the previous files. */
 static enum cairn_code read_small(struct cairn_up_shard *shard, uint8_t *into, uint32_t *ret_crc,
                                   struct cairn_error *err) {
     struct cairn_up_buffer part = {.data = into};
@@ -305,7 +301,7 @@ static void deliver_small(struct cairn_up_reader *reader, struct cairn_up_shard 
     if (code != CAIRN_CANCELLED) cairn_up_shard_give_up_locked(queue, shard, why);
 }
 
-/* All are handed over at once, so that a sender that looks meanwhile does not journal a few. */
+/* Hands all over together, so that senders journal them in one batch. */
 static void read_batch(struct cairn_up_reader *reader) {
     const struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_queue *queue = reader->send->queue;
@@ -322,16 +318,14 @@ static void read_batch(struct cairn_up_reader *reader) {
         deliver_small(reader, shard, into, 0, code, &why);
     }
     cairn_lock_take(&queue->lock);
-    into = fill->buffer->data; /* which is not given back before the last one has its part */
+    into = fill->buffer->data; /* valid until the last file has its part */
     for (size_t i = 0; i < fill->small_count; into += fill->small[i++]->size_bytes) {
         struct cairn_error why = {0};
         if (whole[i]) deliver_small(reader, fill->small[i], into, fill->crcs[i], CAIRN_OK, &why);
     }
     cairn_lock_give(&queue->lock);
-    end_fill(reader, true); /* each of them has its part of the buffer, or has given it back */
+    end_fill(reader, true); /* each file has its part of the buffer, or returned it */
 }
-
-/* ---- the threads ---- */
 
 /* False: stop. */
 static bool wait_for_file(struct cairn_up_reader *reader) {

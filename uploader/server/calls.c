@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds, sends and applies the requests of the outbox; what the server's words mean for a save. */
+/* Builds, sends and applies the requests of the outbox; what answers mean for a save. */
 #include "uploader/server/calls.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #include "uploader/partner/partner.h"
 #include "uploader/server/outbox.h"
 
-/* ---- what the answers mean ---- */
+/* ---- the meaning of answers ---- */
 
 enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
                                struct cairn_error *err) {
@@ -27,7 +27,7 @@ enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code co
 }
 
 enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run) {
-    /* It was never sent: no later try makes it smaller. */
+    /* Refused before it was sent: no retry makes it smaller. */
     if (http_status == 0 && code == CAIRN_TOO_LARGE) return CAIRN_UP_MUST_FAIL;
     if (http_status == 0 || http_status == 401 || http_status == 429 || http_status >= 500)
         return CAIRN_UP_PASSING;
@@ -35,7 +35,7 @@ enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status,
     case CAIRN_STALE_ATTEMPT:
         return CAIRN_UP_OVER_STALE;
     case CAIRN_NOT_FOUND:
-    case CAIRN_NOT_YET: /* of a step, which no uploader asks for: the version is not there */
+    case CAIRN_NOT_YET: /* about a step, never requested here: an unknown version */
         return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
     case CAIRN_DELETED:
         return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;
@@ -79,8 +79,7 @@ static enum cairn_up_end end_of(enum cairn_code code) {
     return CAIRN_UP_ABORTED;
 }
 
-/* A fail of ours may come from what another's abort did (its sweep takes our files away): then the
- * first reason is the true one. */
+/* False when our fail may follow from another's abort (its sweep deletes our files). */
 static bool is_ours(const struct cairn_up_save *save, const char *reason) {
     char start[64];
     (void)cairn_text_copy(start, sizeof(start), save->why.message);
@@ -137,8 +136,7 @@ void cairn_up_outcome_decided_locked(struct cairn_up *up, const char *version) {
     }
 }
 
-/* Fails a save that this journal does not know and that is not whole at the server; the journal is
- * found by the name of the node. */
+/* Fails a save that is unknown to this node's journal and incomplete at the server. */
 static void fail_unknown(struct cairn_up *up, struct cairn_up_save *save) {
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
@@ -194,20 +192,19 @@ void cairn_up_outcome_foreign_locked(struct cairn_up *up, const char *grant,
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
-        /* Also one that was counted since; nobody takes it from this node. */
+        /* Also a save counted since: no server takes it from this node. */
         if (save->attempt == attempt && save->state.phase != CAIRN_UP_PHASE_OVER)
             cairn_up_save_end_locked(up, save, CAIRN_UP_ABORTED, why);
     }
 }
 
 #define SHARDS_MAX 4096
-/* Proxies let bodies of 1 MiB through where nobody has said otherwise. What is larger by itself, as
- * a seal of many shards, goes in parts. */
+/* Default limit of proxies is 1 MiB a body. A larger item is uploaded in parts. */
 #define BODY_BYTES (512 * CAIRN_KIB)
 #define REGISTER_BYTES_MAX (32 * CAIRN_MIB)
 #define BLOCK_BYTES_MAX (16 * CAIRN_MIB) /* of base64, of one shard */
 #define SEALED_ITEM_BYTES 48
-#define ITEM_BYTES 160 /* of an item beside its texts: names of fields, numbers, a token */
+#define ITEM_BYTES 160 /* of an item without its texts: field names, numbers, a token */
 #define TABLE_ROUNDS_MAX 3
 
 void cairn_up_due_fill(const struct cairn_up_save *save, struct cairn_up_due_save *ret) {
@@ -222,7 +219,7 @@ static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
 }
 
-/* Keeps the time of the first of several unanswered requests in a row. */
+/* Keeps the time of the first of consecutive unanswered requests. */
 static void note_asked(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     if (!up->locked.server_asked_ms) up->locked.server_asked_ms = cairn_mono_ms();
@@ -233,8 +230,7 @@ static void note_answered(struct cairn_up *up) {
     up->locked.server_asked_ms = 0;
 }
 
-/* That of who began the save, else of its version: the one in the path; what concerns several is of
- * the first. */
+/* The trace of the save's begin, or of the path's version; a batch has its first save's. */
 static void trace_of(const struct cairn_up_batch *batch, const char *path,
                      struct cairn_trace *ret) {
     const char *named = strstr(path, "/checkpoints/ckpt_");
@@ -261,7 +257,7 @@ static enum cairn_code call(struct cairn_up_batch *batch, const char *method, co
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s%s", batch->due->run_text, tail));
     note_asked(batch->up);
-    /* Its right to go on, also where its token has ended by now. */
+    /* The grant authorises the request even when the token has expired. */
     CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
     struct cairn_trace trace;
     trace_of(batch, path.data, &trace);
@@ -274,9 +270,9 @@ static enum cairn_code call(struct cairn_up_batch *batch, const char *method, co
     return code;
 }
 
-/* ---- what a refusal of the whole request does ---- */
+/* ---- refusals of a whole request ---- */
 
-/* A server of an earlier release refuses a member or parameter that it does not know. */
+/* Names an older server as the cause: it refuses a member or parameter that it does not know. */
 static void name_older(const struct cairn_up_batch *batch, struct cairn_error *err) {
     if (err->code == CAIRN_INVALID || err->code == CAIRN_METHOD)
         cairn_rest_name_older(batch->rest, "this uploader", CAIRN_UP_VERSION, err);
@@ -326,7 +322,7 @@ static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error 
     } else if (code == CAIRN_OK) {
         CAIRN_HOLD(&batch->up->lock);
         cairn_up_outcome_version_locked(batch->up, batch->due->version, &found);
-    } else { /* only what was committed can be deleted */
+    } else { /* only committed versions can be deleted */
         over_all(batch, code == CAIRN_DELETED ? CAIRN_UP_COMMITTED : CAIRN_UP_ABORTED, err);
     }
     return CAIRN_OK;
@@ -349,8 +345,6 @@ static enum cairn_code one_by_one(struct cairn_up_batch *batch,
     }
     return result;
 }
-
-/* ---- begin ---- */
 
 static enum cairn_code begins_body(struct cairn_up_batch *batch, json_t **ret,
                                    struct cairn_error *err) {
@@ -378,7 +372,7 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
         bool detailed = json_is_string(json_object_get(result->problem, "detail"));
         cairn_failure_get(result->problem, detailed ? "detail" : "title", &found.why);
         if (found.why.code == CAIRN_QUOTA_EXCEEDED) found.why.http_status = (int)result->status;
-        /* no row: it never can be */
+        /* no row, and no retry will make one */
         if (!result->state && result->status >= 400 && result->status < 500) {
             found.why.http_status = (int)result->status;
             if (!found.why.code) found.why.code = CAIRN_INVALID;
@@ -386,11 +380,11 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
             return;
         }
     }
-    if (!strcmp(found.state, "committed")) found.recorded = true; /* only then it is shown so */
+    if (!strcmp(found.state, "committed")) found.recorded = true; /* shown only then */
     (void)apply_outcome_locked(up, save, &found);
 }
 
-/* A batch of which one result cannot be read is as if it had not been answered. */
+/* A batch with one unreadable result counts as unanswered. */
 static enum cairn_code apply_begins(struct cairn_up_batch *batch, const json_t *reply,
                                     struct cairn_error *err) {
     struct cairn_msg_begin_results told = {0};
@@ -440,8 +434,6 @@ enum cairn_code cairn_up_report_begins(struct cairn_up_batch *batch, struct cair
     return apply_begins(batch, reply, err);
 }
 
-/* ---- fail ---- */
-
 static void fail_answered(struct cairn_up_batch *batch, const json_t *reply) {
     struct cairn_up *up = batch->up;
     CAIRN_HOLD(&up->lock);
@@ -476,13 +468,13 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
         unknown_all(batch);
         return CAIRN_OK;
     case CAIRN_UP_ENDED:
-        fail_answered(batch, NULL); /* the watchers poll how it ended */
+        fail_answered(batch, NULL); /* the watchers poll the outcome */
         return ask_end(batch, err);
     case CAIRN_UP_OVER_STALE:
     case CAIRN_UP_OVER_RUN:
         over_all(batch, CAIRN_UP_ABORTED, err);
         return CAIRN_OK;
-    default: /* no later try would be taken: its rank is told, and the ones behind it go on */
+    default: /* no retry would succeed: reports to the rank, so that later saves proceed */
         over_all(batch, CAIRN_UP_FAILED, &due->why);
         return CAIRN_OK;
     }
@@ -492,7 +484,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
 
 struct listing {            /* the body of one request */
     json_t *shards, *seals; /* borrowed */
-    size_t bytes;           /* about, of the body */
+    size_t bytes;           /* estimate of the body */
     struct {
         uint64_t entry;
         uint32_t index;
@@ -500,7 +492,7 @@ struct listing {            /* the body of one request */
     size_t count;
     uint64_t sealed[256];
     size_t sealed_count;
-    bool more; /* not all fitted */
+    bool more; /* something did not fit */
 };
 
 static size_t seal_bytes(const struct cairn_up_save *save) {
@@ -510,7 +502,7 @@ static size_t seal_bytes(const struct cairn_up_save *save) {
     return bytes;
 }
 
-/* What stands in it already goes first where this would make it larger than proxies let through. */
+/* True when another item would exceed the limit of proxies; the present items are sent first. */
 static bool is_full(struct listing *listing, size_t more_bytes) {
     bool empty = !listing->count && !listing->sealed_count;
     bool full = listing->count == SHARDS_MAX ||
@@ -570,7 +562,7 @@ static enum cairn_code list_save(struct cairn_up *up, struct listing *listing,
     for (size_t i = 0; i < save->state.shard_count; i++) {
         const struct cairn_up_shard *shard = save->shards[i];
         if (shard->phase != CAIRN_UP_SHARD_DURABLE) continue;
-        uint64_t block_bytes = shard->size_bytes / CAIRN_MIB * 6; /* four of each, in base64 */
+        uint64_t block_bytes = shard->size_bytes / CAIRN_MIB * 6; /* 4 bytes a block, in base64 */
         if (is_full(listing, block_bytes + strlen(shard->name) + ITEM_BYTES)) return CAIRN_OK;
         CAIRN_TRY(list_shard(up, listing, save, shard, err));
     }
@@ -624,7 +616,7 @@ static size_t parts_of(size_t bytes) {
     return (bytes + BODY_BYTES - 1) / BODY_BYTES;
 }
 
-/* what: "" of a table, else of which call's body they are. */
+/* what: "" for a table, otherwise the call whose body is uploaded. */
 static enum cairn_code put_parts(struct cairn_up_batch *batch, const char *path, const char *what,
                                  struct cairn_view table, struct cairn_error *err) {
     size_t count = parts_of(table.size);
@@ -668,7 +660,7 @@ static enum cairn_code send_tables(struct cairn_up_batch *batch, struct cairn_er
         struct cairn_up_batch single = {.up = batch->up, .due = batch->due, .count = 1};
         single.entries[0] = batch->entries[i];
         name_older(batch, err);
-        fail_all(&single, err); /* this rank's table is wrong, the others' are not */
+        fail_all(&single, err); /* only this rank's table is wrong */
     }
     return CAIRN_OK;
 }
@@ -697,7 +689,7 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
     }
 }
 
-/* Uploads a body that is too large in parts first; the call then names its digest. */
+/* Uploads an oversized body in parts first; the call then names its digest. */
 static enum cairn_code send_ahead(struct cairn_up_batch *batch, json_t **body,
                                   struct cairn_buf *tail, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = REGISTER_BYTES_MAX};

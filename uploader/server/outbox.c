@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pass of the outbox looks at every attempt; for each: begins that are due in one request, then
- * per version the fails, then seals and registrations in one request. Saves in trouble are told
- * alone. The thread of lists asks the server for each save that waits, the longest one first; what
- * is to be looked at goes to the trainer, and what the trainer says goes with the next request. */
+/* A pass looks at every attempt: due begins in one request, then per version the fails, then seals
+ * and registrations in one request. Saves in trouble are sent alone. The thread of lists polls the
+ * server for the longest waiting save and relays ranges and digests. */
 #include "uploader/server/outbox.h"
 
 #include <inttypes.h>
@@ -14,19 +13,16 @@
 #include "uploader/server/calls.h"
 #include "uploader/server/watch.h"
 
-/* ---- trouble ---- */
-
 #define PAUSE_MS_MIN 200
 #define PAUSE_MS_MAX 30000
 
-/* What a proxy says of a request that it will never let through: refusals of the API itself never
- * come here. */
+/* A proxy's statuses for a request that it blocks for good: errors of the API never come here. */
 static bool is_forbidden_form(int status) {
     return status == 400 || status == 405 || status == 411 || status == 413 || status == 414 ||
            status == 415 || status == 431;
 }
 
-/* Is that answer the server's own failure, or that of a proxy which will say the same again? */
+/* True for failures inside the server, and of a proxy that will repeat its answer. */
 static bool is_trouble(const struct cairn_error *why) {
     int status = why->http_status;
     bool failed = status >= 500 && status != 502 && status != 503 && status != 504;
@@ -46,7 +42,7 @@ void cairn_up_server_answers(struct cairn_up *up) {
     up->locked.server_away_logged = false;
 }
 
-/* The server answered a request for this save alone with trouble. */
+/* Notes a failed request for this save alone. */
 static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why) {
     struct cairn_up_trouble *trouble = &save->trouble;
     uint64_t pause_ms = PAUSE_MS_MIN;
@@ -60,7 +56,6 @@ static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_er
               trouble->tries, why->message);
 }
 
-/* The server took a request for this save. */
 static void trouble_end_locked(struct cairn_up_save *save) {
     if (cairn_up_trouble_is_long_locked(save))
         cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
@@ -69,7 +64,6 @@ static void trouble_end_locked(struct cairn_up_save *save) {
     save->trouble = (struct cairn_up_trouble){0};
 }
 
-/* True while the save's pause after trouble lasts. */
 static bool trouble_pauses_locked(const struct cairn_up_save *save) {
     return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
 }
@@ -90,15 +84,12 @@ struct cairn_up_outbox {
     struct cairn_late late;
 };
 
-/* ---- what is due ---- */
-
 static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) {
     return !save->held && cairn_up_save_state_report_due(&save->state) == kind &&
            !trouble_pauses_locked(save);
 }
 
-/* Q9: what was journaled earlier by the same rank is told first. Another step is not kept waiting
- * for one that the server cannot take. */
+/* Q9: reports the rank's earlier journaled saves first. Trouble of another step is ignored. */
 static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *save) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *at = up->locked.saves[i];
@@ -111,7 +102,7 @@ static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *s
     return false;
 }
 
-/* Fills the begins that are due for one attempt that was not looked at in this pass. */
+/* Collects due begins of one attempt that this pass has not visited yet. */
 static void gather_begins(struct cairn_up *up, const struct cairn_up_attempt *attempt,
                           struct cairn_up_batch *batch) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
@@ -133,9 +124,7 @@ static void gather_version(struct cairn_up *up, const char *version, struct cair
     }
 }
 
-/* ---- one pass ---- */
-
-/* The next save, by entry, that is due after `after`; its attempt and version are in *ret. */
+/* Finds the next due save by entry after `after`; returns its attempt and version in *ret. */
 static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_report kind,
                      struct cairn_up_due_save *ret) {
     CAIRN_HOLD(&up->lock);
@@ -165,7 +154,7 @@ static enum cairn_code report(struct cairn_up_batch *batch, enum cairn_up_report
                                           : cairn_up_report_shards(batch, err);
 }
 
-/* CAIRN_OK also when the server failed at it: it has pauses of its own then. */
+/* CAIRN_OK also after trouble, which has its own pauses. */
 static enum cairn_code report_alone(const struct cairn_up_batch *batch, uint64_t entry,
                                     enum cairn_up_report kind, bool *ret_unreachable,
                                     struct cairn_error *err) {
@@ -185,10 +174,10 @@ static enum cairn_code report_alone(const struct cairn_up_batch *batch, uint64_t
     return CAIRN_OK;
 }
 
-/* outbox.h#3: where the server fails at a batch, that may be for one of its saves. */
+/* outbox.h#3: a failed batch may have one bad save, so each is sent alone. */
 static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_report kind,
                                     struct cairn_error *err) {
-    if (kind == CAIRN_UP_REPORT_FAIL) /* one save, also where nothing was gathered */
+    if (kind == CAIRN_UP_REPORT_FAIL) /* a fail of one save, even without a batch */
         return report_alone(batch, batch->due->entry, kind, &batch->unreachable, err);
     if (batch->count == 1)
         return report_alone(batch, batch->entries[0], kind, &batch->unreachable, err);
@@ -205,8 +194,7 @@ static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_
     return result;
 }
 
-/* All of one kind once; a save that was answered is due no more, one that could not be told is
- * passed over until the next pass. */
+/* Sends all due reports of one kind; a failed one is skipped until the next pass. */
 static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_report kind,
                                  bool *ret_did, struct cairn_error *err) {
     struct cairn_up *up = outbox->up;
@@ -226,19 +214,18 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_r
         } else {
             result = code;
         }
-        if (code != CAIRN_OK && batch.unreachable) return code; /* the others would wait as long */
+        if (code != CAIRN_OK && batch.unreachable) return code; /* the others would wait, too */
     }
     return result;
 }
 
-/* Nothing is told before the first heartbeat is over: one that is answered says to which catalog
- * (Q19), and otherwise nothing need be told twice. */
+/* True once the first heartbeat ended, whose answer names the catalog (Q19). */
 static bool has_begun(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     return up->locked.beaten;
 }
 
-/* CAIRN_OK: everything that was due was answered. */
+/* CAIRN_OK: all due reports were answered. */
 static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
                             struct cairn_error *err) {
     static const enum cairn_up_report kinds[] = {CAIRN_UP_REPORT_BEGIN, CAIRN_UP_REPORT_FAIL,
@@ -252,9 +239,7 @@ static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
     return result;
 }
 
-/* ---- the thread ---- */
-
-/* True when a save in trouble is to be tried again by time alone. */
+/* True when a save in trouble awaits its retry. */
 static bool is_paused(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++)
@@ -300,7 +285,7 @@ static void *outbox_main(void *argument) {
                 cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);
             complained = false;
             pause_ms = 0;
-            /* answers may have made more due */
+            /* answers may have made more reports due */
             if (did) cairn_up_wakeup_raise(&outbox->up->outbox_work);
             continue;
         }
@@ -318,7 +303,7 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
     struct cairn_up_outbox *outbox = calloc(1, sizeof(*outbox));
     if (!outbox) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the outbox");
     outbox->up = up;
-    cairn_up_wakeup_raise(&up->outbox_work); /* it looks by itself when it starts */
+    cairn_up_wakeup_raise(&up->outbox_work); /* a starting outbox looks by itself */
     enum cairn_code code = cairn_up_rest_new(up, CALL_TIMEOUT_MS, &outbox->rest, err);
     if (code != CAIRN_OK) {
         cairn_up_outbox_free(outbox);
@@ -348,15 +333,15 @@ void cairn_up_outbox_free(struct cairn_up_outbox *outbox) {
 /* ---- lists that differ ---- */
 
 #define GROUP_BYTES 257
-#define TRAINER_MS 2000 /* until it has looked, the server is asked less often */
+#define TRAINER_MS 2000 /* until the trainer answers, the server is polled less often */
 
 struct cairn_up_held {
-    uint64_t until_ms, next_ms; /* mono clock: it ends; the server is asked again */
+    uint64_t until_ms, next_ms; /* mono clock: the deadline; the next poll */
     enum cairn_up_end end;
     struct cairn_error why;
-    uint32_t from, to; /* that the server said last; to 0: nothing yet */
+    uint32_t from, to; /* the server's last range; to 0: none yet */
     char group[GROUP_BYTES];
-    bool looked; /* digests and tensor are the trainer's, and the server does not have them */
+    bool looked; /* the trainer's digests and tensor are not yet sent */
     char digests[513], tensor[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
 };
 struct cairn_up_lists {
@@ -371,8 +356,6 @@ struct question {
     char grant[CAIRN_GRANT_BYTES_MAX];
     json_t *body; /* owned */
 };
-
-/* ---- holding ---- */
 
 static bool can_look(const struct cairn_up_save *save) {
     size_t index;
@@ -397,7 +380,7 @@ bool cairn_up_lists_hold_locked(struct cairn_up *up, struct cairn_up_save *save,
     return true;
 }
 
-/* reason: NULL or what the server says now. The save may be gone afterwards. */
+/* Ends a held save. reason: NULL or the server's present reason. The save may be freed. */
 static void release(struct cairn_up *up, struct cairn_up_save *save, const char *reason) {
     struct cairn_error why = save->held->why;
     if (reason && reason[0]) (void)cairn_text_copy(why.message, sizeof why.message, reason);
@@ -419,8 +402,6 @@ void cairn_up_lists_looked(struct cairn_up *up, uint64_t conn,
     cairn_condition_broadcast(&up->changed);
 }
 
-/* ---- asking ---- */
-
 static void make_question(struct cairn_up *up, struct cairn_up_save *save, struct question *ret) {
     struct cairn_up_held *held = save->held;
     CAIRN_AUTO_JSON json_t *look =
@@ -439,7 +420,7 @@ static void make_question(struct cairn_up *up, struct cairn_up_save *save, struc
     held->next_ms = cairn_mono_ms() + CAIRN_UP_LISTS_EVERY_MS;
 }
 
-/* The save that has waited longest for its turn; those that wait no longer are ended. */
+/* Picks the save that has waited longest; ends saves whose wait is over. */
 static struct cairn_up_save *choose(struct cairn_up *up, uint64_t now_ms) {
     struct cairn_up_save *chosen = NULL;
     for (size_t i = up->locked.save_count; i-- > 0;) {
@@ -454,7 +435,7 @@ static struct cairn_up_save *choose(struct cairn_up *up, uint64_t now_ms) {
     return chosen;
 }
 
-/* False: the process ends. */
+/* False: the process stops. */
 static bool await_question(struct cairn_up *up, struct question *ret) {
     CAIRN_HOLD(&up->lock);
     while (!up->locked.ending) {
@@ -526,8 +507,6 @@ static void *lists_main(void *argument) {
     }
     return NULL;
 }
-
-/* ---- life ---- */
 
 enum cairn_code cairn_up_lists_new(struct cairn_up *up, struct cairn_up_lists **ret,
                                    struct cairn_error *err) {

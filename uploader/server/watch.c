@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The heartbeat: one PUT of what this node holds, and what the answer says about it; the watchers,
- * which poll how versions end; and saves that a rank of this node has abandoned. */
+/* The heartbeat: one PUT of this node's state, and its answer; the watchers, which poll the ends of
+ * versions; and saves that a rank of this node has abandoned. */
 #include "uploader/server/watch.h"
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@
 
 #define CAIRN_UP_MISSED_MAX 256
 
-/* Versions that the last answer called open and of which this node has no save. */
+/* Versions that the last answer called open, without a save of this node. */
 struct cairn_up_missed {
     struct {
         char version[CAIRN_VERSION_ID_BYTES];
@@ -40,7 +40,7 @@ struct cairn_up_watcher {
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char grant[CAIRN_GRANT_BYTES_MAX];
     struct cairn_trace trace;
-    bool is_new;  /* no watcher has polled this version before */
+    bool is_new;  /* the watcher's first poll of this version */
     bool decides; /* a save of it awaits the seal of rank 0 */
 };
 struct cairn_up_watch {
@@ -54,15 +54,15 @@ struct cairn_up_watch {
         uint64_t generation;
         bool complained;
     } heard;                     /* the heartbeat's thread */
-    struct cairn_up_rate {       /* the same: how fast this node uploads */
-        uint64_t beat_ms, bytes; /* of the last heartbeat */
+    struct cairn_up_rate {       /* this node's upload rate; the heartbeat's thread */
+        uint64_t beat_ms, bytes; /* at the last heartbeat */
         bool busy;               /* there was something to send */
         uint64_t per_second, told;
     } rate;
-    struct { /* the same: of slabs and queue, as they were told last */
+    struct { /* last reported slabs and queue; the heartbeat's thread */
         uint64_t slab_held_bytes, queue_depth;
     } told;
-    struct cairn_up_missed missed; /* the same */
+    struct cairn_up_missed missed; /* the heartbeat's thread */
     struct cairn_late_bell bell;
     struct cairn_lock lock; /* uploader_watch */
     struct cairn_condition stop;
@@ -73,9 +73,7 @@ struct cairn_up_watch {
     } locked;
 };
 
-#define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
-
-/* ---- the report ---- */
+#define LAST_MS 2000 /* a stopping uploader waits no longer for the last heartbeat */
 
 static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     uint64_t count = 0;
@@ -86,8 +84,7 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
     return count;
 }
 
-/* The node's row says why nothing is sent for now, and why the journal cannot be written: nothing
- * of this node outlives a restart then. */
+/* Reports why sending is paused, and why the journal fails: a restart would then lose saves. */
 static bool is_sending(const struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
@@ -97,9 +94,8 @@ static bool is_sending(const struct cairn_up *up) {
     return false;
 }
 
-/* Between two heartbeats that both found something to send; one that found no further part
- * acknowledged counts into the time of the next. What is told changes by a tenth or not at all,
- * since each change is a write of the server's. */
+/* Measures between two heartbeats that both had something to send; without acknowledged parts the
+ * time adds to the next. Reports changes of a tenth, as each costs a write. */
 static void measure_rate(struct cairn_up_watch *watch) {
     struct cairn_up_rate *rate = &watch->rate;
     uint64_t now_ms = cairn_mono_ms(), bytes = watch->up->sent_bytes;
@@ -118,8 +114,7 @@ static void measure_rate(struct cairn_up_watch *watch) {
     rate->busy = busy;
 }
 
-/* Each change of what is told is a write of the server's, so in steps: to and from nothing, and
- * where it is at least that step away from what was told last. */
+/* Reports in steps, as each costs the server a write: to and from 0, else at least `step`. */
 static uint64_t tell_in_steps(uint64_t *told, uint64_t now, uint64_t step) {
     uint64_t apart = now > *told ? now - *told : *told - now;
     if (apart >= cairn_max_u64(step, 1) || !now != !*told) *told = now;
@@ -150,7 +145,7 @@ static struct use measure_use(struct cairn_up_watch *watch) {
     return use;
 }
 
-/* The message of a save that is in long trouble; NULL: there is none. */
+/* The message of a save in long trouble; NULL: none. */
 static const char *server_fails(const struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
         if (cairn_up_trouble_is_long_locked(up->locked.saves[i]))
@@ -167,7 +162,7 @@ static json_t *uploader_of(struct cairn_up_watch *watch) {
     if (keys_until_ms) cairn_time_text(keys_until_ms, false, keys_end_at);
     (void)!cairn_up_journal_trouble(up->journal, &broken);
     const char *waits = up->locked.store_waits;
-    if (!cairn_utf8_valid(cairn_view_of(waits))) /* a path in it */
+    if (!cairn_utf8_valid(cairn_view_of(waits))) /* it may contain a path */
         waits = "see store.not_ready in the log of this uploader";
     return CAIRN_PACK(node_uploader, .version = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
                       .uuid = up->uuid, .store_waits = waits, .journal = broken.message,
@@ -211,7 +206,7 @@ static bool reported_before(struct cairn_up *up, size_t index) {
     return false;
 }
 
-/* The newest store errors of all its ranks on this node; older ones are in the log. */
+/* The newest store errors of all its ranks on this node; the log has older ones. */
 static json_t *errors_of(struct cairn_up *up, const char *version) {
     const struct cairn_up_shard_error *newest[CAIRN_UP_ERRORS_MAX] = {NULL};
     uint32_t ranks[CAIRN_UP_ERRORS_MAX] = {0};
@@ -234,7 +229,7 @@ static json_t *errors_of(struct cairn_up *up, const char *version) {
         }
     }
     json_t *array = count ? json_array() : NULL;
-    for (size_t i = 0; i < count; i++) /* one that has no JSON is left out */
+    for (size_t i = 0; i < count; i++) /* omits errors that cannot be encoded */
         (void)json_array_append_new(
             array, CAIRN_PACK(node_error, .shard = newest[i]->shard, .part = newest[i]->part,
                               .rank = ranks[i], .error = newest[i]->text, .tries = newest[i]->tries,
@@ -277,7 +272,6 @@ static bool add_versions(struct cairn_up *up, json_t *array) {
     return true;
 }
 
-/* NULL: there were none. */
 static json_t *restores_of(struct cairn_up *up) {
     struct cairn_up_restore_note notes[CAIRN_UP_RESTORES_TOLD];
     size_t count = cairn_up_restores_get(&up->restores, notes);
@@ -297,7 +291,7 @@ static json_t *restores_of(struct cairn_up *up) {
     return array;
 }
 
-/* Everything was told and nobody is connected: the server need not wait for this node. */
+/* True when no save is open, so that the server need not wait for this node. */
 static bool nothing_left(struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
         if (up->locked.saves[i]->state.phase != CAIRN_UP_PHASE_OVER) return false;
@@ -306,7 +300,7 @@ static bool nothing_left(struct cairn_up *up) {
 
 static json_t *report(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
-    bool knows = watch->heard.known; /* of which catalog what is said here was told (Q56) */
+    bool knows = watch->heard.known; /* the catalog that this state was reported to (Q56) */
     CAIRN_AUTO_JSON json_t *heard = knows ? CAIRN_PACK(node_heard, .catalog = watch->heard.catalog,
                                                        .generation = watch->heard.generation)
                                           : NULL;
@@ -323,21 +317,19 @@ static json_t *report(struct cairn_up_watch *watch, bool last) {
                    .ended = ended, .heard = heard, .restores = restores);
     bool leaves = last && nothing_left(up);
     if (!body || (last && json_object_set_new(body, "leaving", json_boolean(leaves)))) return NULL;
-    /* A name that a command made up for its own uploader. */
+    /* The name of a command's own uploader. */
     if (leaves && up->settings.parent && json_object_set_new(body, "one_shot", json_true()))
         return NULL;
     return CAIRN_TAKE(body);
 }
 
-/* Shows a grant, so that the server accepts the report when the token has expired. */
+/* Presents a grant, so that the server accepts the report when the token has expired. */
 static enum cairn_code show_grant(struct cairn_up_watch *watch, const json_t *body,
                                   struct cairn_error *err) {
     const json_t *first = json_array_get(json_object_get(body, "attempts"), 0);
     return cairn_rest_set_grant(watch->rest, json_string_value(json_object_get(first, "grant")),
                                 err);
 }
-
-/* ---- abandoned saves ---- */
 
 static bool is_of(const struct cairn_up_attempt *attempt, const struct cairn_msg_brief *open) {
     const struct cairn_grant *grant = &attempt->grant;
@@ -401,7 +393,7 @@ static void fail_abandoned(struct cairn_up *up, const struct cairn_msg_brief *op
     }
 }
 
-/* versions: of the answer; NULL is allowed. */
+/* versions: from the answer; NULL is allowed. */
 static void abandoned_look(struct cairn_up *up, const json_t *versions,
                            struct cairn_up_missed *missed) {
     struct cairn_up_missed now = {.count = 0};
@@ -425,7 +417,7 @@ static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
         char run[2 * CAIRN_NAME_BYTES_MAX + 2];
         snprintf(run, sizeof(run), "%s/%s", told.project, told.run);
         CAIRN_HOLD(&up->lock);
-        /* `attempt` is the fenced one: all up to it are stale. */
+        /* `attempt` is the fenced attempt: all up to it are stale. */
         cairn_up_outcome_fence_locked(up, run, told.attempt + 1);
     }
 }
@@ -442,7 +434,7 @@ static void apply_versions(struct cairn_up *up, const json_t *versions) {
     }
 }
 
-/* Q57: the server repeats the order with its next answer where it fails now. */
+/* Q57: after a failure the server's next answer repeats the order. */
 static void apply_finish(struct cairn_up *up, const json_t *finish) {
     for (size_t i = 0; i < json_array_size(finish); i++) {
         struct cairn_msg_node_finish told = {0};
@@ -466,7 +458,7 @@ static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) 
     }
 }
 
-/* Q49: a grant that the server does not take for its own ends alone, and loudly. */
+/* Q49: a grant that the server disowns ends alone, with an ERROR. */
 static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json_t *sent) {
     for (size_t i = 0; i < json_array_size(foreign); i++) {
         struct cairn_msg_node_foreign told = {0};
@@ -508,7 +500,7 @@ static size_t read_members(const struct cairn_up *up, const json_t *nodes,
     return count;
 }
 
-/* Once an attempt, as a rule. */
+/* Logged once an attempt, as a rule. */
 static void log_list(const char *grant_text, const struct cairn_up_roster *list) {
     struct cairn_grant grant = {0};
     if (cairn_grant_parse(grant_text, &grant, NULL)) return;
@@ -526,7 +518,7 @@ static void apply_peers(struct cairn_up *up, const json_t *peers, const json_t *
         struct cairn_up_roster list = {
             .members = calloc(json_array_size(told.nodes) + 1, sizeof(*list.members)),
             .complete = told.complete};
-        if (!list.members) continue; /* the next heartbeat asks again */
+        if (!list.members) continue; /* the next heartbeat requests it again */
         (void)cairn_text_copy(list.partner, sizeof(list.partner), told.partner ? told.partner : "");
         list.count = read_members(up, told.nodes, &list);
         if (list.complete) log_list(attempt.grant, &list);
@@ -535,7 +527,7 @@ static void apply_peers(struct cairn_up *up, const json_t *peers, const json_t *
     }
 }
 
-/* Was anything told by this process yet? The outbox waits for the first heartbeat's end. */
+/* True when this process has reported anything; the outbox waits for the first heartbeat's end. */
 static bool has_reported(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++)
@@ -553,9 +545,8 @@ static void note_beaten(struct cairn_up *up) {
     if (first) cairn_up_wakeup_raise(&up->outbox_work);
 }
 
-/* True when the catalog is not the one that was told before, or may not be it: what was told before
- * any answer was heard may have been told to the life of the server before, and a backup of its
- * catalog put back since (Q19). */
+/* True when the catalog is not the one reported to, or may not be: an earlier server may have got
+ * the reports, before its catalog was restored from a backup (Q19). */
 static bool catalog_changed(struct cairn_up_watch *watch, const struct cairn_msg_node_told *told) {
     bool unknown = !watch->heard.known && has_reported(watch->up);
     bool changed = watch->heard.known && (strcmp(told->catalog, watch->heard.catalog) != 0 ||
@@ -569,7 +560,7 @@ static bool catalog_changed(struct cairn_up_watch *watch, const struct cairn_msg
     return changed || unknown;
 }
 
-/* last: the uploader stops; says so when it has nothing to report, and is waited for no more. */
+/* last: the uploader stops; the heartbeat says whether reports remain. */
 static void beat(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
     struct cairn_error error = {0};
@@ -610,16 +601,13 @@ static void beat(struct cairn_up_watch *watch, bool last) {
     cairn_up_wakeup_raise(&up->outbox_work);
 }
 
-#define IDLE_MS 1000       /* a watcher looks by itself, too */
-#define OWN_WAIT_MS 2000   /* of a poll while there are watchers enough */
-#define SHARED_WAIT_MS 100 /* while versions take turns */
+#define IDLE_MS 1000       /* watchers poll without a poke, too */
+#define OWN_WAIT_MS 2000   /* of a poll when each version has a watcher */
+#define SHARED_WAIT_MS 100 /* when versions take turns */
 #define FAILED_PAUSE_MS 500
 #define CALL_TIMEOUT_MS 10000
 
-/* ---- the versions that wait ---- */
-
-/* Watchers share the list of versions that wait for their end; each takes the one that was polled
- * the longest time ago. */
+/* Watchers share the list of waiting versions; each takes the one polled longest ago. */
 
 static bool is_watched(const struct cairn_up_watch *watch, const char *version) {
     for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
@@ -628,7 +616,7 @@ static bool is_watched(const struct cairn_up_watch *watch, const char *version) 
     return false;
 }
 
-/* How many versions wait; the one for this watcher is copied when nobody else has it. */
+/* True for saves whose version a watcher polls. */
 static bool is_due(const struct cairn_up_save *save) {
     if (save->held) return false;
     return cairn_up_save_state_awaits_end(&save->state) || cairn_up_save_awaits_decision(save);
@@ -649,7 +637,7 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
         if (!chosen || save->polled_ms < chosen->polled_ms) chosen = save;
     }
     if (!chosen) return waiting;
-    /* One that a watcher has just left for a moment, between two polls, is no news. */
+    /* Not new after a short pause between two polls. */
     watcher->is_new = true;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
@@ -678,8 +666,6 @@ static void unknown_version(struct cairn_up *up, const char *version) {
     }
     cairn_up_outcome_forgotten_locked(up, version, NULL);
 }
-
-/* ---- polling ---- */
 
 static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t wait_ms,
                                     struct cairn_error *err) {
@@ -710,7 +696,7 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
         return CAIRN_OK;
     }
     if (refusal != CAIRN_UP_ENDED) return code;
-    /* Only what was committed can be deleted. */
+    /* Only committed versions can be deleted. */
     struct cairn_up_version_status found = {
         .state = code == CAIRN_DELETED ? "deleting" : "aborting", .why = *err};
     CAIRN_HOLD(&up->lock);
@@ -718,7 +704,7 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
     return CAIRN_OK;
 }
 
-/* Until time is up or somebody poked since *pokes; false: stop. */
+/* Waits until time is up or a poke since *pokes; false: stop. */
 static bool pause_watch(struct cairn_up_watch *watch, uint64_t ms, bool backing_off,
                         uint64_t *pokes) {
     CAIRN_HOLD(&watch->lock);
@@ -757,15 +743,13 @@ static void *watcher_main(void *argument) {
         struct cairn_error error = {0};
         bool own = waiting <= CAIRN_UP_WATCHERS; /* each version has a watcher */
         failed = poll_version(watcher, own ? OWN_WAIT_MS : SHARED_WAIT_MS, &error) != CAIRN_OK;
-        pause_ms = failed ? FAILED_PAUSE_MS : 0; /* the outbox says that the server is away */
+        pause_ms = failed ? FAILED_PAUSE_MS : 0; /* the outbox reports an unreachable server */
         forget_choice(watcher);
     }
     return NULL;
 }
 
-/* ---- heartbeat ---- */
-
-/* Until the next one is due; false: stop. */
+/* Waits until the next heartbeat is due; false: stop. */
 static bool wait_beat(struct cairn_up_watch *watch, uint64_t last_ms) {
     CAIRN_HOLD(&watch->lock);
     while (!watch->locked.stopping) {
@@ -793,7 +777,7 @@ static void *heart_main(void *argument) {
         last_ms = cairn_mono_ms();
         beat(watch, false);
     }
-    beat(watch, true); /* what is left is said before the silence */
+    beat(watch, true); /* reports what remains */
     return NULL;
 }
 
@@ -805,8 +789,6 @@ void cairn_up_watch_hurry(struct cairn_up_watch *watch, bool begins) {
         watch->locked.hurrying--;
     cairn_condition_broadcast(&watch->stop);
 }
-
-/* ---- life ---- */
 
 enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **ret,
                                    struct cairn_error *err) {

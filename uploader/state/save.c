@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save: uploader/state/save.def turned into a table, and what can be read off a save's state. */
+/* save: makes a table of uploader/state/save.def, and derives facts from a save's state. */
 #include "uploader/state/save.h"
 
 #include <string.h>
@@ -67,8 +67,6 @@ void cairn_up_save_state_init_in_doubt(uint64_t owner, struct cairn_up_save_stat
     ret->unjournaled = ret->durable_said = true;
 }
 
-/* ---- moves ---- */
-
 static const struct move *move_of(const struct cairn_up_save_state *save,
                                   enum cairn_up_event event) {
     for (size_t i = 0; i < CAIRN_COUNT(moves); i++) {
@@ -120,8 +118,6 @@ uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet
     return due;
 }
 
-/* ---- shards ---- */
-
 bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
                                     enum cairn_up_shard_phase *shard,
                                     enum cairn_up_shard_event event) {
@@ -138,8 +134,6 @@ bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save) {
     return save->phase == CAIRN_UP_PHASE_SEALED && save->durable_count == save->shard_count;
 }
-
-/* ---- the server ---- */
 
 bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save) {
     return save->phase != CAIRN_UP_PHASE_BEGINNING && save->phase != CAIRN_UP_PHASE_WITHDRAWN &&
@@ -209,13 +203,11 @@ bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save) {
 }
 
 bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save) {
-    /* A save that is over stays while its upload is being aborted. */
+    /* A save in OVER remains while its upload is being aborted. */
     if (save->phase == CAIRN_UP_PHASE_OVER) return true;
     if (must_fail(save->phase)) return save->reported != CAIRN_UP_REPORTED_FAIL;
     return save->phase == CAIRN_UP_PHASE_SEALED && !cairn_up_save_state_may_be_committed(save);
 }
-
-/* ---- trainers ---- */
 
 bool cairn_up_save_state_is_sealed(const struct cairn_up_save_state *save) {
     return save->phase == CAIRN_UP_PHASE_SEALED || save->phase == CAIRN_UP_PHASE_CANCELLED ||
@@ -247,7 +239,7 @@ enum cairn_up_joined cairn_up_save_state_join(struct cairn_up_save_state *save,
     case CAIRN_UP_PHASE_WITHDRAWN:
     case CAIRN_UP_PHASE_FAILING:
         return CAIRN_UP_JOINED_FAILED;
-    case CAIRN_UP_PHASE_CANCELLED: /* Q40: the fail may come too late; its verdict follows */
+    case CAIRN_UP_PHASE_CANCELLED: /* Q40: a commit may have come before the fail */
         return CAIRN_UP_JOINED_CONTINUES;
     default:
         break;

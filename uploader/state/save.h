@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save: what an uploader knows of one rank's save, as a table of phases and events.
+ * save: an uploader's state of one rank's save, as a table of phases and events.
  *
  *     beginning -> open -> sealing -> sealed -> over
  *         \          \        \          \
  *          withdrawn -> failing           cancelled -> over
  *
- * Why:     the trainer, the journal, the senders, the server and a restart each move a save; one
- *          table says what each of them may do to it and what is due afterwards, so that a
- *          simulation drives the same code as the daemon.
+ * Why:     trainer, journal, senders, server and restart each move a save; one table has every move
+ *          and the actions due after it, so that a simulation drives the code of the daemon.
  * Promise: 1   move changes the phase only by a row of uploader/state/save.def.
- *          2   what is due is returned as data: nothing here waits, writes, locks or reads a clock.
+ *          2   actions due are returned: nothing here waits, writes, locks or reads a clock.
  *          3   a generation is due back once: when every shard is durable, failed or cancelled and
  *              no request carries its bytes (Q20), and only for the owner that holds it (Q41).
  *          Q44 after the seal a fail stays a fail; only `committed` wins against it.
  *          Q45 after an unwritten record nothing of the save is written or answered as sealed.
  * Limits:  none of its own.
  * Threads: the caller's; the daemon holds uploader_state.
- * Next:    uploader/saves/save.h carries out what is due; uploader/state/slab.h.
+ * Next:    uploader/saves/save.h carries out actions due; uploader/state/slab.h.
  */
 #pragma once
 
@@ -37,44 +36,44 @@ enum cairn_up_event {
 #define CAIRN_UP_PHASES (CAIRN_UP_PHASE_OVER + 1)
 #define CAIRN_UP_EVENTS (CAIRN_UP_EVENT_ENDED + 1)
 
-/* What the caller must carry out, in this order; a set of them is a uint32_t. */
+/* Actions that the caller carries out in this order; a set of them is a uint32_t. */
 enum cairn_up_due {
     CAIRN_UP_DUE_NOTHING = 0,
-    CAIRN_UP_DUE_RECORD_BEGIN = 1 << 0,  /* journal it: the entry is new */
-    CAIRN_UP_DUE_RECORD_FAIL = 1 << 1,   /* journal why */
-    CAIRN_UP_DUE_ANSWER_BEGIN = 1 << 2,  /* the trainer's request that waits */
-    CAIRN_UP_DUE_ANSWER_COUNT = 1 << 13, /* a begin that never came is counted (Q8) */
-    CAIRN_UP_DUE_REFUSE_BEGIN = 1 << 3,  /* or the count */
+    CAIRN_UP_DUE_RECORD_BEGIN = 1 << 0,  /* journal the begin as a new entry */
+    CAIRN_UP_DUE_RECORD_FAIL = 1 << 1,   /* journal the fail and its reason */
+    CAIRN_UP_DUE_ANSWER_BEGIN = 1 << 2,  /* answer the trainer's waiting begin */
+    CAIRN_UP_DUE_ANSWER_COUNT = 1 << 13, /* answer `count`: its begin never came (Q8) */
+    CAIRN_UP_DUE_REFUSE_BEGIN = 1 << 3,  /* refuse the waiting begin or count */
     CAIRN_UP_DUE_ANSWER_SEAL = 1 << 4,
     CAIRN_UP_DUE_REFUSE_SEAL = 1 << 5,
-    CAIRN_UP_DUE_VERDICT = 1 << 6,     /* the trainer hears how it ended */
-    CAIRN_UP_DUE_ANSWER_FAIL = 1 << 7, /* the trainer's cancel that waits for the server's word */
-    CAIRN_UP_DUE_GIVE_UP_SHARDS = 1 << 8, /* those that are not durable */
+    CAIRN_UP_DUE_VERDICT = 1 << 6,        /* send the trainer the save's outcome */
+    CAIRN_UP_DUE_ANSWER_FAIL = 1 << 7,    /* answer the trainer's cancel, which awaits the server */
+    CAIRN_UP_DUE_GIVE_UP_SHARDS = 1 << 8, /* give up the shards that are not durable */
     CAIRN_UP_DUE_REPORT = 1 << 9,         /* cairn_up_save_state_report_due has changed */
-    CAIRN_UP_DUE_SAY_DURABLE = 1 << 10,   /* the trainer hears that every shard is durable */
-    CAIRN_UP_DUE_FREE_SLAB = 1 << 11,     /* cairn_up_slab_state_give, and the trainer hears it */
-    CAIRN_UP_DUE_LOOK_AGAIN = 1 << 14,    /* at every durable shard: its registration is unknown */
-    CAIRN_UP_DUE_CLOSE = 1 << 12          /* the journal entry is closed and the save forgotten */
+    CAIRN_UP_DUE_SAY_DURABLE = 1 << 10,   /* send the trainer `durable`: every shard is */
+    CAIRN_UP_DUE_FREE_SLAB = 1 << 11,     /* cairn_up_slab_state_give, then send `free` */
+    CAIRN_UP_DUE_LOOK_AGAIN = 1 << 14,    /* HEAD every durable shard: the server lost them */
+    CAIRN_UP_DUE_CLOSE = 1 << 12          /* close the journal entry and drop the save */
 };
 
 enum cairn_up_trainer {
     CAIRN_UP_TRAINER_HERE,
     CAIRN_UP_TRAINER_GONE,
-    CAIRN_UP_TRAINER_AWAITED /* the save came from the journal; nobody has come for it yet */
+    CAIRN_UP_TRAINER_AWAITED /* recovered from the journal; no trainer has reclaimed it yet */
 };
 enum cairn_up_staging {
     CAIRN_UP_STAGING_NONE,
     CAIRN_UP_STAGING_DESCRIBED, /* `stage` was taken */
-    CAIRN_UP_STAGING_AGAIN      /* described before a restart: `stage` comes once more, as it was */
+    CAIRN_UP_STAGING_AGAIN      /* described before a restart: the same `stage` must follow */
 };
-/* What the server has answered last; the seal may be followed by the fail. */
+/* The report that the server answered last; a fail may follow the seal. */
 enum cairn_up_reported {
     CAIRN_UP_REPORTED_NOTHING,
     CAIRN_UP_REPORTED_BEGIN,
     CAIRN_UP_REPORTED_SEAL,
     CAIRN_UP_REPORTED_FAIL
 };
-/* What the server must hear next. */
+/* The next report to the server. */
 enum cairn_up_report {
     CAIRN_UP_REPORT_NOTHING,
     CAIRN_UP_REPORT_BEGIN,
@@ -97,75 +96,69 @@ struct cairn_up_save_state {
     enum cairn_up_reported reported;
     enum cairn_up_trainer trainer;
     enum cairn_up_staging staging;
-    uint64_t owner;    /* number of the save as an owner of slab generations (Q41); never 0 */
-    bool holds_slab;   /* a generation of that owner */
-    bool broken;       /* Q45: a record of it was not written */
-    bool unjournaled;  /* no record of it is in the journal */
-    bool durable_said; /* the trainer was told */
-    bool look_again;   /* once it is sealed */
+    uint64_t owner;    /* the save's number as an owner of slab generations (Q41); never 0 */
+    bool holds_slab;   /* owns a generation */
+    bool broken;       /* Q45: one of its records was not written */
+    bool unjournaled;  /* the journal has no record of the save */
+    bool durable_said; /* `durable` was sent to the trainer */
+    bool look_again;   /* look at durable shards once the save is sealed */
     uint32_t shard_count, durable_count, registered_count;
 };
 
 const char *cairn_up_phase_text(enum cairn_up_phase phase); /* "beginning", "open", ... */
 void cairn_up_save_state_init(uint64_t owner, struct cairn_up_save_state *ret);
-/* Of a journal's records, at a restart. */
+/* A save's history in the journal, read at a restart. */
 struct cairn_up_save_past {
     bool staged, sealed, failed;
-    bool sent; /* something of it may be on the store: it is staged again as it was */
+    bool sent; /* the store may have some of its bytes: it must be staged again unchanged */
 };
 void cairn_up_save_state_recover(uint64_t owner, const struct cairn_up_save_past *past,
                                  struct cairn_up_save_state *ret);
-/* A save that a trainer had sealed and the journal does not have. */
+/* Makes a save that a trainer sealed and that the journal does not have. */
 void cairn_up_save_state_init_in_doubt(uint64_t owner, struct cairn_up_save_state *ret);
 
-/* Is (phase, event) a row of the table? */
 bool cairn_up_save_state_admits(const struct cairn_up_save_state *save, enum cairn_up_event event);
-/* The one function that changes the phase. */
 uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_up_event event);
-/* What the requests on the wire allow by now: the answer to move and to every change of a shard.
- * quiet: no request carries bytes of it and none will; ended: none of its uploads is under way. */
+/* Returns actions due after move or a change of a shard. quiet: no request carries the save's
+ * bytes, or will; ended: no upload of it is in flight. */
 uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet, bool ended);
 
-/* ---- shards ---- */
-/* By a row of uploader/state/shard.def. True: the senders must look at it once more (Q19); when
- * that look has begun, the event LOOK says so. */
+/* Moves a shard by a row of uploader/state/shard.def. True: HEAD it again (Q19), then LOOK. */
 bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
                                     enum cairn_up_shard_phase *shard,
                                     enum cairn_up_shard_event event);
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save);
 
-/* ---- the server ---- */
 enum cairn_up_report cairn_up_save_state_report_due(const struct cairn_up_save_state *save);
-/* Q9: its seal or fail is journaled and not told; younger saves of the rank are begun after it. */
+/* Q9: its seal or fail is journaled, not reported; later saves of the rank begin after that. */
 bool cairn_up_save_state_end_is_unreported(const struct cairn_up_save_state *save);
-/* Q56: the server has heard neither of its seal nor of its fail. */
+/* Q56: the server knows neither its seal nor its fail. */
 bool cairn_up_save_state_end_is_unheard(const struct cairn_up_save_state *save);
-/* Q3: what a heartbeat counts as unsent. */
+/* Q3: a heartbeat counts the save as unsent. */
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save);
-/* The server answered it. An answer that unknown or a fail has overtaken changes nothing. */
+/* The server answered a report; ignored when an unknown version or a fail has overtaken it. */
 void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_reported what);
-/* The server does not know the version (Q19): begin again. True: its durable shards are looked at
- * now; those of a save that is being staged are looked at when it is sealed (Q47). */
+/* The server does not know the version (Q19), so begin is reported again. True: look at durable
+ * shards now; a save still being staged is looked at when it is sealed (Q47). */
 bool cairn_up_save_state_unknown(struct cairn_up_save_state *save);
-/* Everything was told; only the server knows the end. */
+/* Everything is reported; only the server knows the outcome. */
 bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save);
-/* The seal and every shard were told, so the server may have committed it. */
+/* The seal and every shard are reported, so the server may have committed the save. */
 bool cairn_up_save_state_may_be_committed(const struct cairn_up_save_state *save);
-/* A stopping uploader waits for it. */
+/* True: a drain waits for the save. */
 bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save);
 
-/* Begun in the journal, and not over. */
+/* Its begin is journaled, and it is not over. */
 bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save);
 
-/* ---- trainers ---- */
 bool cairn_up_save_state_is_sealed(
     const struct cairn_up_save_state *save); /* also when cancelled */
 bool cairn_up_save_state_is_failing(const struct cairn_up_save_state *save);
 /* May a trainer stage, give files, seal? */
 bool cairn_up_save_state_is_staging(const struct cairn_up_save_state *save);
-/* The same begin came again after a restart, and nothing was staged: it is this save. */
+/* A begin repeated after a restart, with nothing staged, means this save. */
 bool cairn_up_save_state_begins_again(const struct cairn_up_save_state *save);
-/* What an offer hears of it. */
+/* The answer to an offer. */
 enum cairn_up_joined {
     CAIRN_UP_JOINED_CONTINUES,
     CAIRN_UP_JOINED_DURABLE,
@@ -176,5 +169,5 @@ enum cairn_up_joined {
 };
 enum cairn_up_joined cairn_up_save_state_join(struct cairn_up_save_state *save,
                                               enum cairn_up_end end);
-/* It continues and still needs the generation that it owns. */
+/* The save is unfinished and still needs its generation. */
 bool cairn_up_save_state_needs_slab(const struct cairn_up_save_state *save);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard: uploader/state/shard.def turned into a table. */
+/* shard: makes a table of uploader/state/shard.def. */
 #include "uploader/state/shard.h"
 
 enum { /* the table's short names */

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shard: what a save counts of one of its shards, as a table of phases and events.
+ * shard: a save's state of one of its shards, as a table of phases and events.
  *
  *     sending <-> durable <-> registered
  *         \
  *          failed
  *
- * Why:     the senders, the server's answers and a server that has forgotten each move a shard, and
- *          its save counts how many are durable and how many the server knows.
- * Promise: 1   move changes a phase only by a row of uploader/state/shard.def, and says by how much
- *              the save's counts change.
+ * Why:     senders, the server's answers and a server that lost its state each move a shard; its
+ *          save counts durable and registered shards.
+ * Promise: 1   move changes a phase only by a row of uploader/state/shard.def, with the change of
+ *              counts.
  * Limits:  none of its own.
  * Threads: the caller's; the daemon holds uploader_state.
- * Next:    uploader/state/save.h counts; uploader/state/upload.h is the same shard's way to the
- *          store, under another lock.
+ * Next:    uploader/state/save.h counts; uploader/state/upload.h: the same shard's upload.
  */
 #pragma once
 
@@ -38,8 +37,7 @@ enum cairn_up_shard_due { /* a set of them is a uint32_t */
                           CAIRN_UP_SHARD_DUE_DURABLE_LESS = 1 << 1,
                           CAIRN_UP_SHARD_DUE_REGISTERED_MORE = 1 << 2,
                           CAIRN_UP_SHARD_DUE_REGISTERED_LESS = 1 << 3,
-                          CAIRN_UP_SHARD_DUE_LOOK = 1 << 4 /* the senders look at it once more */
+                          CAIRN_UP_SHARD_DUE_LOOK = 1 << 4 /* the senders HEAD it again */
 };
-/* The one function that changes the phase. */
 uint32_t cairn_up_shard_state_move(enum cairn_up_shard_phase *shard,
                                    enum cairn_up_shard_event event);

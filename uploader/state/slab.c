@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slab: a generation's owner, or the one that it had. */
+/* slab: the present or last owner of a generation. */
 #include "uploader/state/slab.h"
 
 bool cairn_up_slab_state_take(struct cairn_up_slab_state *slab, uint64_t owner) {

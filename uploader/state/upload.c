@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upload: uploader/state/upload.def turned into a table. */
+/* upload: makes a table of uploader/state/upload.def. */
 #include "uploader/state/upload.h"
 
 static const struct move {

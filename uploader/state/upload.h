@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * upload: the way of one shard to the store, as a table of phases and events.
+ * upload: the upload of one shard, as a table of phases and events.
  *
  *     made -> sending -> durable -> made
  *        \       |   \
@@ -8,13 +8,13 @@
  *          `-----------/
  *
  * Why:     trainers describe a shard, senders send it, a save gives it up and a restarted server
- *          asks for it again; what each of them may do then was in four booleans.
+ *          requests it again; four booleans once decided which of these was allowed.
  * Promise: 1   move changes a phase only by a row of uploader/state/upload.def.
- *          2   what is due is returned as data: nothing here waits, writes, locks or reads a clock.
+ *          2   actions due are returned: nothing here waits, writes, locks or reads a clock.
  *          3   a shard is in the queue while it is sending or ending, and at no other time.
- * Limits:  none of its own. Which request comes next is store/multipart.h's.
+ * Limits:  none of its own. store/multipart.h chooses the next request.
  * Threads: the caller's; the daemon holds upload_queue.
- * Next:    uploader/send/shards.h and uploader/send/pick.c carry out what is due.
+ * Next:    uploader/send/shards.h and uploader/send/pick.c carry out due actions.
  */
 #pragma once
 
@@ -35,18 +35,14 @@ enum cairn_up_upload_event {
 
 enum cairn_up_upload_due {
     CAIRN_UP_UPLOAD_DUE_NOTHING,
-    CAIRN_UP_UPLOAD_DUE_JOIN,  /* at the end of the queue */
-    CAIRN_UP_UPLOAD_DUE_LEAVE, /* out of the queue */
+    CAIRN_UP_UPLOAD_DUE_JOIN,  /* append to the queue */
+    CAIRN_UP_UPLOAD_DUE_LEAVE, /* remove from the queue */
     CAIRN_UP_UPLOAD_DUE_ABORT, /* cairn_multipart_give_up */
-    CAIRN_UP_UPLOAD_DUE_RENEW  /* a second machine for the same object, without its source */
+    CAIRN_UP_UPLOAD_DUE_RENEW  /* a new multipart machine for the same object, without its source */
 };
-/* Is (phase, event) a row of the table? */
 bool cairn_up_upload_state_admits(enum cairn_up_upload_phase upload,
                                   enum cairn_up_upload_event event);
-/* The one function that changes the phase. */
 enum cairn_up_upload_due cairn_up_upload_state_move(enum cairn_up_upload_phase *upload,
                                                     enum cairn_up_upload_event event);
-/* Sending or ending. */
 bool cairn_up_upload_state_is_queued(enum cairn_up_upload_phase upload);
-/* Durable or failed. */
 bool cairn_up_upload_state_has_ended(enum cairn_up_upload_phase upload);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attempts, asked of the server once for all ranks that want the same; requests for slabs, and
- * slabs that a trainer offers again after a restart of this process. */
+/* Attempts, requested from the server once for all ranks with the same request; requests for slabs,
+ * and slabs that a trainer offers again after a restart of this process. */
 #include "uploader/trainers/attempts.h"
 
 #include <fcntl.h>
@@ -25,19 +25,19 @@
 #define ANSWER_MS 20000
 
 struct cairn_up_attempt_call {
-    struct cairn_up_attempt_call *next; /* in the same request, or waiting for the next one */
+    struct cairn_up_attempt_call *next; /* in one chain, or queued for the next request */
     struct cairn_up *up;
     struct cairn_up_mail_item item;
     uint64_t conn;
     int64_t request;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     uint32_t rank, world_size;
-    char *job, *resume, *incarnation; /* owned; incarnation "": none is known */
+    char *job, *resume, *incarnation; /* owned; incarnation "": unknown */
     char proc[CAIRN_UUID_TEXT_BYTES];
-    int process; /* as the session's; owned */
+    int process; /* the session's; owned */
     char process_name[CAIRN_UP_PROCESS_BYTES];
-    uint64_t wait_ms, answer_by_ms; /* as cairn_up_answer_by_ms() */
-    json_t *counts;                 /* owned; what the process has counted (Q12), or NULL */
+    uint64_t wait_ms, answer_by_ms; /* from cairn_up_answer_by_ms() */
+    json_t *counts;                 /* owned; the process's counts (Q12), or NULL */
     /* the answer */
     enum cairn_code code;
     struct cairn_error error;
@@ -45,12 +45,10 @@ struct cairn_up_attempt_call {
     bool found;
     uint64_t resume_step;
     char resume_version[CAIRN_VERSION_ID_BYTES];
-    char *weights;                    /* owned; NULL: equal */
-    struct cairn_up_attempt *attempt; /* one use of it */
+    char *weights;                    /* owned; NULL: equal weights */
+    struct cairn_up_attempt *attempt; /* one use */
     uint64_t entry;                   /* in the journal */
 };
-
-/* ---- the attempt call ---- */
 
 static void call_free(struct cairn_up_attempt_call *call) {
     if (!call) return;
@@ -73,7 +71,7 @@ static enum cairn_code newest_attempt(const struct cairn_up_attempt_call *call,
                                            cairn_up_call_ms(answer_by_ms, 0), &reply, err);
     code = cairn_up_heard(rest, code, err);
     *ret = 0;
-    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the first attempt makes the run */
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the first attempt creates the run */
     if (code != CAIRN_OK) return code;
     struct cairn_msg_run_got told = {0};
     CAIRN_TRY(cairn_msg_run_got_read(reply, "", &told, err));
@@ -97,7 +95,7 @@ static enum cairn_code read_answer(const json_t *reply, struct cairn_up_attempt_
     return CAIRN_OK;
 }
 
-/* Q54: whose process of this node has ended, of the attempt that may be joined. */
+/* Q54: ranks of this node whose process ended, of the attempt to be joined. */
 static json_t *ended_of(struct cairn_up_attempt_call *call, uint64_t newest) {
     struct cairn_up *up = call->up;
     CAIRN_HOLD(&up->lock);
@@ -107,7 +105,7 @@ static json_t *ended_of(struct cairn_up_attempt_call *call, uint64_t newest) {
     return NULL;
 }
 
-/* Q3: what a heartbeat of now would say of the run, so that the server need not wait for one. */
+/* Q3: the run's part of a heartbeat, so that the server need not wait for one. */
 static json_t *said_of(struct cairn_up_attempt_call *call, uint64_t newest) {
     struct cairn_up *up = call->up;
     uint64_t unsent = 0;
@@ -128,7 +126,7 @@ uint32_t cairn_up_attempt_call_timeout_ms(uint64_t left_ms) {
     return (uint32_t)cairn_min_u64(left_ms, CAIRN_WAIT_MS_MAX) + ANSWER_MS;
 }
 
-/* The latest of the chain: nobody's call ends for the sake of one that waits less. */
+/* The latest deadline in the chain, so that a shorter one ends no other call. */
 static uint64_t chain_answer_by_ms(const struct cairn_up_attempt_call *chain) {
     uint64_t latest_ms = 0;
     for (const struct cairn_up_attempt_call *at = chain; at; at = at->next) {
@@ -175,8 +173,8 @@ static void pause_ms(struct cairn_up *up, uint64_t ms) {
         continue;
 }
 
-/* Q2: only a living process reads the newest attempt again and asks anew; a call for one that has
- * ended would take the run from whoever holds it now (V5). */
+/* Q2: only a living process reads the newest attempt and calls again; for an ended one the call
+ * would take the run from its present holder (V5). */
 static bool lives(const struct cairn_up_attempt_call *call) {
     struct pollfd ended = {.fd = call->process, .events = POLLIN};
     return !CAIRN_RULE(Q2) || call->process < 0 || poll(&ended, 1, 0) <= 0;
@@ -187,7 +185,7 @@ static bool is_due(const struct cairn_up_attempt_call *chain) {
     return answer_by_ms && cairn_mono_ms() >= answer_by_ms;
 }
 
-/* Ask the server for all of a chain, of one attempt; fills grant and resume of each. */
+/* Sends one call for a chain of one attempt; fills grant and resume of each. */
 static enum cairn_code call_send(struct cairn_up_helper *helper, struct cairn_up_attempt_call *call,
                                  struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
@@ -228,7 +226,7 @@ static enum cairn_code call_settle(struct cairn_up_attempt_call *call, struct ca
     return CAIRN_OK;
 }
 
-/* The session has its attempt. Takes over one use of the attempt and the entry. */
+/* Gives the session its attempt. Takes over one use of the attempt and the entry. */
 static void call_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
                        uint64_t take_entry) {
     CAIRN_HOLD(&session->up->lock);
@@ -240,8 +238,8 @@ static void call_adopt(struct cairn_up_session *session, struct cairn_up_attempt
     cairn_up_ended_back_locked(session->up, take_attempt, session->rank);
 }
 
-/* Q12: how far the process says that its count has got, once the session has its attempt: pairs of
- * step and n, the newest step last; of other attempts nothing is kept. */
+/* Q12: takes the process's own counts, once the session has its attempt: pairs of step and n, the
+ * newest step last; counts of other attempts are dropped. */
 static void call_count(const struct cairn_up_attempt_call *call, struct cairn_up_session *session) {
     struct cairn_up_attempt *attempt = session->attempt;
     CAIRN_HOLD(&session->up->lock);
@@ -256,7 +254,7 @@ static void call_count(const struct cairn_up_attempt_call *call, struct cairn_up
     }
 }
 
-/* Gives up the right of a trainer that has disconnected meanwhile. */
+/* Gives up the grant of a trainer that disconnected meanwhile. */
 static void call_abandon(struct cairn_up_attempt_call *call) {
     struct cairn_up *up = call->up;
     const struct cairn_up_rank rank = {
@@ -288,7 +286,7 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
                                         .found = call->found, .resume_step = call->resume_step,
                                         .resume_version = call->resume_version,
                                         .weights = call->weights));
-    } else { /* the trainer is gone: nobody holds the right */
+    } else { /* the trainer left: no rank holds the grant */
         call_abandon(call);
     }
     call_free(call);
@@ -298,7 +296,7 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
 
 struct cairn_up_attempt_batch {
     struct cairn_up_attempt_batch *next;
-    struct cairn_up_attempt_call *chain; /* asked in this call; owned until it is answered */
+    struct cairn_up_attempt_call *chain; /* in the present request; owned until answered */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char *job, *resume, *incarnation; /* owned */
     uint32_t world_size;
@@ -331,7 +329,7 @@ static struct cairn_up_attempt_batch *batch_new(const struct cairn_up_attempt_ca
     return NULL;
 }
 
-/* Calls that were queued during the last request join the chain; without any the batch ends. */
+/* Moves calls queued during the last request to the chain; without any the batch ends. */
 static bool gather_calls(struct cairn_up *up, struct cairn_up_attempt_batch *batch) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_attempt_call **end = &batch->chain;
@@ -354,7 +352,7 @@ static bool gather_calls(struct cairn_up *up, struct cairn_up_attempt_batch *bat
     return false;
 }
 
-/* A refusal that is final may be one rank's alone (another process of it is known). */
+/* A final refusal may concern one rank (another process of it is known), so each is repeated. */
 static void send_chain(struct cairn_up_helper *helper, struct cairn_up_attempt_call *chain) {
     struct cairn_error error = {0};
     enum cairn_code code = call_send(helper, chain, &error);
@@ -469,11 +467,8 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     return code;
 }
 
-/* ---- offers ---- */
-
-/* A trainer comes back with its memory after the old uploader's end. A helper maps the slabs and
- * finds the right under which the trainer writes; the socket's thread then joins saves and
- * slabs. */
+/* A trainer reconnects with its memory after the old uploader's end. A helper maps the slabs and
+ * finds the trainer's grant; the socket's thread then joins saves and slabs. */
 
 struct offering {
     struct cairn_up_attempt_call *call;
@@ -482,11 +477,11 @@ struct offering {
     struct {
         int fd;
         uint64_t bytes, device, inode;
-        uint64_t owner;           /* the save to which it belongs, by the trainer; 0: nobody's */
+        uint64_t owner;           /* the owning save by the trainer; 0: none */
         struct cairn_slab memory; /* fd -1: not attached */
     } slabs[CAIRN_UP_GENERATIONS_MAX];
     size_t slab_count;
-    json_t *saves; /* owned: what the trainer knows, read into `parsed` */
+    json_t *saves; /* owned: the trainer's saves, read into `parsed` */
     struct cairn_msg_offer_save *parsed;
     size_t parsed_count;
 };
@@ -503,21 +498,19 @@ static void offering_free(void *owner) {
     free(offering);
 }
 
-/* ---- on a helper ---- */
-
-/* What this or an earlier uploader made is whole, and counted in its budget. Pages that are not
- * there would be made by the reading of them, however many they are. */
+/* Requires memory as an uploader makes it, whole and counted in the budget: reading missing pages
+ * would allocate them, without bound. */
 static enum cairn_code check_whole(int fd, size_t index, uint64_t bytes, struct cairn_error *err) {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
         (uint64_t)status.st_blocks * 512 >= bytes)
-        return CAIRN_OK; /* whether it is memory at all is looked at next */
+        return CAIRN_OK; /* the next check tests whether it is memory */
     return cairn_fail(err, CAIRN_PROTOCOL,
                       "slab %zu has pages for %llu of its %" PRIu64 " bytes: no uploader made it",
                       index, (unsigned long long)status.st_blocks * 512, bytes);
 }
 
-/* Before anything of them is mapped. What the others hold is counted when they are adopted. */
+/* Checked before any mapping. Slabs of other sessions are counted when adopted. */
 static enum cairn_code check_budget(const struct offering *offering, struct cairn_error *err) {
     uint64_t budget = offering->call->up->budget.total_bytes, bytes = 0;
     for (size_t i = 0; i < offering->slab_count; i++) {
@@ -546,7 +539,7 @@ static enum cairn_code attach(struct offering *offering, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* The journal's own copy of the grant, else the server's answer to the same job and process. */
+/* The journal's copy of the grant, otherwise the server's answer to the same job and process. */
 static enum cairn_code find_right(struct cairn_up_helper *helper, struct offering *offering,
                                   struct cairn_error *err) {
     struct cairn_up_attempt_call *call = offering->call;
@@ -566,8 +559,6 @@ static enum cairn_code find_right(struct cairn_up_helper *helper, struct offerin
     return call_settle(call, err);
 }
 
-/* ---- on the socket's thread ---- */
-
 static void source_of(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->stage_count; i++) {
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
@@ -575,13 +566,13 @@ static void source_of(struct cairn_up *up, struct cairn_up_save *save) {
     }
 }
 
-/* Q41: the generation goes to the save that owned it, by the trainer and by the journal. */
+/* Q41: gives the generation to the save that trainer and journal call its owner. */
 static void claim_slab(struct cairn_up_session *session, const struct offering *offering,
                        struct cairn_up_save *save, uint32_t index) {
     struct cairn_up_slab *slab = index < offering->slab_count
                                      ? cairn_up_slab_of_locked(session->up, session->conn, index)
                                      : NULL;
-    if (!slab || save->slab || !save->staged_in.bytes) return; /* one not staged holds nothing */
+    if (!slab || save->slab || !save->staged_in.bytes) return; /* unstaged, so without memory */
     const struct cairn_up_slab_claim claim = {
         .offered_owner = CAIRN_RULE(Q41) ? offering->slabs[index].owner : save->state.owner,
         .save_owner = save->state.owner,
@@ -609,7 +600,7 @@ static const char *join_save(struct cairn_up_session *session, const struct offe
     save->conn = session->conn;
     save->number = told->save;
     save->follows = told->follow;
-    save->decided = false; /* this connection has not heard it */
+    save->decided = false; /* `decided` was not sent on this connection */
     if (joined != CAIRN_UP_JOINED_CONTINUES) return texts[joined];
     for (size_t i = 0; save->state.staging == CAIRN_UP_STAGING_AGAIN && i < save->state.shard_count;
          i++)
@@ -618,8 +609,8 @@ static const char *join_save(struct cairn_up_session *session, const struct offe
     return texts[joined];
 }
 
-/* Its entry was closed because the version ended, or the journal was lost. Q40: only the server
- * knows; a watcher asks it, for as long as it takes, and the trainer hears a verdict. */
+/* The entry was closed at the version's end, or the journal was lost. Q40: only the server knows; a
+ * watcher polls it without a deadline, and the trainer gets a verdict. */
 static bool remember(struct cairn_up_session *session, const struct cairn_msg_offer_save *told) {
     struct cairn_up *up = session->up;
     struct cairn_up_save *save = NULL;
@@ -658,9 +649,9 @@ static bool same_right(const struct cairn_up_attempt *a, const struct cairn_up_a
            !strcmp(a->grant.nonce, b->grant.nonce);
 }
 
-/* A save is offered by the process that began it, under the attempt under which it did: version
- * and rank alone would let the trainer of another run, or another life of this rank, seal its bytes
- * into it. The end of the old connection may not have been noticed yet: then it is `busy`. */
+/* Only the process that began a save offers it, under the same attempt: by version and rank alone,
+ * another run's trainer, or another life of the rank, could seal its bytes into it. `busy`: the end
+ * of the old connection is not known yet. */
 static enum cairn_code check_claims(struct cairn_up_session *session,
                                     const struct offering *offering, struct cairn_error *err) {
     for (size_t i = 0; i < offering->parsed_count; i++) {
@@ -758,8 +749,6 @@ static void offer_task(struct cairn_up_helper *helper, void *owner) {
     cairn_up_mail_call(helper->up->mail, call->conn, offer_done, offering, &call->item);
 }
 
-/* ---- the message ---- */
-
 static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs,
                                   struct cairn_frame *frame, struct cairn_error *err) {
     size_t count = json_array_size(slabs);
@@ -835,10 +824,8 @@ enum cairn_code cairn_up_on_offer(struct cairn_up_session *session,
     return code;
 }
 
-/* ---- requests for slabs ---- */
-
 struct reserving {
-    struct cairn_up_slab_request memory; /* first: what is decided is found by it */
+    struct cairn_up_slab_request memory; /* first: decided() casts it to its owner */
     struct cairn_up_mail_item item;
     struct cairn_up *up;
     int64_t request;
@@ -891,7 +878,7 @@ static void slabs_task(struct cairn_up_helper *helper, void *owner) {
                        &reserving->item);
 }
 
-static void slabs_drop(void *owner) { /* the process ends */
+static void slabs_drop(void *owner) { /* the process stops */
     struct reserving *reserving = owner;
     cairn_lock_take(&reserving->up->lock);
     cairn_up_attempt_leave(reserving->up, reserving->memory.attempt);
@@ -904,7 +891,7 @@ static void slabs_decided(struct cairn_up_slab_request *memory) {
     struct reserving *reserving = (struct reserving *)memory;
     struct cairn_up *up = reserving->up;
     if (memory->code == CAIRN_OK) {
-        /* Once it is added the request is the helper's, which may have freed it already. */
+        /* Once added, the request is the helper's, which may have freed it. */
         enum cairn_code code =
             cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &memory->error);
         if (code == CAIRN_OK) return;
@@ -914,8 +901,8 @@ static void slabs_decided(struct cairn_up_slab_request *memory) {
     cairn_up_mail_call(up->mail, memory->conn, slabs_done, reserving, &reserving->item);
 }
 
-/* Memory of another size than hello said: what the session has goes back before it waits for more,
- * so that nobody holds memory while it waits for memory (Q13). */
+/* Memory of another size than in hello: the session gives its slabs back before it waits, so that
+ * no session holds memory while it waits for memory (Q13). */
 static enum cairn_code resize(struct cairn_up_session *session, const struct cairn_msg_slabs *told,
                               struct cairn_error *err) {
     struct cairn_up *up = session->up;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that a helper answers: lists, removals, annotations, aliases, warm-ups, reasons, which
- * only the server can answer; and restore, window, read, release. A refusal of the server's goes
- * to the trainer as it is. */
+/* Requests that a helper answers: lists, removals, annotations, aliases, warm-ups, reasons, all
+ * from the server, errors included; and restore, window, read, release. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,13 +18,13 @@
 
 #define LEASES_BACK_MS 5000
 
-struct question { /* of one request, which a helper answers */
+struct question { /* of one request, answered by a helper */
     struct cairn_up *up;
     uint64_t conn, answer_by_ms;
     int64_t request;
     struct cairn_run_name name;
     uint32_t rank;
-    /* what the request says; each kind has some of it */
+    /* from the request; each kind uses some */
     bool lists_runs;
     uint64_t limit;
     char cursor[600], ref[128], state[17], labels[1025], alias[64];
@@ -101,8 +100,6 @@ static void answer(struct question *question, json_t *take_answer) {
     question_free(question);
 }
 
-/* ---- list ---- */
-
 static enum cairn_code add_query(struct cairn_buf *path, const char *name, const char *value,
                                  struct cairn_error *err) {
     if (!value[0]) return CAIRN_OK;
@@ -133,7 +130,6 @@ static enum cairn_code ask_page(struct cairn_rest *rest, struct question *questi
                            : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
 }
 
-/* Answers one version as a list of one. */
 static enum cairn_code ask_one(struct cairn_rest *rest, struct question *question,
                                struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
@@ -148,8 +144,8 @@ static enum cairn_code ask_one(struct cairn_rest *rest, struct question *questio
                            : cairn_fail(err, CAIRN_PROTOCOL, "the server's version is empty text");
 }
 
-/* Versions may carry 64 KiB of `meta` each: a page that one frame cannot hold is asked for again
- * with half as many, and its cursor goes on from there. */
+/* Versions may carry 64 KiB of `meta` each: a page too large for a frame is requested with half as
+ * many versions, and its cursor continues from there. */
 static enum cairn_code ask_list(struct cairn_up_helper *helper, struct question *question,
                                 struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
@@ -190,9 +186,7 @@ enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
     return hand_over(question, list_task, err);
 }
 
-/* ---- remove ---- */
-
-/* One that is in the trash or gone is removed: the answer to an earlier call may have been lost. */
+/* A version in the trash or gone counts as removed: an earlier answer may have been lost. */
 static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct question *question,
                                   struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
@@ -206,8 +200,8 @@ static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct questio
     return code == CAIRN_DELETED ? CAIRN_OK : code;
 }
 
-/* The leases of restores that have ended on this node would be found by the removal: those that are
- * being given back are waited for, and what is kept for nobody but other nodes is let go. */
+/* Waits for the return of ended restores' leases, and releases versions kept for other nodes, since
+ * both would block the removal. */
 static void remove_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     struct cairn_up_fetch *fetch = helper->up->fetch;
@@ -233,10 +227,8 @@ enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
     return hand_over(question, remove_task, err);
 }
 
-/* ---- annotate, alias ---- */
-
-/* What stands there before does not matter (If-Match: *): labels and metrics are merged one by one,
- * and the last word about an alias counts. A new alias has nothing to match. */
+/* Overwrites (If-Match: *): labels and metrics merge one by one, and the last write of an alias
+ * wins. A new alias has nothing to match. */
 static enum cairn_code ask_change(struct cairn_up_helper *helper, struct question *question,
                                   struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
@@ -254,7 +246,7 @@ static enum cairn_code ask_change(struct cairn_up_helper *helper, struct questio
         code = cairn_rest_call(rest, method, path.data, question->body,
                                cairn_up_call_ms(question->answer_by_ms, 0), &question->reply, err);
     }
-    (void)!cairn_rest_set_if_match(rest, NULL, NULL); /* the helper's next request has none */
+    (void)!cairn_rest_set_if_match(rest, NULL, NULL); /* for the helper's next request */
     return code;
 }
 
@@ -330,7 +322,7 @@ static enum cairn_code write_probe(struct cairn_up_helper *helper, const struct 
                 : CAIRN_OK;
 }
 
-/* failed: why it was not written, or NULL. What the server found is an error, too. */
+/* failed: why the probe was not written, or NULL. The server's finding is an error, too. */
 static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct question *question,
                                    const struct cairn_error *failed, struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
@@ -359,7 +351,7 @@ static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct 
     return cairn_fail(err, said.code ? said.code : CAIRN_STORE, "%s", said.message);
 }
 
-/* A key that may write and not delete leaves it to the server, which finds it among the orphans. */
+/* Without permission to delete, the probe remains for the server, which finds it among orphans. */
 static void remove_probe(struct cairn_up_helper *helper, const struct cairn_key *key) {
     struct cairn_error why = {0};
     if (cairn_store_delete(helper->store, key->text, &why))
@@ -374,7 +366,7 @@ static void probe_task(struct cairn_up_helper *helper, void *owner) {
     if (written)
         question->code = tell_server(helper, question, NULL, why);
     else
-        (void)!tell_server(helper, question, why, &ignored); /* the rank hears it in any case */
+        (void)!tell_server(helper, question, why, &ignored); /* the rank gets `why` anyway */
     if (question->code) {
         (void)cairn_within(why, question->code, "node %s, rank %u", helper->up->places.node,
                            question->rank);
@@ -403,12 +395,10 @@ enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
 
 /* ---- why a save is not committed ---- */
 
-#define SILENT_MS 10000 /* a node that was heard later than that is not worth a word */
+#define SILENT_MS 10000 /* only nodes silent for longer are mentioned */
 #define TEXT_BYTES 300
 
-/* ---- the sentence ---- */
-
-/* The most telling one first: a rank that no node has is never heard of again by itself. */
+/* Picks the most telling rank: a rank without a node never reports again by itself. */
 static const json_t *first_missing(const json_t *ranks) {
     for (size_t i = 0; i < json_array_size(ranks); i++)
         if (!json_is_string(json_object_get(json_array_get(ranks, i), "node")))
@@ -416,7 +406,7 @@ static const json_t *first_missing(const json_t *ranks) {
     return json_array_get(ranks, 0);
 }
 
-/* "; its node was heard last 34 s ago", or what that node is in trouble with. */
+/* Adds "; its node was heard last 34 s ago", or the node's trouble. */
 static void add_node(const json_t *nodes, const char *name, char *text, size_t capacity) {
     size_t used = strlen(text);
     for (size_t i = 0; i < json_array_size(nodes); i++) {
@@ -466,7 +456,7 @@ static void say_shards(const struct cairn_msg_liveness_open *open, char *text, s
              open->missing_shard_count, open->shards, cairn_short(shard.shard).text, shard.rank);
 }
 
-/* "": it is over, and its verdict is on the way. */
+/* "": the save is over, and its verdict on the way. */
 static enum cairn_code clause_of(const json_t *reply, char *text, size_t capacity,
                                  struct cairn_error *err) {
     struct cairn_msg_why told = {0};
@@ -487,8 +477,6 @@ static enum cairn_code clause_of(const json_t *reply, char *text, size_t capacit
         snprintf(text, capacity, "every rank has sealed it, and its commit is under way");
     return CAIRN_OK;
 }
-
-/* ---- the call ---- */
 
 static enum cairn_code ask_why(struct cairn_up_helper *helper, const struct question *question,
                                json_t **ret, struct cairn_error *err) {
@@ -529,8 +517,6 @@ enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
     question_free(question);
     return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
 }
-
-/* ---- restore ---- */
 
 static int free_restore(const struct cairn_up_session *session) {
     for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++) {
@@ -623,7 +609,6 @@ static enum cairn_code no_restore(uint64_t number, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no restore %" PRIu64, number);
 }
 
-/* Ends the restore in that place. */
 static void end_restore(struct cairn_up_session *session, int place,
                         enum cairn_up_restore_end end) {
     struct cairn_up *up = session->up;
@@ -660,13 +645,11 @@ void cairn_up_session_drop_restores(struct cairn_up_session *session) {
     for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++)
         if (session->restores[i].number) end_restore(session, i, CAIRN_UP_RESTORE_LEFT);
     struct cairn_up_window *window = CAIRN_TAKE(session->window);
-    /* Giving pages back takes long where they are many; this thread has other trainers. */
+    /* Unmapping many pages takes long, and this thread serves other trainers. */
     if (window &&
         cairn_up_tasks_add(session->up->tasks, leave_window, drop_window, window, NULL) != CAIRN_OK)
         cairn_up_window_leave(window);
 }
-
-/* ---- window ---- */
 
 static enum cairn_code answer_window(struct cairn_up_session *session, int64_t request,
                                      struct cairn_error *err) {
@@ -681,7 +664,7 @@ static enum cairn_code answer_window(struct cairn_up_session *session, int64_t r
 static void window_done(void *owner, struct cairn_up_session *session) {
     struct question *question = owner;
     if (question->code == CAIRN_OK && session) {
-        /* Asked for twice, since the first call was given up: it is one window. */
+        /* A repeated request, after the first timed out, gets the same window. */
         if (!session->window) session->window = CAIRN_TAKE(question->window);
         question->code = answer_window(session, question->request, &question->error);
     }
@@ -709,8 +692,6 @@ enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
     question->bytes = told.bytes;
     return hand_over(question, window_task, err);
 }
-
-/* ---- read ---- */
 
 struct reply_to {
     struct cairn_up *up;

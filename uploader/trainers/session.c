@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session: finds the handler of each frame; problems that its rank hears of; status and drain. */
+/* A session: finds the handler of each frame; reports problems to its rank; status and drain. */
 #include "uploader/trainers/session.h"
 
 #include <inttypes.h>
@@ -17,10 +17,8 @@
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/socket.h"
 
-/* ---- status and drain ---- */
-
 #define SAVES_NAMED_MAX 64
-#define SILENCE_MS 10000 /* longer than a part takes on a link that is worth waiting for */
+#define SILENCE_MS 10000 /* longer than a part takes on any useful link */
 #define SILENCE "requests are under way, and the store has answered none of them"
 
 static void measure(struct cairn_up *up, const struct cairn_up_save *save,
@@ -29,7 +27,7 @@ static void measure(struct cairn_up *up, const struct cairn_up_save *save,
         cairn_up_shard_progress(up->queue, save->shards[i], sum);
 }
 
-/* Its trainer has not sealed it, and is there or awaited: nothing can be finished yet. */
+/* True when its trainer, present or awaited, has not sealed it: it cannot be finished yet. */
 static bool is_staging(const struct cairn_up_save *save) {
     return save->state.phase == CAIRN_UP_PHASE_BEGINNING ||
            save->state.phase == CAIRN_UP_PHASE_OPEN || save->state.phase == CAIRN_UP_PHASE_SEALING;
@@ -90,15 +88,14 @@ static const char *plain(const char *text) {
     return cairn_utf8_valid(cairn_view_of(text)) ? text : "see this uploader's log";
 }
 
-/* A request is repeated for minutes before it fails, so a store that is cut off says nothing of
- * itself: silence does. */
+/* A request is retried for minutes before it fails, so an unreachable store shows by silence. */
 static uint64_t silence_ms(struct cairn_up *up, uint64_t now_ms) {
     uint64_t answered_ms = atomic_load_explicit(&up->answered_ms, memory_order_relaxed);
     uint64_t silent_ms = answered_ms ? cairn_passed_ms(now_ms, answered_ms) : 0;
     return silent_ms >= SILENCE_MS ? silent_ms : 0;
 }
 
-/* The frame's text is made while the lock is held: it holds texts that live under it. */
+/* Encodes under the lock, because the frame borrows texts guarded by it. */
 static json_t *report(struct cairn_up *up) {
     struct cairn_error broken = {0};
     struct sums sums = {0};
@@ -138,7 +135,7 @@ static enum cairn_code on_status(struct cairn_up_session *session,
     return CAIRN_OK;
 }
 
-/* An operator must be root or run as the uploader: drain stops the saves of all trainers. */
+/* Drain stops the saves of all trainers: only root and the uploader's own user may. */
 static enum cairn_code on_drain(struct cairn_up_session *session,
                                 const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_up *up = session->up;
@@ -163,10 +160,10 @@ static enum cairn_code on_drain(struct cairn_up_session *session,
 
 #define VERSION_OF_PROBLEMS 3
 #define VERSION_OF_PARTNERED 5
-#define SILENT_MS 4000 /* a request without an answer: it is slow, or it hangs */
-#define AWAY_MS 2000   /* what is there again within moments is not worth a word */
+#define SILENT_MS 4000 /* a request without an answer: the server is slow or hangs */
+#define AWAY_MS 2000   /* shorter absences are not reported */
 
-/* save 0: about none in particular, but `about`. */
+/* save 0: a problem of the session, `about`. */
 static void report_problem(struct cairn_up_session *session, uint32_t save, const char *about,
                            const struct cairn_error *why) {
     cairn_up_mail_post(
@@ -241,8 +238,6 @@ void cairn_up_session_tick(struct cairn_up_session *session) {
     }
 }
 
-/* ---- hello ---- */
-
 static enum cairn_code check_hello(const struct cairn_up_session *session, uint64_t min,
                                    uint64_t max, struct cairn_error *err) {
     if (min > CAIRN_SOCKET_VERSION_MAX || max < CAIRN_SOCKET_VERSION_MIN)
@@ -258,7 +253,7 @@ static enum cairn_code check_hello(const struct cairn_up_session *session, uint6
     return CAIRN_OK;
 }
 
-/* No rank waits for a read-only session, so its process is not watched. */
+/* A read-only session's process is not watched: no rank waits for it. */
 static void watch_process(struct cairn_up_session *session, struct cairn_frame *frame) {
     struct cairn_up_process_names names = {session->process, session->pid, -1};
     session->process = -1;
@@ -304,8 +299,6 @@ static enum cairn_code on_hello(struct cairn_up_session *session,
     return CAIRN_OK;
 }
 
-/* ---- saves ---- */
-
 static struct cairn_up_reply reply_of(const struct cairn_up_session *session,
                                       const struct cairn_up_request *request) {
     return (struct cairn_up_reply){session->conn, request->id};
@@ -326,13 +319,13 @@ static enum cairn_code read_begin(struct cairn_up_session *session, const json_t
     return CAIRN_OK;
 }
 
-/* How many begins of this step the rank has counted, as far as is known. */
+/* Begins of this step that the rank has counted; 0: unknown. */
 static uint32_t counted_before(struct cairn_up_session *session, uint64_t step) {
     CAIRN_HOLD(&session->up->lock);
     return cairn_up_counted_of(cairn_up_attempt_counted(session->attempt, session->rank), step);
 }
 
-/* Q12: begins that this rank has abandoned and nobody heard of are failed for it. */
+/* Q12: fails begins that the rank has abandoned without a report. */
 static void fail_abandoned(struct cairn_up_session *session, const struct cairn_up_begin *begin,
                            uint32_t before) {
     struct cairn_error why = {0};
@@ -349,7 +342,7 @@ static void fail_abandoned(struct cairn_up_session *session, const struct cairn_
     }
 }
 
-/* A code that says "ask again" would tell the other ranks that the save is not over. */
+/* Replaces retryable codes, which would tell the other ranks that the save is not over. */
 static void read_why(const json_t *message, const char *fallback, struct cairn_error *ret) {
     cairn_failure_get(message, "reason", ret);
     if (ret->code == CAIRN_OK || cairn_code_info(ret->code)->retryable) ret->code = CAIRN_CANCELLED;
@@ -371,7 +364,7 @@ static enum cairn_code on_count(struct cairn_up_session *session,
     struct cairn_error why;
     CAIRN_TRY(read_begin(session, request->frame->message, &begin, err));
     read_why(request->frame->message, "the save could not be begun", &why);
-    begin.conn = 0; /* no event is due */
+    begin.conn = 0; /* no events */
     return cairn_up_save_count(session->up, &begin, &why, reply_of(session, request), err);
 }
 
@@ -402,7 +395,7 @@ static enum cairn_code on_staged(struct cairn_up_session *session,
                                  const struct cairn_up_request *request, struct cairn_error *err) {
     enum cairn_code code = cairn_up_save_staged(session->up, session->conn, request->frame->message,
                                                 cairn_buf_view(&request->frame->blob), err);
-    /* `staged` has no answer that could carry an error. */
+    /* `staged` has no answer for an error. */
     if (code != CAIRN_OK) return cairn_fail(err, CAIRN_PROTOCOL, "staged is wrong");
     return CAIRN_OK;
 }
@@ -454,8 +447,6 @@ static enum cairn_code on_bye(struct cairn_up_session *session,
     return CAIRN_OK;
 }
 
-/* ---- dispatch ---- */
-
 static cairn_up_handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_hello] = on_hello,
     [CAIRN_MESSAGE_attempt] = cairn_up_on_attempt,
@@ -485,7 +476,7 @@ static cairn_up_handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_save_why] = cairn_up_on_why,
 };
 
-/* An operator's requests come without a hello, which names rank and run. */
+/* Operators' requests need no hello, which names rank and run. */
 static bool needs_hello(enum cairn_message message) {
     return message != CAIRN_MESSAGE_hello && message != CAIRN_MESSAGE_status &&
            message != CAIRN_MESSAGE_drain;
@@ -511,7 +502,7 @@ enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct 
     if (code == CAIRN_OK) return CAIRN_OK;
     if (answered) cairn_up_mail_refuse(session->up->mail, session->conn, request.id, &error);
     if (code != CAIRN_PROTOCOL) return CAIRN_OK;
-    /* The error is still delivered, then the connection ends. */
+    /* Sends the error, then ends the connection. */
     uint64_t unsaid = 0;
     if (cairn_log_limit_allows(&session->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
         cairn_log(WARN, "session.protocol",
@@ -521,8 +512,6 @@ enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct 
     cairn_up_mail_hang_up(session->up->mail, session->conn);
     return CAIRN_OK;
 }
-
-/* ---- life ---- */
 
 enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t uid, pid_t pid,
                                      struct cairn_up_session **ret, struct cairn_error *err) {
@@ -543,7 +532,7 @@ void cairn_up_session_end(struct cairn_up_session *session) {
     struct cairn_up *up = session->up;
     cairn_up_session_drop_restores(session);
     cairn_lock_take(&up->lock);
-    if (!up->locked.ending) { /* at the process' own end the journal keeps all for the next start */
+    if (!up->locked.ending) { /* at a stop the journal keeps all for the next start */
         cairn_up_save_orphan_locked(up, session->conn, session->said_bye);
         cairn_up_slabs_orphan_locked(up, session->conn);
         cairn_up_table_leave_locked(up, &session->table);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The socket's thread: connections, frames as they come, mail as it goes out. */
+/* The socket's thread: connections, incoming frames, outgoing mail. */
 #include "uploader/trainers/socket.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #define FRAMES_MAX 64
 #define SWEEP_MS 1000
 
-struct out { /* one frame on its way */
+struct out { /* one outgoing frame */
     struct out *next;
     struct cairn_buf bytes;
     size_t sent;
@@ -34,9 +34,9 @@ struct conn {
     struct cairn_up_session *session;
     struct out *first, **last;
     size_t out_bytes;
-    uint64_t stalled_since_ms; /* 0: nothing waits */
-    bool writing;              /* EPOLLOUT is asked for */
-    bool waiting;              /* and not EPOLLIN: there is no room for its frame (socket.h#4) */
+    uint64_t stalled_since_ms; /* 0: no stall */
+    bool writing;              /* EPOLLOUT is requested */
+    bool waiting;              /* no EPOLLIN: its frame waits for room (socket.h#4) */
     bool hanging_up, dead;
 };
 struct cairn_up_socket {
@@ -47,15 +47,13 @@ struct cairn_up_socket {
     struct cairn_up_makings makings;
     size_t conn_count;
     uint64_t numbered;
-    uint64_t accept_again_ms; /* after a failure; 0: callers are waited for */
+    uint64_t accept_again_ms; /* after a failure; 0: accepting */
     uint64_t look_ms, frames_look_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
         bool stopping, not_accepting;
     } locked;
 };
-
-/* ---- connections ---- */
 
 static void out_free(struct out *out) {
     cairn_buf_release(&out->bytes);
@@ -128,8 +126,7 @@ static enum cairn_code encode(const json_t *message, struct out *out, struct cai
     return cairn_frame_encode(message, (struct cairn_view){NULL, 0}, &out->bytes, err);
 }
 
-/* An answer that no frame holds fails its request and not the session, in which a save may wait for
- * its seal. */
+/* A too large answer fails its request, not the session, where a save may await its seal. */
 static enum cairn_code encode_refusal(const json_t *message, struct out *out,
                                       struct cairn_error *err) {
     json_t *id = json_object_get(message, "id");
@@ -142,7 +139,7 @@ static enum cairn_code encode_refusal(const json_t *message, struct out *out,
     return code;
 }
 
-/* Queues the frame; its descriptors are closed once it was sent. */
+/* Queues the frame; its descriptors are closed after sending. */
 static void queue(struct cairn_up_socket *box, struct conn *conn,
                   struct cairn_up_message *message) {
     struct out *out = calloc(1, sizeof(*out));
@@ -232,7 +229,7 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
     return CAIRN_OK;
 }
 
-/* K08: whoever waits is there still, and epoll would say so without a pause. */
+/* K08: callers remain queued, and epoll would report them without a pause. */
 static void pause_accepting(struct cairn_up_socket *box, const struct cairn_error *why) {
     uint64_t now_ms = cairn_mono_ms(), unsaid = 0;
     if (cairn_log_limit_allows(&box->up->log_limit, why->message, now_ms, &unsaid))
@@ -242,7 +239,7 @@ static void pause_accepting(struct cairn_up_socket *box, const struct cairn_erro
     epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
 }
 
-/* The caller hears why its connection ends. Nothing of it is read, so it takes no memory. */
+/* Sends the reason before closing. The caller's bytes are not read, so it takes no memory. */
 static void tell_refused(int fd, const struct cairn_error *why) {
     CAIRN_AUTO(buf) bytes = {.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64};
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
@@ -304,7 +301,7 @@ static void carry_out_all(struct cairn_up_socket *box, struct cairn_up_mail_item
         next = item->next;
         struct conn *conn = conn_find(box, item->conn);
         if (item->run)
-            item->run(item->owner, conn ? conn->session : NULL); /* it is the owner's */
+            item->run(item->owner, conn ? conn->session : NULL); /* run takes the item */
         else
             carry_out(box, (struct cairn_up_message *)item, conn);
     }
@@ -326,7 +323,7 @@ static bool speak(void *owner) {
         next = item->next;
         struct conn *conn = conn_find(box, item->conn);
         carry_out(box, (struct cairn_up_message *)item, conn);
-        fine &= !conn || !conn->dead; /* the dead are swept away by the socket's thread */
+        fine &= !conn || !conn->dead; /* the socket's thread frees dead connections */
     }
     return fine;
 }
@@ -357,7 +354,7 @@ static enum cairn_code fill_frame(struct cairn_up_socket *box, struct conn *conn
     return fits ? cairn_frame_fill(&conn->reader, conn->fd, ret_closed, err) : CAIRN_OK;
 }
 
-/* Its frame was carried out, or its connection has ended: others may begin theirs. */
+/* Its frame was carried out, or its connection ended: waiting frames may begin. */
 static void let_others(struct cairn_up_socket *box) {
     for (struct cairn_up_making *making; (making = cairn_up_making_next(&box->makings));) {
         struct conn *conn = making->owner;
@@ -366,7 +363,7 @@ static void let_others(struct cairn_up_socket *box) {
     }
 }
 
-/* Its trainer has ended. What it had sent is in the kernel's buffer, which is small. */
+/* Reads what an ended trainer left in the kernel's buffer, which is small. */
 static void read_rest(struct cairn_up_socket *box, struct conn *conn) {
     cairn_up_making_end(&conn->making);
     conn->reader.bytes_max = cairn_frame_under_way(&conn->reader);
@@ -380,11 +377,11 @@ static void frame_over(struct cairn_up_socket *box, struct conn *conn) {
     let_others(box);
 }
 
-/* At most some frames at a time: one busy trainer must not keep the others waiting. */
+/* Handles a bounded number of frames, so that a busy trainer does not delay others. */
 static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
     bool closed = false, ready = true;
     struct cairn_error error = {0};
-    cairn_up_mail_begin(box->up->mail); /* what the frames are answered is carried out below */
+    cairn_up_mail_begin(box->up->mail); /* the answers are sent at the end below */
     for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
         enum cairn_code code = fill_frame(box, conn, &closed, &error);
         CAIRN_AUTO(frame) frame = {0};
@@ -405,9 +402,7 @@ uint64_t cairn_up_socket_sessions(const struct cairn_up_socket *box) {
     return count;
 }
 
-/* ---- the name ---- */
-
-/* U03: a folder that others may write to lets them put their own socket there. */
+/* U03: in a folder that others may write to, they could replace the socket. */
 static enum cairn_code check_folder(const char *path, struct cairn_error *err) {
     char folder[108] = ".";
     const char *slash = strrchr(path, '/');
@@ -440,7 +435,7 @@ static enum cairn_code listen_at_name(struct cairn_up_socket *box, struct cairn_
     return CAIRN_OK;
 }
 
-/* U06: somebody cleans up his temporary files. Who called by the old name is heard first. */
+/* U06: a cleanup deletes temporary files. Callers queued at the old socket are served first. */
 static void look_at_name(struct cairn_up_socket *box) {
     struct stat status;
     struct cairn_error error = {0};
@@ -455,7 +450,7 @@ static void look_at_name(struct cairn_up_socket *box) {
                       box->up->places.socket_path, error.message, unsaid);
         return;
     }
-    close(old_fd); /* epoll forgets it with that */
+    close(old_fd); /* also removes it from epoll */
     box->accept_again_ms = 0;
     cairn_log(WARN, "socket.made_again", "path=%s", box->up->places.socket_path);
 }
@@ -542,8 +537,6 @@ static void *socket_main(void *argument) {
     return NULL;
 }
 
-/* ---- life ---- */
-
 enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket **ret,
                                     struct cairn_error *err) {
     struct cairn_up_socket *box = calloc(1, sizeof(*box));
@@ -596,9 +589,9 @@ void cairn_up_socket_free(struct cairn_up_socket *box) {
     free(box);
 }
 
-/* ---- frames that have not wholly arrived ---- */
+/* ---- incomplete frames ---- */
 
-/* A list that is walked: large frames are few, and each is far dearer than the walk. */
+/* A linear list: large frames are few, and each costs far more than the scan. */
 
 #define FRAME_BYTES_MAX (CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX + CAIRN_KIB)
 
@@ -619,7 +612,7 @@ void cairn_up_making_remove(struct cairn_up_makings *makings, struct cairn_up_ma
     if (*at) *at = making->next;
 }
 
-/* Nobody of that user who began before it waits, and it fits beside those that are read. */
+/* True when no earlier frame of the user waits, and this one fits beside those being read. */
 static bool may_begin(const struct cairn_up_makings *makings,
                       const struct cairn_up_making *making) {
     uint64_t bytes = making->wanted_bytes;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers that promise something wait for an fsync of the journal and are posted from the journal's
- * thread, so the socket's thread never waits. */
+/* The journal's thread posts answers that promise durability, so the socket's never waits. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -14,9 +13,7 @@
 #include "uploader/journal/format.h"
 #include "uploader/trainers/inside.h"
 
-#define FILES_HELD 128 /* of all trainers: those beyond, where they can be, are opened when read */
-
-/* ---- stage, file, staged ---- */
+#define FILES_HELD 128 /* of all trainers: files beyond are reopened when read */
 
 static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint32_t number,
                                  struct cairn_up_save **ret, struct cairn_error *err) {
@@ -64,7 +61,6 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
     return cairn_up_save_shard_new_locked(up, save, &options, NULL, err);
 }
 
-/* Adds shards behind those that are staged. */
 static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *save,
                                   const struct cairn_up_slab *slab, const json_t *shards,
                                   struct cairn_error *err) {
@@ -91,7 +87,7 @@ static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *sav
     return CAIRN_OK;
 }
 
-/* No answer waits for this record: the intents that follow it are written after it. */
+/* No answer waits for this record: later intents follow it in the journal. */
 static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_save *save,
                                   const struct cairn_up_slab *slab, json_t *shards, bool more,
                                   struct cairn_error *err) {
@@ -109,12 +105,11 @@ static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t fi
         cairn_up_shard_free(up->queue, save->shards[--save->state.shard_count]);
     }
     cairn_shard_names_release(&save->names);
-    for (size_t i = 0; i < first; i++) /* these stand beside each other */
+    for (size_t i = 0; i < first; i++) /* names accepted before */
         (void)!cairn_shard_names_add(&save->names, cairn_view_of(save->shards[i]->name), NULL);
 }
 
-/* What a trainer adds to a save that it has staged: what is small and known late, such as a
- * framework's own metadata. */
+/* Adds late, small data to a staged save, such as a framework's own metadata. */
 static enum cairn_code stage_more(struct cairn_up *up, struct cairn_up_save *save,
                                   struct cairn_up_slab *slab, json_t *shards,
                                   struct cairn_error *err) {
@@ -136,7 +131,7 @@ static enum cairn_code stage_more(struct cairn_up *up, struct cairn_up_save *sav
     return CAIRN_OK;
 }
 
-/* Those that the journal does not have: the uploader died before they were told. */
+/* Adds shards missing in the journal: the uploader died before they were sent to it. */
 static enum cairn_code stage_rest(struct cairn_up *up, struct cairn_up_save *save,
                                   struct cairn_up_slab *slab, const json_t *shards,
                                   struct cairn_error *err) {
@@ -147,9 +142,9 @@ static enum cairn_code stage_rest(struct cairn_up *up, struct cairn_up_save *sav
     return json_array_size(rest) ? stage_more(up, save, slab, rest, err) : CAIRN_OK;
 }
 
-/* The uploader died between `stage` and the seal, and the trainer tells everything again. Some of
- * it may be on the store already, so it must be the same shards in the same memory, and may be
- * more; the journal has them, and the checksums are compared as they come (Q15). */
+/* The uploader died between `stage` and the seal, and the trainer repeats everything. The store may
+ * have some of it, so it must be the same shards in the same memory, plus perhaps more; the journal
+ * has them, and checksums are compared as they come (Q15). */
 static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *save,
                                    struct cairn_up_slab *slab, const json_t *shards,
                                    struct cairn_error *err) {
@@ -170,7 +165,7 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
     save->state.staging = CAIRN_UP_STAGING_DESCRIBED;
     save->described_us = cairn_mono_us();
     bool taken = cairn_up_save_slab_take_locked(save, slab);
-    CAIRN_ASSERT(taken); /* the caller has looked */
+    CAIRN_ASSERT(taken); /* checked by the caller */
     for (size_t i = 0; i < save->stage_count; i++) {
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         cairn_up_shard_restage(up->queue, shard, slab->memory.data + shard->slab_offset);
@@ -219,7 +214,7 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
     return CAIRN_OK;
 }
 
-/* U02: only a regular file that is open for reading and has the promised size. */
+/* U02: requires a regular file, open for reading, of the promised size. */
 static enum cairn_code check_file(int fd, const struct cairn_msg_stage_shard *wanted,
                                   struct cairn_error *err) {
     struct stat status;
@@ -236,8 +231,7 @@ static enum cairn_code check_file(int fd, const struct cairn_msg_stage_shard *wa
     return CAIRN_OK;
 }
 
-/* U10: a quarter of all descriptors is for connections, memory and the store; of the others a
- * session may hold as many as it leaves. */
+/* U10: a quarter of all descriptors is reserved; a session holds at most as many as it leaves. */
 static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t conn,
                                          struct cairn_error *err) {
     struct rlimit limit;
@@ -263,8 +257,8 @@ static bool many_are_held(struct cairn_up *up) {
     return all >= FILES_HELD;
 }
 
-/* A name by which this process opens that very file again; NULL: there is none (its folder may not
- * be entered, or lies in another mount namespace, or the file has no name any more). */
+/* A path by which this process can reopen that very file; NULL: none (unreachable folder, other
+ * mount namespace, or an unlinked file). */
 static char *name_again(int fd) {
     char link[64], path[PATH_MAX];
     struct stat given, found;
@@ -295,7 +289,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     if (held) CAIRN_TRY(check_descriptors(up, conn, err));
     size_t first = save->state.shard_count;
     int given = fd;
-    fd = -1; /* whose it is also when that fails */
+    fd = -1; /* taken also on failure */
     CAIRN_TRY(add_shard(up, save, &wanted, NULL, given, CAIRN_TAKE(path), err));
     CAIRN_AUTO_JSON json_t *note = CAIRN_PACK(record_file, .name = told.name, .bytes = told.bytes);
     struct cairn_up_record record = {.entry = save->entry, .message = note};
@@ -319,7 +313,7 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
     struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, told.save);
     if (!save || save->state.phase == CAIRN_UP_PHASE_OVER ||
         cairn_up_save_state_is_failing(&save->state))
-        return CAIRN_OK; /* its verdict is on the way */
+        return CAIRN_OK; /* the verdict is on the way */
     if (save->state.staging != CAIRN_UP_STAGING_DESCRIBED || told.shard >= save->stage_count ||
         crcs.size % 4)
         return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %u has no shard %u", told.save,
@@ -328,10 +322,7 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
                                 crcs.data, crcs.size / 4, err);
 }
 
-/* ---- seal ---- */
-
-/* The checksums of every staged block go into the journal with the seal: a restart must never make
- * new ones from the slab (Q15). */
+/* Journals checksums of all staged blocks with the seal: a restart never remakes them (Q15). */
 static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *save,
                                    struct cairn_up_notes *notes, struct cairn_error *err) {
     for (size_t i = 0; i < save->stage_count; i++) {
@@ -367,12 +358,12 @@ static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save
     return cairn_up_notes_add(notes, save->entry, message, (struct cairn_view){0}, err);
 }
 
-/* The session's last table, where the seal names it; else the one that came. */
+/* Takes the session's last table if the seal names it, otherwise the one sent. */
 static enum cairn_code take_table(struct cairn_up *up, struct cairn_up_save *save,
                                   const char *named, struct cairn_view table,
                                   struct cairn_up_table **in_known, struct cairn_error *err) {
     struct cairn_up_table *known = *in_known;
-    cairn_up_table_leave_locked(up, &save->table); /* of a seal that was refused */
+    cairn_up_table_leave_locked(up, &save->table); /* of a refused seal */
     if (named && table.size)
         return cairn_fail(err, CAIRN_PROTOCOL, "a seal with a table and the name of one");
     if (named) {
@@ -440,13 +431,11 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
         if (save->stale[0]) note_stale(up, save);
         cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_SEAL);
     } else if (code != CAIRN_PROTOCOL && err) {
-        /* Blocks marked as journaled were not: the save cannot be sealed any more. */
+        /* Blocks marked as journaled were lost: the save can no longer be sealed. */
         cairn_up_save_fail_for_locked(up, save, err);
     }
     return code;
 }
-
-/* ---- fail ---- */
 
 enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
                                    const struct cairn_error *why, struct cairn_up_reply reply,
