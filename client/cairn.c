@@ -58,9 +58,7 @@ static enum cairn_code leave(struct cairn_session *session, struct cairn_error *
 }
 
 enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err) {
-    if (!session || session->pid != getpid())
-        return CAIRN_OK; /* a forked child's copy needs no
-                                                                  closing */
+    if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy ends with the child */
     enum cairn_code code = leave(session, err);
     session_free(session);
     return code;

@@ -44,9 +44,8 @@ struct cairn_plan_measured {
     size_t nodes; /* nodes with the attempt that answer requests, including this one */
     uint64_t store_bytes, store_us; /* time with at least one request under way */
     uint64_t peer_bytes, peer_us;
-    uint64_t answers, shared; /* answers to and from peers; those with bytes both wanted */
-    uint64_t waited_ms;       /* time in which all shared memory was held for peers that did not
-                                 come */
+    uint64_t answers, shared;       /* answers to and from peers; those for bytes both had */
+    uint64_t waited_ms;             /* all shared memory was held for peers that did not come */
     uint64_t asked_bytes, asked_us; /* of this version, from the request on, including waits */
 };
 enum cairn_plan_choice {

@@ -586,7 +586,7 @@ struct follower {
     uint32_t shown_count;
     int64_t newest_ms;                /* of the newest version */
     uint64_t moved[BUCKETS];          /* buckets by which the base's versions moved back */
-    bool joined[BUCKETS];             /* one of them joined the base's newest bucket */
+    bool joined[BUCKETS];             /* a newer version is in the base's newest bucket */
     struct cairn_plan_retention plan; /* of the query alone */
 };
 

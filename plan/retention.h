@@ -49,7 +49,7 @@
 
 #define CAIRN_PLAN_ITEMS_MAX 10000000
 
-#define CAIRN_PLAN_IN_FLIGHT 1u /* open, or committed without its record */
+#define CAIRN_PLAN_IN_FLIGHT 1u /* open, or without its record */
 #define CAIRN_PLAN_SUPERSEDED 2u
 #define CAIRN_PLAN_PINNED 4u
 #define CAIRN_PLAN_LEASED 8u
@@ -81,8 +81,7 @@ struct cairn_plan_reason {
     uint32_t item;
     enum cairn_keep why;
     uint32_t which;     /* index into the policy's best (also for unmeasured) or labels */
-    uint64_t place, of; /* place-th of the `of` versions that the rule keeps; 0: not a counting
-                           rule */
+    uint64_t place, of; /* place-th of the `of` that the rule keeps; 0: no count */
 };
 struct cairn_plan_retention {
     struct cairn_plan_reason *reasons; /* by item, then in the order of enum cairn_keep */

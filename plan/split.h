@@ -15,9 +15,8 @@
  *          4   TENSOR, LAYER: tensors, or layers, are not cut. With equal weights no member exceeds
  *              the mean by more than one unit.
  *          5   a member of weight 0 gets nothing. An empty item is in one share.
- * Limits:  CAIRN_PLAN_SPLIT_ITEMS_MAX items, CAIRN_PLAN_SPLIT_MEMBERS_MAX members, 2^62 bytes; O(n
- *          log n
- * n log members).
+ * Limits:  CAIRN_PLAN_SPLIT_ITEMS_MAX items, CAIRN_PLAN_SPLIT_MEMBERS_MAX members, 2^62 bytes;
+ *          O(n log n + n log members).
  * Threads: stateless.
  * Next:    client/save/split.h; tests/plan/test_split.c checks the promises.
  */

@@ -27,8 +27,7 @@ struct cairn_device_job; /* the copies of one shard */
 struct cairn_device_part {
     const void *memory;                  /* device memory: the first element */
     const struct cairn_strided *strided; /* NULL: contiguous */
-    uint64_t at, bytes;                  /* range of the piece's row-major bytes, as laid out in
-                                            host */
+    uint64_t at, bytes;                  /* range of the row-major bytes, as in host */
     uint8_t *host;
     bool into_device;             /* copy from host to memory */
     unsigned source_dtype, dtype; /* of memory and of host; equal or both 0: no conversion */

@@ -305,8 +305,7 @@ enum cairn_code cairn_read_wait(struct cairn_reading *reading, uint32_t timeout_
         uint64_t deadline_ms = cairn_client_deadline(session, timeout_ms);
         CAIRN_HOLD(&session->lock);
         while (!reading->done && !code) {
-            if (session->locked.stop) /* cairn_close finishes the read after this call has
-                                         returned */
+            if (session->locked.stop) /* cairn_close finishes the read later */
                 return cairn_fail(err, CAIRN_CANCELLED, "%s: the session is closed", session->run);
             code = cairn_client_pause(session, deadline_ms, err);
         }

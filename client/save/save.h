@@ -164,7 +164,7 @@ struct cairn_client_behind {
     bool inside;                        /* the thread is reading sources now */
     bool queued;                        /* all device copies are queued */
     bool fenced;                        /* a fence was called */
-    struct cairn_client_stager *stager; /* set while `reads` */
+    struct cairn_client_stager *stager; /* set until the thread is done */
     uint32_t users;                     /* calls that use the stager's device copies */
 };
 /* The layout of the last save (client/save/arrange.h). */
@@ -223,8 +223,7 @@ struct cairn_save {
         void (*end)(struct cairn_save *save); /* deferred cairn_save_free */
     } user;
     bool freed;                /* cairn_save_free was called */
-    struct cairn_pieces *last; /* its contents, for cairn_save_again; held; NULL:
-                                                unknown */
+    struct cairn_pieces *last; /* its contents, for cairn_save_again; held; or NULL */
     const void **last_sources; /* as `sources`; owned */
     bool partnered;            /* another node has a copy */
     bool follows;              /* waits for rank 0's seal */
@@ -232,8 +231,7 @@ struct cairn_save {
     bool seal_sent;            /* sent to some uploader; the answer may be lost */
     bool problem_returned;
     struct cairn_client_stager *handed_over; /* copied while the uploader was away; owned */
-    bool finishing;                          /* the I/O thread is announcing it to the new
-                                                uploader */
+    bool finishing;                          /* the I/O thread is sending it */
     bool parked; /* COPYING, between cairn_save_copy and _seal: no thread works on it */
     struct cairn_error problem;
     struct cairn_error notice; /* to be reported, though the save has not failed; CAIRN_OK: none */
@@ -270,9 +268,8 @@ struct cairn_client_saves {
     struct cairn_client_trouble store, server; /* unreachable from this node */
     uint32_t behind_count;                     /* threads of client/save/stage.c */
     const struct cairn_save *copier;           /* the save whose turn it is to be copied */
-    uint32_t late_in_row;    /* consecutive begins that found an earlier save under way
-                                (save.h#8) */
-    struct cairn_error late; /* pending warning; CAIRN_OK: none */
+    uint32_t late_in_row;                  /* consecutive begins that found an unfinished save */
+    struct cairn_error late;               /* pending warning; CAIRN_OK: none */
     struct cairn_client_arrangement *kept; /* for a save with the same layout; owned; NULL: none */
     struct cairn_client_stale stale;       /* client/save/stager.h */
     struct cairn_error stale_warning;      /* pending warning; CAIRN_OK: none */

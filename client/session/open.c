@@ -221,8 +221,7 @@ enum cairn_code cairn_client_session_open(struct cairn_session *session, struct 
 /* ---- life ---- */
 
 void cairn_client_session_free(struct cairn_session *session) {
-    cairn_client_device_release(&session->device); /* before the memory that it has page-locked is
-                                                      unmapped */
+    cairn_client_device_release(&session->device); /* unlocks memory that is unmapped next */
     forget_link(session);
     cairn_client_window_release(session);
     cairn_condition_release(&session->changed);
@@ -310,8 +309,7 @@ static void swap_texts(char **one, char **other) {
 
 void cairn_client_session_take(struct cairn_session *session, struct cairn_session *take_made) {
     CAIRN_PROMISE(!session->thread_started && session->link.fd < 0, return );
-    cairn_client_device_release(&session->device); /* before the memory that it has page-locked is
-                                                      unmapped */
+    cairn_client_device_release(&session->device); /* unlocks memory that is unmapped next */
     forget_link(session);
     cairn_client_window_release(session);
     memcpy(session->job, take_made->job, sizeof session->job);

@@ -64,8 +64,7 @@ struct cairn_client_link {
     int fd;                  /* -1: not connected */
     int pid;                 /* pid of the listening process; 0: unknown */
     bool interruptible;      /* wait ends with CAIRN_INTERRUPTED after a signal */
-    const sigset_t *signals; /* blocked while the link waits, instead of the thread's mask; or
-                                NULL */
+    const sigset_t *signals; /* the mask while the link waits; NULL: the thread's */
     struct cairn_frame_reader reader;
 };
 /* CAIRN_UPLOADER_GONE: no process listens. *ret_left: the socket file exists all the same, as after
@@ -147,8 +146,7 @@ struct cairn_session {
     uint32_t copy_threads; /* 0: as many as speed up the copy (client/save/copy.h) */
     char *weights;         /* owned; one digit per rank of the attempt; NULL: equal */
     bool read_only, interruptible, abort_on_disconnect;
-    const sigset_t *open_signals; /* the mask of the thread in cairn_open, which blocks them; or
-                                     NULL */
+    const sigset_t *open_signals; /* the mask to wait with in cairn_open; or NULL */
     uint64_t attempt;
     char nonce[64];
     struct cairn_resume resumed;
@@ -186,8 +184,7 @@ struct cairn_session {
         int uploader_pid;        /* the listening process; 0: unknown */
         uint32_t version;        /* socket protocol version of the last welcome */
         uint32_t epoch;          /* counts links, from 1 */
-        uint32_t stopping_epoch; /* epoch of the link on which the uploader announced its stop; 0:
-                                    none */
+        uint32_t stopping_epoch; /* link on which the uploader announced its stop; 0: none */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
         char node[65];                             /* the last welcome's */

@@ -258,9 +258,7 @@ static void give_reading(struct cairn_session *session, bool by_call, bool broke
     CAIRN_PROMISE(session->locked.reading, return );
     session->locked.reading = false;
     if (broken) session->locked.cut = true;
-    if (by_call && set_heard(session, true, NULL))
-        session->locked.cut = true; /* nothing would read
-                                                                                  it */
+    if (by_call && set_heard(session, true, NULL)) session->locked.cut = true; /* no reader */
     turn_given(session);
 }
 

@@ -42,7 +42,7 @@ enum cairn_kernel_type {
     CAIRN_KERNEL_F32,
     CAIRN_KERNEL_BF16,
     CAIRN_KERNEL_F16,
-    CAIRN_KERNEL_1, /* bytes, unconverted */
+    CAIRN_KERNEL_1, /* this many bytes, unconverted */
     CAIRN_KERNEL_2,
     CAIRN_KERNEL_4,
     CAIRN_KERNEL_8,

@@ -30,8 +30,7 @@ struct cairn_text {
     size_t bytes;
 };
 struct cairn_tensor_view {
-    struct cairn_text name, alias_of; /* names after the restore's renames; alias_of.bytes 0: no
-                                         alias */
+    struct cairn_text name, alias_of; /* after renames; alias_of.bytes 0: no alias */
     const char *dtype;                /* static storage */
     uint32_t dimension_count;
     enum cairn_kind kind;
