@@ -77,7 +77,7 @@ enum cairn_on_disconnect {
     CAIRN_DISCONNECT_ABORT = 1   /* they fail for all ranks, unless already committed */
 };
 struct cairn_open_options {
-    size_t size;     /* sizeof this struct */
+    size_t size;
     const char *run; /* "project/run"; required */
     const char *job; /* NULL: CAIRN_JOB, else torchelastic's run id and restart count, else
                         Slurm's job id and restart count; with world_size 1 a random one */
@@ -158,7 +158,7 @@ enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *e
  * size. All ranks of a node must renew or close at about the same time: the new attempt waits, up
  * to wait_staged_ms, for memory that sessions of the old attempt hold there. options as for
  * cairn_open: `job` must be new, and the same on all ranks of the new world; ranks and world sizes
- * are the new ones; run and socket must be NULL (the session's own); bytes, timeouts and
+ * are the new ones; run and socket must be the session's own or NULL; bytes, timeouts and
  * copy_threads of 0 keep their values. The failure of a save of the old attempt is returned by the
  * next cairn_session_problem. After an error of cairn_open's kind every call on the session returns
  * that error, and the session may be renewed again or closed; CAIRN_INVALID for the options leaves
@@ -181,7 +181,7 @@ enum cairn_code cairn_session_problem(struct cairn_session *session, struct cair
 enum cairn_code cairn_session_warning(struct cairn_session *session, struct cairn_error *err);
 
 struct cairn_warmup_options {
-    size_t size;         /* sizeof this struct */
+    size_t size;
     int memory;          /* CAIRN_MEMORY_CUDA: also loads the CUDA plug-in and page-locks the memory
                             of saves for the device; if the process has not used a device yet, the
                             first save page-locks it */
@@ -216,11 +216,10 @@ enum cairn_form {
 };
 enum cairn_memory { CAIRN_MEMORY_HOST = 0, CAIRN_MEMORY_CUDA = 1 };
 struct cairn_tensor_piece {
-    size_t size; /* sizeof this struct */
+    size_t size;
     const char *name;
-    const char *dtype; /* safetensors' names: "BF16", "F32", "I64", "F8_E4M3", ...; types that
-                          safetensors cannot name use those of docs/format.md: "C128", "QI8", "I4",
-                          ... */
+    const char *dtype; /* safetensors' names: "BF16", "F32", "I64", "F8_E4M3", ...; for other types
+                          those of docs/format.md: "C128", "QI8", "I4", ... */
     uint32_t dimension_count; /* 0: a scalar */
     const uint64_t *shape;    /* of the whole tensor */
     enum cairn_kind kind;
@@ -228,8 +227,7 @@ struct cairn_tensor_piece {
     enum cairn_form form;
     const uint64_t *start, *count; /* in elements; 1 value each for FLAT, dimension_count for BOX */
     const void *source;            /* the piece's first element; read during cairn_save_stage */
-    uint64_t source_bytes;         /* must equal the piece's bytes without the gaps of
-                                      source_stride */
+    uint64_t source_bytes;         /* must equal the piece's bytes, gaps excluded */
     const int64_t *source_stride;  /* distance in elements between neighbours, per dimension of the
                                       piece, 1 value for FLAT; NULL: row-major and contiguous */
     /* Instead of source: writes bytes [offset, offset + bytes) of the piece to `to` during
@@ -243,11 +241,9 @@ struct cairn_tensor_piece {
      * is called. Needs libcairn_cuda.so beside libcairn, and the process's CUDA runtime. */
     enum cairn_memory memory;
     void *stream;
-    const char *in_file;  /* instead of source (NULL then): the file of cairn_save_file that holds
-                             the piece */
+    const char *in_file;  /* instead of source: the file of cairn_save_file with the piece */
     uint64_t file_offset; /* the piece's first byte in that file */
-    int by_caller;        /* instead of source, 1: the caller writes the piece into the slab
-                      (cairn_save_slot_at) */
+    int by_caller;        /* 1: the caller writes the piece itself (cairn_save_slot_at) */
     /* Number of FLAT ranges or boxes of one SHARDED or LOCAL tensor in this piece; 0 is 1. start
      * and count hold the regions one after the other, and so does source. A region may be empty.
      * Not allowed with source_stride, source_dtype or a tensor that a split lists. */
@@ -278,14 +274,14 @@ enum cairn_split_by {
 };
 /* DeepSpeed's settings; tensor_slice wins if both are set, neither means CAIRN_SPLIT_FIRST. */
 struct cairn_parallel_write {
-    size_t size; /* sizeof this struct */
+    size_t size;
     int pipeline_stage, tensor_slice;
 };
 enum cairn_code cairn_split_by_of(const struct cairn_parallel_write *config,
                                   enum cairn_split_by *ret, struct cairn_error *err);
 
 struct cairn_split_options {
-    size_t size;              /* sizeof this struct */
+    size_t size;
     const char *group;        /* name, the same in each member and unique per group */
     uint32_t member, members; /* this rank's index in the group, from 0; at most 65,536 members */
     enum cairn_split_by by;
@@ -339,7 +335,7 @@ enum cairn_milestone {
 };
 
 struct cairn_save_options {
-    size_t size; /* sizeof this struct */
+    size_t size;
     enum cairn_on_exists on_exists;
     int skip;                /* 1: skip this save while an earlier one is still uploading */
     const char *format;      /* tag that a reader may require; NULL = none */
@@ -458,19 +454,19 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
  *     cairn_save_tensor and its kin  any error        as before the call
  *     cairn_save_stage, _seal        UPLOADER_GONE    goes on: its bytes are copied
  *     cairn_save_stage, _copy,       INVALID          as before the call (wrong order of calls)
- *       _seal, _stage_begin          any other error  failed
+ *       _seal, _stage_begin          any other error  over
  *     cairn_save_fence               TIMEOUT,         goes on; its sources are still being read
  *                                    INTERRUPTED
  *                                    INVALID          as before the call
- *                                    any other error  failed
+ *                                    any other error  over
  *     cairn_save_wait, _poll         TIMEOUT, INTERRUPTED,  goes on: call again
  *                                    UPLOADER_GONE
- *                                    any other error  failed
- *     cairn_save_fail, _cancel       OK               failed; exception: see _cancel
- *                                    ALREADY_COMMITTED      committed
- *                                    UPLOADER_GONE    failed here; other ranks learn of it later
+ *                                    any other error  over
+ *     cairn_save_fail, _cancel       OK               over, as failed; but see _cancel
+ *                                    ALREADY_COMMITTED      over, as committed
+ *                                    UPLOADER_GONE    over here; other ranks learn of it later
  *     cairn_session_problem          UNAVAILABLE      goes on, delayed
- *                                    any other error  the save that the message names failed */
+ *                                    any other error  the save that the message names is over */
 int cairn_save_over(const struct cairn_save *save, enum cairn_code *ret);
 /* Fails the save for all ranks. reason is sent to the server; may be NULL. CAIRN_OK also if the
  * save had failed before. CAIRN_ALREADY_COMMITTED: the commit came first. CAIRN_UPLOADER_GONE: the
@@ -497,8 +493,7 @@ struct cairn_save_status {
     uint64_t sent_bytes;    /* the store has acknowledged their part */
     uint64_t durable_bytes; /* the store has verified the object: 0, then all at once */
     uint64_t stall_us;      /* time in cairn_save_begin, cairn_save_stage and fences */
-    uint64_t wait_us;       /* the part of stall_us in which begin waited for memory of earlier
-                               saves */
+    uint64_t wait_us;       /* ... of which begin waited for memory of earlier saves */
 };
 /* Reports the present state; does not wait; any thread may call it, also during a copy. All zero if
  * save is NULL. */
@@ -509,7 +504,7 @@ void cairn_save_free(struct cairn_save *save);
 /* ---- last chance: a signal announces the end of the process ---- */
 
 struct cairn_last_chance_options {
-    size_t size;         /* sizeof this struct */
+    size_t size;
     const int *signals;  /* at most 8 */
     size_t signal_count; /* 0: SIGTERM and SIGUSR1 */
     uint32_t grace_ms;   /* time between the signal and the kill; 0 = 30,000 */
@@ -533,12 +528,12 @@ struct cairn_restore;
  * by `known` plus the rest of their name. {"model.", ""} makes "w" of "model.w"; {"", "model."}
  * does the reverse. */
 struct cairn_rename {
-    size_t size; /* sizeof this struct */
+    size_t size;
     const char *stored, *known;
     int whole;
 };
 struct cairn_restore_options {
-    size_t size;        /* sizeof this struct */
+    size_t size;
     const char *ref;    /* NULL: the version that cairn_open resumed from, else "latest"; a step, a
                            version id, "best" or an alias of the run ("prod") */
     const char *format; /* required tag; a version with another is CAIRN_UNSUPPORTED */
@@ -599,7 +594,7 @@ enum cairn_mismatch {
     CAIRN_TENSOR_SURPLUS = 2  /* in the version, but not wanted */
 };
 struct cairn_match_options {
-    size_t size;              /* sizeof this struct */
+    size_t size;
     const char *const *names; /* wanted names; duplicates count once */
     size_t name_count;
     int allow_missing, allow_surplus; /* 1: reported, but no error */
@@ -617,7 +612,7 @@ enum cairn_code cairn_restore_match(struct cairn_restore *restore,
 /* One read of a call. The reads of one call run in parallel, and blocks that they share are fetched
  * once. */
 struct cairn_read {
-    size_t size;                   /* sizeof this struct */
+    size_t size;
     const char *shard;             /* either a shard, or a range of one ... */
     uint64_t offset, bytes;        /* in the shard; bytes UINT64_MAX = to its end */
     const char *tensor;            /* ... or a tensor by name; aliases are followed */
@@ -629,9 +624,8 @@ struct cairn_read {
     enum cairn_memory memory;      /* CAIRN_MEMORY_CUDA: into is CUDA device memory, written */
     void *stream;                  /* after the work queued on this stream of its device */
     /* For tensors in host memory: */
-    const char *into_dtype;     /* F64, F32, BF16 and F16 convert into each other, rounded to
-                                   nearest, ties to even (F64 by way of F32); NULL: the stored
-                                   type */
+    const char *into_dtype;     /* F64, F32, BF16, F16 convert into each other, rounded to nearest,
+                                   ties to even (F64 by way of F32); NULL: the stored type */
     const int64_t *into_stride; /* distance in elements between neighbours of the region, per
                                    dimension, 1 value for FLAT; gaps are not written, and into_bytes
                                    counts elements only. NULL: row-major and contiguous */

@@ -26,10 +26,9 @@ extern "C" {
 #endif
 
 struct cairn_find_options {
-    size_t size;        /* sizeof this struct */
+    size_t size;
     const char *run;    /* "project/run"; NULL: the session's */
-    const char *ref;    /* one version: "latest", "best", an alias, a step, a version id; NULL:
-                           all */
+    const char *ref;    /* "latest", "best", an alias, a step or a version id; NULL: all */
     const char *state;  /* "open", "committed", "aborting", "deleting", "gone"; NULL: any */
     const char *labels; /* a label selector, "kind=eval,lang!=de"; NULL: any */
     uint64_t limit;     /* at most this many, the first ones; 0: all */
@@ -60,7 +59,7 @@ enum cairn_pin {
     CAIRN_PIN_NO = 2
 };
 struct cairn_annotate_options {
-    size_t size;              /* sizeof this struct */
+    size_t size;
     const char *labels_json;  /* JSON object of strings; null removes a label; NULL: unchanged */
     const char *metrics_json; /* JSON object of numbers; null removes a metric; NULL: unchanged */
     enum cairn_pin pin;

@@ -34,7 +34,7 @@ struct cairn_tensor_view {
     const char *dtype;                /* static storage */
     uint32_t dimension_count;
     enum cairn_kind kind;
-    uint64_t shape[8], bytes; /* in bytes; LOCAL tensor: shape and bytes on its first holder */
+    uint64_t shape[8], bytes; /* LOCAL tensor: those of its first holder */
     uint32_t holder_count;    /* ranks that list it */
 };
 /* The next tensor, in the order of names. */

@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 struct cairn_item {
-    size_t size; /* sizeof this struct */
+    size_t size;
     const char *name;
     enum cairn_kind kind; /* CAIRN_LOCAL: private to this rank, of any size; CAIRN_REPLICATED: the
                              same bytes on each rank that lists it; 0 = CAIRN_LOCAL */

@@ -23,7 +23,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/* Calls cairn_save_tensor for each piece. Every piece must have the size of the first (an array as
+/* As cairn_save_tensor for each piece. Every piece must have the size of the first (an array as
  * the program was compiled). After an error no piece is part of the save, and *ret_bad (may be
  * NULL) is the index of the refused piece. */
 enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_tensor_piece *pieces,
@@ -32,7 +32,7 @@ enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_t
 /* Known pieces: described and checked once. Opaque. */
 struct cairn_pieces;
 struct cairn_pieces_options {
-    size_t size; /* sizeof this struct */
+    size_t size;
     /* Replica groups as in cairn_save_options: saves of these pieces must begin with the same. */
     struct cairn_split *const *splits;
     size_t split_count;
