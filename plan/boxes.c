@@ -13,7 +13,7 @@ void cairn_plan_strides(const uint64_t *extent, unsigned dimensions, uint64_t *r
     }
 }
 
-/* Recursive state: the head of a range lies in its first row, the tail in its last, whole rows in
+/* Recursive state: the range's head lies in its first row, its tail in the last, rows in
  * between. */
 struct splitter {
     const uint64_t *shape;

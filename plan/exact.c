@@ -110,7 +110,7 @@ static void sort_edges(struct prover *prover, const struct part *part, unsigned 
 
 /* ---- parts without a straight cut ---- */
 
-/* Subtracts `box`, which overlaps `region`, from it: at most two slabs per dimension. Returns their
+/* Subtracts `box`, which overlaps `region`: at most two slabs per dimension. Returns their
  * number. */
 static unsigned subtract(const struct cairn_plan_box *region, const struct cairn_plan_box *box,
                          unsigned dimensions, struct cairn_plan_box *ret) {

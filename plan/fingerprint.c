@@ -43,8 +43,7 @@ static uint64_t times(uint64_t a, uint64_t b) {
     return reduce((uint64_t)(product & PRIME) + (uint64_t)(product >> 61));
 }
 
-/* MurmurHash3's finaliser, applied twice with the key in between (weight): random to anyone without
- * the key. */
+/* MurmurHash3's finaliser, applied twice with the key in between: random without the key. */
 static uint64_t mix(uint64_t x) {
     x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
     x = (x ^ x >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);

@@ -66,7 +66,7 @@ struct cairn_plan_span {
     struct cairn_plan_box box;
     uint64_t strides[CAIRN_DIMENSIONS_MAX];
 };
-struct cairn_plan_fragment { /* one stored fragment */
+struct cairn_plan_fragment {
     struct cairn_plan_span span;
     uint64_t low, high; /* the flat range that contains it */
     uint64_t reach;     /* largest high of this and all earlier ones */
@@ -107,7 +107,7 @@ struct cairn_plan_want {
     const uint64_t *start, *count; /* borrowed; unused for WHOLE */
 };
 struct cairn_plan_piece {
-    uint32_t want;   /* index of the want */
+    uint32_t want;
     uint32_t shard;  /* index into manifest->shards */
     uint64_t offset; /* in the shard's object */
     uint64_t bytes;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each rule walks the versions in its own order and records reasons; finally the reasons are
- * grouped by version. */
+/* Each rule walks the versions in its own order and records reasons, finally grouped by version. */
 #include "plan/retention.h"
 
 #include <math.h>
@@ -345,8 +344,7 @@ enum cairn_code cairn_plan_retention(const struct cairn_plan_query *query,
 
 /* ---- bases ---- */
 
-/* A base converts each reason of a plan into the events that end it. Reasons that cannot end soon
- * are not re-examined. */
+/* A base converts each reason of a plan into the events that end it, if those can occur soon. */
 #define BUCKETS (CAIRN_KEEP_MONTHLY - CAIRN_KEEP_HOURLY + 1)
 
 void cairn_plan_base_release(struct cairn_plan_base *base) {

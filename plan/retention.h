@@ -144,7 +144,7 @@ struct cairn_plan_base {
     /* Versions that are not waiting stay as long as these hold. */
     int64_t newest_ms_max; /* the newest version's date */
     int64_t now_ms_end;    /* before this moment */
-    bool timed;            /* the policy has time rules */
+    bool timed;
 };
 void cairn_plan_base_release(struct cairn_plan_base *base);
 

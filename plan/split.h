@@ -90,7 +90,6 @@ struct cairn_plan_split_list {
     const void *owner;
 };
 uint32_t cairn_plan_split_part(uint32_t from, uint32_t to);
-/* Returns the number of parts. */
 unsigned cairn_plan_split_look(const struct cairn_plan_split_list *list, uint32_t from, uint32_t to,
                                uint64_t ret[CAIRN_PLAN_SPLIT_PARTS]);
 /* Converts a share to fragments of the whole tensor: one FLAT for a flat region, else boxes.

@@ -65,14 +65,12 @@ struct cairn_device_plugin {
                               struct cairn_error *err);
     enum cairn_code (*copy)(struct cairn_device_job *job, const struct cairn_device_part *part,
                             struct cairn_error *err);
-    /* Puts this mark (below mark_count) behind all copies queued since the last one. An awaited
-     * mark may be reused. */
+    /* Puts this mark (below mark_count) behind all copies queued so far. It may be reused. */
     enum cairn_code (*mark)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
     /* Waits until all copies before the mark are done; any thread. */
     enum cairn_code (*await)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
-    /* One entry per chunk, after `follow`: CRC32C in the low half with 1 above it, or 0 for a chunk
-     * that the device has not summed, even after await. Filled in while the job lives. NULL: no
-     * checksums. */
+    /* Per chunk, after `follow`: CRC32C in the low half with 1 above it, or 0 for a chunk that the
+     * device has not summed, even after await. Filled in while the job lives. NULL: none. */
     const uint64_t *(*sums)(const struct cairn_device_job *job);
     /* Makes the stream wait, on the device, for all queued copies; any thread, after the last mark.
      * An error affects this call only. */

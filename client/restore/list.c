@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages of versions and runs, read through the uploader; labels, aliases and removal of a
- * version. */
+/* Pages of versions and runs through the uploader; a version's labels, aliases and removal. */
 
 #include <cairn/find.h>
 #include <cairn/runs.h>

@@ -68,8 +68,7 @@ static bool copy_text(const char **text, char **ret) {
     return *ret != NULL;
 }
 
-/* Length of a read's start, count and stride arrays; 0 for an unknown tensor, which the plan
- * reports. */
+/* Length of a read's start, count and stride arrays; 0: unknown tensor, reported by the plan. */
 static unsigned dimensions_of(struct cairn_restore *restore, const struct cairn_read *read) {
     struct cairn_tensor_info info;
     if (read->form == CAIRN_FLAT) return 1;

@@ -348,8 +348,7 @@ enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t i
     return CAIRN_OK;
 }
 
-/* The known name of a stored name. An alias target that is no tensor may violate a rule, and then
- * keeps its stored name. */
+/* Known name of a stored name, or the stored name itself if a rule makes it invalid. */
 static void copy_known(const struct cairn_restore *restore, struct cairn_view stored,
                        char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
     if (known_name(&restore->names, stored, ret)) return;

@@ -68,8 +68,8 @@ struct cairn_restore {
     void *memory;                    /* manifest and layout as received */
     size_t memory_bytes;
 };
-/* Opens the restore at the present uploader if necessary, waiting for one until the deadline;
- * *ret_epoch is the link's. */
+/* Opens the restore at the present uploader if necessary, until the deadline; *ret_epoch: its
+ * link. */
 enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64_t deadline_ms,
                                            uint32_t *ret_epoch,
                                            struct cairn_error *err) CAIRN_MUST_USE;

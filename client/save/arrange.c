@@ -198,8 +198,7 @@ static void put_all(struct tape *tape, const struct cairn_save *save) {
     }
 }
 
-/* Describes the save in bytes that are equal if the layouts are; empty if too large, or without
- * memory. */
+/* Describes the save in bytes that are equal if the layouts are; empty: too large, or no memory. */
 static void describe_layout(const struct cairn_save *save, struct cairn_buf *ret) {
     struct tape tape = {.keep = ret, .whole = true};
     cairn_buf_clear(ret);

@@ -64,9 +64,8 @@ struct cairn_client_arrangement {
 };
 void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangement);
 /* Places unplaced shards behind placed ones: everything at first, then late pieces. in_arrangement
- * is initially an earlier save's, reused if the description is the same, or empty. Apart from its
- * shards the result points into the save's pieces until more are described; after an error it is
- * empty. */
+ * is initially an earlier save's, reused for the same description, or empty. Apart from its shards
+ * the result points into the save's pieces until more are described; an error empties it. */
 enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
                                      struct cairn_client_arrangement *in_arrangement,
                                      struct cairn_error *err) CAIRN_MUST_USE;
@@ -102,6 +101,5 @@ void cairn_client_known_hold(struct cairn_pieces *known);
 struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known);
 /* Returns the array for a later save. */
 void cairn_client_known_give(struct cairn_pieces *known, struct cairn_client_piece *take_pieces);
-/* Moves the pieces and raws out of a save into known pieces; NULL: the save had files or streams,
- * or no memory. */
+/* Moves a save's pieces and raws into known pieces; NULL: it had files or streams, or no memory. */
 struct cairn_pieces *cairn_client_known_of(struct cairn_save *save);

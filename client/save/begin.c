@@ -163,8 +163,7 @@ static void on_begun(void *subject, const struct cairn_frame *answer) {
         cairn_client_stopping_note(save->session, answer);
 }
 
-/* A stopping uploader counts as away: the save is copied into a free generation, and begun with the
- * next uploader (Q43). */
+/* Q43: a stopping uploader counts as away: the copied save is begun with the next uploader. */
 static enum cairn_code refuse_stopping(const struct cairn_session *session,
                                        struct cairn_error *err) {
     return cairn_fail(err, CAIRN_UPLOADER_GONE,
@@ -241,8 +240,7 @@ static enum cairn_code generation_await(struct cairn_session *session, uint64_t 
                       session->slab_count, session->slab_count);
 }
 
-/* Q14: waits for this rank's own generations; a verdict on the save ends the wait. The lock is
- * held. */
+/* Q14: waits for this rank's own generations, until a verdict on the save. The lock is held. */
 static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadline_ms,
                                        struct cairn_error *err) {
     struct cairn_session *session = save->session;
@@ -257,8 +255,7 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
     }
 }
 
-/* If no generation is free: an unstaged save with a refused description; else NULL. The lock is
- * held. */
+/* If no generation is free: an unstaged, misused save; else NULL. The lock is held. */
 static struct cairn_save *left_behind(struct cairn_session *session) {
     struct cairn_save *found = NULL;
     for (uint32_t i = 0; i < session->slab_count; i++) {
@@ -270,8 +267,7 @@ static struct cairn_save *left_behind(struct cairn_session *session) {
     return found;
 }
 
-/* Fails the save of left_behind() and reports it, so that the save of for_step gets its
- * generation. */
+/* Fails the save of left_behind() and reports it, to free its generation for for_step. */
 static void generation_reclaim(struct cairn_session *session, uint64_t for_step) {
     struct cairn_error why = {0};
     struct cairn_client_failed failed = {0};
@@ -296,9 +292,8 @@ static bool earlier_unsent(const struct cairn_save *save) {
     return false;
 }
 
-/* Q11: the server decides `skip` for all ranks from what it knows. This rank waits up to
- * SKIP_WAIT_MS for its own earlier saves, and skips if none of its generations is free then. The
- * lock is held. */
+/* Q11: the server decides `skip` for all ranks. This rank waits up to SKIP_WAIT_MS for its own
+ * earlier saves, and skips if none of its generations is free then. The lock is held. */
 static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     uint64_t until_ms = cairn_mono_ms() + SKIP_WAIT_MS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads take the shard's next segment until none is left. Segments hold whole blocks, so only
- * piece checksums span segments. */
+/* Threads take the shard's next segment until none is left. Segments hold whole blocks; only piece
+ * checksums span segments. */
 #include "client/save/copy.h"
 
 #include <pthread.h>
@@ -83,8 +83,7 @@ struct cairn_client_sources cairn_client_copy_sources(const struct cairn_client_
     return ret;
 }
 
-/* Converts the stored bytes [at, at + size) of a run. A range may begin and end inside an element,
- * because blocks do. */
+/* Converts the stored bytes [at, at + size) of a run; blocks may cut inside an element. */
 static void convert(const struct cairn_client_run *run, uint8_t *to, uint64_t at, size_t size) {
     const struct cairn_client_piece *piece = run->piece;
     size_t from_width = cairn_dtype_bits(piece->source_dtype) / 8;
@@ -261,8 +260,7 @@ static void ask_ahead(struct work *work) {
     ask_until(work, all ? work->segment_count : atomic_load(&work->next) + SEGMENTS_AHEAD);
 }
 
-/* False: the copy ends. The caller requests its own segments here, so it never waits for a thread
- * that waits for it. */
+/* False: the copy ends. The caller requests its own segments here, so it never waits for itself. */
 static bool await_segment(struct work *work, size_t index) {
     struct cairn_error why = {0};
     if (!work->job) return true;

@@ -55,8 +55,7 @@ struct cairn_client_sources {
 };
 struct cairn_client_sources cairn_client_copy_sources(const struct cairn_client_copy *copy);
 /* Starts a job for the shard's device sources, ordered after the work now queued on the pieces'
- * streams; serves all parts of the shard until the plug-in's `end`. *ret NULL: no device
- * sources. */
+ * streams, for all parts of the shard until the plug-in's `end`. *ret NULL: none. */
 enum cairn_code cairn_client_copy_job(const struct cairn_client_copy *copy,
                                       struct cairn_device_job **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save's phases, problem and place in the session's list. Only cairn_save_fail waits for an
- * answer. */
+/* A save's phases, problem and place in the session's list. Only cairn_save_fail waits. */
 #include "client/save/save.h"
 
 #include <stdio.h>
@@ -396,8 +395,7 @@ static struct cairn_client_failed end_for_caller(struct cairn_save *save,
     return failed;
 }
 
-/* Ends the save as an uploader's event would: the copying thread notices and releases its
- * generation. */
+/* Ends the save as an uploader's event would: the copying thread releases its generation. */
 enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
                                   struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
@@ -603,8 +601,7 @@ void cairn_client_saves_free(struct cairn_session *session) {
     session->saves = NULL;
 }
 
-/* True: an unsent copy or unreported failure needs an uploader, which gets time to return and take
- * the offer. */
+/* True: an unsent copy or unreported failure needs an uploader, which gets time to return. */
 static bool needs_uploader(const struct cairn_session *session) {
     const struct cairn_save *save;
     if (!TAILQ_EMPTY(&session->saves->reports)) return true;

@@ -110,22 +110,20 @@ struct cairn_client_piece {
     char *alias_of; /* NULL unless ALIAS */
     enum cairn_form form;
     struct cairn_fragment fragment;
-    uint64_t bytes;        /* 0: an alias, or an empty piece */
-    uint64_t tensor_bytes; /* of the whole tensor */
+    uint64_t bytes; /* 0: an alias, or an empty piece */
+    uint64_t tensor_bytes;
     const void *source;
     unsigned source_dtype;         /* elements' type in source; dtype if not converted */
-    struct cairn_strided *strided; /* owned, by known pieces if it is theirs; NULL: row-major,
-                                      contiguous */
+    struct cairn_strided *strided; /* owned, if not by known pieces; NULL: row-major, contiguous */
     int (*fill)(void *owner, uint64_t offset, void *to, uint64_t bytes); /* NULL: use source */
     void *fill_owner;
-    uint64_t source_from; /* where the piece begins in the bytes of strided or fill, before
-                             conversion */
-    bool on_device;       /* source is in the session's device memory */
-    void *stream;         /* the stream that writes source */
-    bool by_caller;       /* the caller writes the bytes into the slab */
-    bool written;         /* the caller declared them written */
-    bool late;            /* described after the copy of the others */
-    char *in_file;        /* NULL: bytes come from source */
+    uint64_t source_from; /* offset of the piece in the bytes of strided or fill */
+    bool on_device;
+    void *stream;   /* the stream that writes source */
+    bool by_caller; /* the caller writes the bytes into the slab */
+    bool written;   /* the caller declared them written */
+    bool late;      /* described after the copy of the others */
+    char *in_file;  /* NULL: bytes come from source */
     uint64_t file_offset;
     uint32_t source_index;   /* index of the caller's described source */
     uint64_t source_offset;  /* the piece's offset in that source */
@@ -136,8 +134,8 @@ struct cairn_client_raw {
     char *name; /* owned, as stored */
     const void *source;
     uint64_t bytes;
-    uint32_t source_index; /* as in a piece */
-    bool file;             /* the uploader sends it from a descriptor */
+    uint32_t source_index;
+    bool file; /* the uploader sends it from a descriptor */
 };
 /* A shard in the slab and the bytes that the store acknowledged. */
 struct cairn_client_sent {
@@ -159,11 +157,11 @@ struct cairn_client_shares {
 struct cairn_client_stager;
 /* A save that a library thread copies and seals (client/save/stage.c). */
 struct cairn_client_behind {
-    bool busy;                          /* the thread owns pieces and generation */
-    bool reads;                         /* sources are still needed */
-    bool inside;                        /* the thread is reading sources now */
-    bool queued;                        /* all device copies are queued */
-    bool fenced;                        /* a fence was called */
+    bool busy;   /* the thread owns pieces and generation */
+    bool reads;  /* sources are still needed */
+    bool inside; /* the thread is reading sources now */
+    bool queued; /* all device copies are queued */
+    bool fenced;
     struct cairn_client_stager *stager; /* set until the thread is done */
     uint32_t users;                     /* calls that use the stager's device copies */
 };
@@ -194,7 +192,7 @@ struct cairn_save {
     size_t list_count;
     void **owned; /* bytes of closed streams, kept as long as the pieces; owned */
     size_t owned_count, owned_capacity;
-    uint64_t stream_bytes;            /* of all its streams */
+    uint64_t stream_bytes;
     struct cairn_client_stager *kept; /* placed or copied, not sealed; owned */
     void (*progress)(void *owner, const struct cairn_save_status *status);
     void *progress_owner;
@@ -255,7 +253,7 @@ struct cairn_client_stale {
     uint8_t *follows; /* per block: changed in every save so far; owned */
     size_t count;
     uint32_t compared; /* comparisons with the previous save */
-    bool is_stale;     /* the last save was stale */
+    bool is_stale;
 };
 /* One per session, guarded by its lock. */
 struct cairn_client_saves {
@@ -271,8 +269,8 @@ struct cairn_client_saves {
     uint32_t late_in_row;                  /* consecutive begins that found an unfinished save */
     struct cairn_error late;               /* pending warning; CAIRN_OK: none */
     struct cairn_client_arrangement *kept; /* for a save with the same layout; owned; NULL: none */
-    struct cairn_client_stale stale;       /* client/save/stager.h */
-    struct cairn_error stale_warning;      /* pending warning; CAIRN_OK: none */
+    struct cairn_client_stale stale;
+    struct cairn_error stale_warning; /* pending warning; CAIRN_OK: none */
 };
 
 /* Finds a save by the uploader's id; the lock is held. */
@@ -339,14 +337,12 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
 /* CAIRN_UNSUPPORTED: this uploader accepts no labels and meta with the seal. */
 enum cairn_code cairn_client_meta_can_be_sealed(struct cairn_session *session,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* Calls the program's progress function while figures change, at most until until_ms. The lock is
- * released during each call. */
+/* Calls the program's progress function, unlocked, while figures change, at most until until_ms. */
 void cairn_client_progress_tell(struct cairn_save *save, uint64_t until_ms);
 
 /* ---- reports of failures ---- */
 
-/* A begin that must end as failed at the server: by `count`, or by `fail` if the uploader knows the
- * save. */
+/* A begin to end as failed at the server: by `count`, or by `fail` if the uploader knows it. */
 struct cairn_client_failed {
     uint64_t save; /* its id; 0: unknown to the uploader */
     uint64_t step;
@@ -360,8 +356,7 @@ struct cairn_client_report {
     struct cairn_error why;
 };
 void cairn_client_report_free(struct cairn_client_report *report);
-/* Copies the save's data for a report, because the save may be freed before it is sent. The lock is
- * held. */
+/* Copies a save's data for a report, which may outlive the save. The lock is held. */
 struct cairn_client_failed cairn_client_failed_of(const struct cairn_save *save);
 /* Reports begin n of a step as failed. The lock is not held. */
 void cairn_client_report_add(struct cairn_session *session,
@@ -384,14 +379,12 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
 
 /* ---- the session's list of saves ---- */
 
-/* Frees saves whose handle was freed and that are committed, or failed with the problem returned.
- * The lock is held. */
+/* Frees freed saves that are committed, or failed with the problem returned. The lock is held. */
 void cairn_client_saves_sweep(struct cairn_session *session);
 enum cairn_code cairn_client_saves_new(struct cairn_session *session,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_saves_free(struct cairn_session *session);
-/* Empties the list; later calls on the handles fail. The session is stopped, so no other thread
- * takes the lock. */
+/* Empties the list; later calls on the handles fail. The session is stopped: no other threads. */
 void cairn_client_saves_clear(struct cairn_session *session);
 /* Before the session ends: waits until all failures are reported and, if the uploader is away,
  * until one took the offer. False: a signal ended the wait. */

@@ -229,8 +229,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
     cairn_client_save_end(save, &why);
 }
 
-/* `owners` has the owner of each generation at the uploader. Owner 0 means free, and no `free`
- * follows. */
+/* `owners` has each generation's owner at the uploader. 0: free, and no `free` follows. */
 static void take_generations(struct cairn_session *session, const json_t *owners) {
     for (uint32_t i = 0; i < session->slab_count; i++) {
         struct cairn_client_generation *at = &session->saves->generations[i];
@@ -397,8 +396,7 @@ static enum cairn_code offer_all(struct cairn_session *session, uint64_t deadlin
     return CAIRN_OK;
 }
 
-/* Finishes copies handed over between offer_all and the session's being up, when other threads
- * already use the link. */
+/* Finishes copies handed over after offer_all; other threads already use the link. */
 static void finish_all(struct cairn_session *session) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
     enum cairn_code code = CAIRN_OK;

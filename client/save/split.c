@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks described pieces; builds, plans and queries lists of tensors; cuts a listed piece to this
- * rank's share. */
+/* Checks described pieces; plans and queries lists of tensors; cuts listed pieces to shares. */
 #include "client/save/split.h"
 
 #include <inttypes.h>

@@ -31,8 +31,7 @@ struct telling {
     uint64_t before; /* bytes of the earlier shards */
 };
 
-/* Fails if the version is over or another thread cancelled the save: nothing more is copied or
- * sealed. */
+/* Fails if the version is over or the save was cancelled: nothing more is copied or sealed. */
 static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
                                     struct cairn_error *err) {
     CAIRN_HOLD(&stager->session->lock);
@@ -583,10 +582,10 @@ static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_s
 /* ---- the thread of cairn_save_stage_begin ---- */
 
 /* A session copies one save at a time, so that at most `copy_threads` threads copy; its seal may
- * wait for the uploader while the next save is copied. After the fence the thread reads no source
- * (P4). It has a lower priority than the trainer's threads, and counts as a call of the session:
- * cairn_close ends it and waits for it. Without a thread, cairn_save_stage_begin does everything
- * itself. */
+ * wait for the uploader while the next save is copied. After the fence the thread reads no
+ * source (P4). It has a lower priority than the trainer's threads, and counts as a call of the
+ * session: cairn_close ends it and waits. Without a thread, cairn_save_stage_begin does
+ * everything itself. */
 
 /* A save that is over gets its turn at once: nothing is copied. */
 static void take_turn(struct cairn_save *save) {

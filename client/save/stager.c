@@ -187,8 +187,7 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
     return CAIRN_OK;
 }
 
-/* table: the name under which the uploader kept it at an earlier seal of this link; NULL: send
- * it. */
+/* table: its name at the uploader since an earlier seal on this link; NULL: send it. */
 static enum cairn_code call_seal(struct cairn_client_stager *stager, const char *table,
                                  uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_client_arrangement *arrangement = &stager->arrangement;

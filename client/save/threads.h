@@ -62,11 +62,11 @@ struct cairn_client_threads {
     uint32_t tried;         /* the count compared with it; 0: none */
     bool down;              /* comparing with fewer threads */
     uint64_t largest_bytes; /* largest shard so far; counts it is too small for are not tried */
-    struct cairn_client_rates own, other; /* of the present comparison */
+    struct cairn_client_rates own, other;
     struct {
         uint32_t threads;
-        double rate;                     /* relative to the count at the search's start */
-    } known[CAIRN_CLIENT_THREADS_KNOWN]; /* of the present search */
+        double rate; /* relative to the count at the search's start */
+    } known[CAIRN_CLIENT_THREADS_KNOWN];
     unsigned known_count;
     bool settled;
     struct cairn_client_rates calm;       /* first rates after settling */
@@ -80,7 +80,6 @@ void cairn_client_threads_init(struct cairn_client_threads *ret, uint32_t first,
  * parts differ, so only whole shards are compared. */
 struct cairn_client_leg cairn_client_threads_next(struct cairn_client_threads *threads,
                                                   uint64_t left_bytes, bool whole);
-/* Records a leg's duration. */
 void cairn_client_threads_learn(struct cairn_client_threads *threads,
                                 const struct cairn_client_leg *leg, uint64_t us);
 
@@ -88,9 +87,9 @@ void cairn_client_threads_learn(struct cairn_client_threads *threads,
 
 /* Statistics of a save's copy so far. */
 struct cairn_client_copied {
-    uint32_t threads;    /* of the largest part copied at once */
-    uint64_t part_bytes; /* size of that part */
-    uint64_t bytes, us;  /* of all parts */
+    uint32_t threads; /* of the largest part copied at once */
+    uint64_t part_bytes;
+    uint64_t bytes, us; /* of all parts */
 };
 /* Bytes per second; 0: nothing was copied. */
 uint64_t cairn_client_copied_rate(const struct cairn_client_copied *copied);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slabs and the window are the uploader's memory, mapped here; a plug-in copies between them and a
- * device. */
+/* Maps the uploader's slabs and window; a plug-in copies between them and a device. */
 
 #include <dlfcn.h>
 #include <limits.h>

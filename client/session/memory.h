@@ -21,19 +21,17 @@
 
 /* ---- slabs ---- */
 
-/* Mapped staging memory. */
 struct cairn_client_slabs {
     struct cairn_slab slabs[CAIRN_CLIENT_GENERATIONS_MAX];
     uint32_t count;
 };
-/* Maps the slabs in the answer to `slabs`, for saves of `bytes`. After an error ret holds what was
- * mapped until then. */
+/* Maps the slabs in the answer to `slabs`, for saves of `bytes`; after an error ret may hold
+ * some. */
 enum cairn_code cairn_client_slabs_map(struct cairn_frame *answer, uint64_t bytes,
                                        struct cairn_client_slabs *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_slabs_unmap(struct cairn_client_slabs *slabs);
-/* Move the slabs out of the session, or into a session without any. The lock is held once the
- * session has a thread. */
+/* Move the slabs out of, or into, the session. The lock is held once the session has a thread. */
 void cairn_client_slabs_take(struct cairn_session *session, struct cairn_client_slabs *ret);
 void cairn_client_slabs_set(struct cairn_session *session, struct cairn_client_slabs *take_slabs);
 
@@ -59,7 +57,7 @@ enum cairn_code cairn_client_device_open(struct cairn_client_device *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_device_release(struct cairn_client_device *device);
 /* Page-locks memory shared with the uploader. If that fails, a device copies at a quarter of the
- * speed and blocks its caller: the next cairn_session_problem reports it with the reason; `which`
- * is "saves" or "restores". */
+ * speed and blocks its caller: cairn_session_problem reports why; `which` is "saves" or
+ * "restores". */
 void cairn_client_device_lock(struct cairn_session *session, const struct cairn_slab *slab,
                               bool read_only, const char *which);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks option structs, and collects the job string, incarnation and origin from the
- * environment. */
+/* Checks option structs; reads job string, incarnation and origin from the environment. */
 #include "client/session/options.h"
 
 #include <cairn/cairn.h>

@@ -202,8 +202,7 @@ json_t *cairn_client_process_counts(uint32_t rank) {
 /* ---- last chance ---- */
 
 /* A signal that announces the end sets a flag, which the trainer polls between steps. The handler
- * calls only clock_gettime and the previous handler: a save inside a handler would meet held locks
- * and half-written tensors. */
+ * only reads the clock and calls the previous handler: a save there would meet held locks. */
 
 static pthread_mutex_t watch_mutex = PTHREAD_MUTEX_INITIALIZER;
 /* Changed with the mutex held, while no watched signal has our handler. */

@@ -46,7 +46,7 @@
 /* ---- outgoing frames ---- */
 
 struct cairn_client_message {
-    STAILQ_ENTRY(cairn_client_message) place; /* in the session's queue */
+    STAILQ_ENTRY(cairn_client_message) place;
     struct cairn_buf bytes;
     size_t sent;
     int fds[CAIRN_NET_FDS_MAX]; /* owned duplicates, closed once sent */
@@ -67,8 +67,7 @@ struct cairn_client_link {
     const sigset_t *signals; /* the mask while the link waits; NULL: the thread's */
     struct cairn_frame_reader reader;
 };
-/* CAIRN_UPLOADER_GONE: no process listens. *ret_left: the socket file exists all the same, as after
- * a killed uploader. */
+/* CAIRN_UPLOADER_GONE: no process listens. *ret_left: the socket file exists, as after a kill. */
 enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_link *ret,
                                        bool *ret_left, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_link_close(struct cairn_client_link *link);
@@ -93,7 +92,7 @@ bool cairn_client_u64_of(const json_t *message, const char *field, uint64_t *ret
 
 /* A sent call that awaits its answer; on its caller's stack. */
 struct cairn_client_pending {
-    LIST_ENTRY(cairn_client_pending) place; /* until it is done */
+    LIST_ENTRY(cairn_client_pending) place;
     uint64_t id, since_ms;
     bool done;
     enum cairn_code code; /* not CAIRN_OK: the link ended first */
@@ -178,18 +177,18 @@ struct cairn_session {
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
-        char away_why[320];      /* why the last try failed; "": no uploader there */
-        bool turned_away;        /* away_why is the uploader's own refusal */
-        uint64_t received_ms;    /* time of the last frame */
+        char away_why[320]; /* why the last try failed; "": no uploader there */
+        bool turned_away;   /* away_why is the uploader's own refusal */
+        uint64_t received_ms;
         int uploader_pid;        /* the listening process; 0: unknown */
         uint32_t version;        /* socket protocol version of the last welcome */
         uint32_t epoch;          /* counts links, from 1 */
         uint32_t stopping_epoch; /* link on which the uploader announced its stop; 0: none */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
-        char node[65];                             /* the last welcome's */
-        char renamed[65];                          /* the node's earlier name; "": unchanged */
-        STAILQ_HEAD(, cairn_client_message) queue; /* to be sent */
+        char node[65];
+        char renamed[65]; /* the node's earlier name; "": unchanged */
+        STAILQ_HEAD(, cairn_client_message) queue;
         LIST_HEAD(, cairn_client_pending) pending;
         LIST_HEAD(, cairn_restore) restores; /* client/restore/'s */
         struct cairn_error refusal;
@@ -226,15 +225,13 @@ uint64_t cairn_client_left_ms(uint64_t deadline_ms);
  * CAIRN_CANCELLED: this thread is stoppable and was stopped. */
 enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* From now on every wait of this thread ends with CAIRN_CANCELLED once stopped(owner) is true;
- * stopped runs with the lock held at each change of the session. NULL ends this. One thread at a
- * time. */
+/* From now on every wait of this thread ends with CAIRN_CANCELLED once stopped(owner), called with
+ * the lock held at each change of the session, is true. NULL ends this. One thread at a time. */
 void cairn_client_stoppable(struct cairn_session *session, bool (*stopped)(const void *owner),
                             const void *owner);
 /* Wakes every waiting call, to re-check its condition. The lock is held. */
 void cairn_client_changed(struct cairn_session *session);
-/* Fails with CAIRN_TIMEOUT, the socket's name, and whether a frame arrived since since_ms. The lock
- * is held. */
+/* CAIRN_TIMEOUT with the socket and whether a frame came since since_ms. The lock is held. */
 enum cairn_code cairn_client_timed_out(const struct cairn_session *session, const char *wanted,
                                        uint64_t since_ms, struct cairn_error *err);
 /* Sends a message that every uploader answers at once, so that cairn_client_timed_out can tell a
@@ -269,8 +266,7 @@ static inline const char *cairn_client_wanted(enum cairn_message message) {
 enum cairn_code cairn_client_call(struct cairn_session *session,
                                   const struct cairn_client_request *request,
                                   struct cairn_frame *ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* A call in two halves, to send several at once. After a successful post, `pending` must live until
- * await or abandon returns. */
+/* A call in two halves, to send several at once; `pending` lives until await or abandon returns. */
 enum cairn_code cairn_client_post(struct cairn_session *session,
                                   const struct cairn_client_request *request,
                                   struct cairn_client_pending *pending,
@@ -299,8 +295,7 @@ void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_mes
 /* Wakes the session's thread to send the queue. */
 void cairn_client_wake(struct cairn_session *session);
 
-/* CAIRN_UNSUPPORTED: the uploader's socket protocol is older than `version`, which introduced
- * `what`. */
+/* CAIRN_UNSUPPORTED: the uploader's socket protocol is older than `version`, which has `what`. */
 enum cairn_code cairn_client_speaks(struct cairn_session *session, uint32_t version,
                                     const char *what, struct cairn_error *err) CAIRN_MUST_USE;
 

@@ -128,8 +128,7 @@ static enum cairn_code flush_message(const struct cairn_client_link *link,
     return CAIRN_OK;
 }
 
-/* Reads the next frame if it has arrived whole: *ret_ready. The peer's end is
- * CAIRN_UPLOADER_GONE. */
+/* *ret_ready: a whole frame had arrived. CAIRN_UPLOADER_GONE: the peer ended the link. */
 static enum cairn_code next_frame(struct cairn_client_link *link, struct cairn_frame *ret,
                                   bool *ret_ready, struct cairn_error *err) {
     CAIRN_TRY(cairn_frame_next(&link->reader, ret, ret_ready, err));
@@ -329,8 +328,7 @@ bool cairn_client_wire_send(struct cairn_session *session) {
     return !done;
 }
 
-/* Waits for the turns and closes the link. `cut` keeps turns from being taken until the state
- * changes. */
+/* Waits for the turns and closes the link; `cut` prevents new turns until the state changes. */
 static void close_link(struct cairn_session *session) {
     cairn_lock_take(&session->lock);
     session->locked.cut = true;
@@ -360,8 +358,7 @@ static enum cairn_code check_deadline(struct cairn_session *session, const struc
     return CAIRN_OK;
 }
 
-/* CAIRN_OK: the socket may be ready. Closing the session does not wake this poll, so it checks
- * `stop` every STOP_LOOK_MS. */
+/* CAIRN_OK: the socket may be ready. Checks `stop` every STOP_LOOK_MS: closing does not wake it. */
 static enum cairn_code await_socket(struct cairn_session *session, const struct wait *wait,
                                     short events, struct cairn_error *err) {
     const struct cairn_client_link *link = &session->link;
@@ -495,8 +492,7 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
 
 /* ---- the session's thread ---- */
 
-/* Reads what has arrived and sends the queue. *ret_more: the socket did not take all. False: the
- * link is broken. */
+/* Reads what has arrived, sends the queue. *ret_more: not all was sent. False: the link broke. */
 static bool serve_link(struct cairn_session *session, bool *ret_more) {
     cairn_lock_take(&session->lock);
     bool mine = take_reading(session, false);
@@ -530,8 +526,7 @@ static void serve_until_woken(struct cairn_session *session) {
     note_link_ended(session);
 }
 
-/* K05: true for a refusal that a retry would get again. A full disk of the uploader's journal is
- * transient (Q45). */
+/* K05: true for a refusal that a retry would get again; a full journal disk is transient (Q45). */
 static bool is_final(enum cairn_code code) {
     return code != CAIRN_OK && code != CAIRN_UPLOADER_GONE && code != CAIRN_CANCELLED &&
            code != CAIRN_PROTOCOL && code != CAIRN_IO && code != CAIRN_NO_MEMORY &&

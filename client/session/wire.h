@@ -38,9 +38,8 @@
 /* Sends the queue, unless another thread is sending. True: the socket did not take all; the
  * session's thread must send the rest. */
 bool cairn_client_wire_send(struct cairn_session *session);
-/* Reads until the answer arrives, unless another thread reads. The lock is held. CAIRN_OK: the
- * answer is there, or the caller must wait without the turn. CAIRN_INTERRUPTED: a signal was
- * handled. */
+/* Reads until the answer arrives, unless another thread reads. The lock is held. CAIRN_OK: it is
+ * there, or the caller must wait without the turn. CAIRN_INTERRUPTED: a signal was handled. */
 enum cairn_code cairn_client_wire_await(struct cairn_session *session,
                                         const struct cairn_client_pending *pending,
                                         uint64_t deadline_ms,
@@ -53,7 +52,6 @@ enum cairn_code cairn_client_call_alone(struct cairn_session *session,
                                         const struct cairn_client_request *request,
                                         struct cairn_frame *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Sends `hello`, receives `welcome`. */
 enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 

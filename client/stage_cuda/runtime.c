@@ -259,8 +259,7 @@ void cairn_cuda_event_give(struct cairn_cuda *cuda, struct cairn_cuda_place *pla
     if (!kept && cuda->runtime.EventDestroy(event)) (void)cuda->runtime.GetLastError();
 }
 
-/* Kernels get the highest priority, before the trainer's: they are short, and copies wait for
- * them. */
+/* Kernels get the highest priority: they are short, and copies wait for them. */
 static enum cairn_code make_streams(const struct cairn_cuda *cuda, struct cairn_cuda_streams *ret,
                                     struct cairn_error *err) {
     int least = 0, greatest = 0;

@@ -83,8 +83,8 @@ struct cairn_open_options {
                         Slurm's job id and restart count; with world_size 1 a random one */
     uint32_t rank, world_size;             /* world_size 0 = 1 */
     uint32_t local_rank, local_world_size; /* local_world_size 0 = 1 */
-    uint64_t bytes;      /* most bytes that one save of this rank stages; 0: files only, until
-                            cairn_session_reserve sets it */
+    uint64_t bytes;                        /* most bytes one save of this rank stages; 0: files only
+                            (cairn_session_reserve) */
     uint64_t node_bytes; /* the same for all ranks of the node; 0 = local_world_size * bytes */
     /* Which version to resume from. NULL, "latest", a step number or a version id: that version;
      * versions after it are superseded. "none": start from nothing and supersede all versions.
@@ -104,9 +104,9 @@ struct cairn_open_options {
                           many as speed up the copy: measured in this process's saves, at most the
                           rank's share of the cores, one per 32 MiB of a shard */
     int interruptible; /* 1: a waiting call ends with CAIRN_INTERRUPTED once its thread has handled
-                          a signal. In cairn_save_begin and cairn_save_stage this gives up the save,
-                          as any other error does; a wait, a restore or a list may be repeated;
-                          cairn_close stops waiting */
+                          a signal. cairn_save_begin and cairn_save_stage then give up the save, as
+                          for any error; a wait, a restore or a list may be repeated; cairn_close
+                          stops waiting */
     enum cairn_on_disconnect on_disconnect; /* uploaders of older releases always finish */
 };
 
@@ -130,10 +130,10 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
  * late (an optimizer creates its state at its first step) or grow. Call it between two saves: it
  * waits until no save of this session needs its memory, releases that memory and requests the new
  * size as cairn_open does; a concurrent cairn_save_begin waits for it. timeout_ms 0: the session's
- * default plus wait_staged_ms. After CAIRN_NO_MEMORY or CAIRN_UPLOADER_GONE the session has no
- * memory; the call may be repeated, also with less. After CAIRN_TIMEOUT (a save still needs its
- * memory), CAIRN_BUSY (another reserve is under way) or CAIRN_UNSUPPORTED (an older uploader) the
- * session keeps its memory. */
+ * default plus wait_staged_ms. CAIRN_NO_MEMORY, CAIRN_UPLOADER_GONE: the session has no memory; the
+ * call may be repeated, also with less. CAIRN_TIMEOUT (a save still needs its memory), CAIRN_BUSY
+ * (another reserve is under way), CAIRN_UNSUPPORTED (an older uploader): the session keeps its
+ * memory. */
 enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t bytes,
                                       uint64_t node_bytes, uint32_t timeout_ms,
                                       struct cairn_error *err);
@@ -182,9 +182,9 @@ enum cairn_code cairn_session_warning(struct cairn_session *session, struct cair
 
 struct cairn_warmup_options {
     size_t size;
-    int memory;          /* CAIRN_MEMORY_CUDA: also loads the CUDA plug-in and page-locks the memory
-                            of saves for the device; if the process has not used a device yet, the
-                            first save page-locks it */
+    int memory;          /* CAIRN_MEMORY_CUDA: also loads the CUDA plug-in and page-locks the
+                            memory of saves (by the first save, if the process has not used a
+                            device yet) */
     uint32_t timeout_ms; /* 0: the session's */
 };
 /* Tests the path of a save before the first one: the uploader writes a small probe to the store,
@@ -260,8 +260,8 @@ struct cairn_tensor_piece {
 
 /* The members of a replica group hold the same parts of the same tensors: the ranks of a
  * data-parallel group, of an expert-data-parallel group, or one group per tensor- and
- * pipeline-parallel coordinate. Each member lists the tensors and computes its share alone; no
- * message is sent. A save that begins with the split stores only this rank's share of each listed
+ * pipeline-parallel coordinate. Each lists the tensors and computes its share alone, without a
+ * message. A save that begins with the split stores only this rank's share of each listed
  * tensor. */
 struct cairn_split;
 
@@ -320,11 +320,11 @@ enum cairn_on_exists {
     CAIRN_EXISTS_NEW_VERSION = 1,
     CAIRN_EXISTS_SUPERSEDE = 2
 };
-/* CAIRN_COPIED: the sources may be changed. CAIRN_PARTNERED is independent of the other milestones:
- * another node holds a verified copy of this rank's whole save, so the save survives the loss of
- * one node; where nodes keep no copies (partner_copies of the run's policy or of the server) it is
- * reached with the commit. CAIRN_DECIDED, for a save with `follow`: rank 0 has sealed its part and
- * the server knows. */
+/* CAIRN_COPIED: the sources may be changed. CAIRN_PARTNERED is independent of the others: another
+ * node holds a verified copy of this rank's whole save, which survives the loss of one node; where
+ * nodes keep no copies (partner_copies of the run's policy or of the server) it is reached with the
+ * commit. CAIRN_DECIDED, for a save with `follow`: the server knows that rank 0 has sealed its
+ * part. */
 enum cairn_milestone {
     CAIRN_STAGED = 1,
     CAIRN_DURABLE = 2,
@@ -344,15 +344,13 @@ struct cairn_save_options {
                                 adds "origin" (host, user, git commit, job ids) unless the object
                                 has that key, even as null */
     uint32_t timeout_ms;     /* for begin: includes the wait for this rank's memory */
-    /* Replica groups of which this rank saves a share; must stay valid until the save is staged.
-     * If lists differ between ranks, the save ends for all with CAIRN_BEGIN_DIFFERS, which says
-     * where. */
+    /* Replica groups of which this rank saves a share; must stay valid until the save is staged. If
+     * ranks' lists differ, the save ends for all with CAIRN_BEGIN_DIFFERS, which says where. */
     struct cairn_split *const *splits;
     size_t split_count;
     /* Called after each change of the save's status, by the thread inside cairn_save_stage, _copy,
-     * _seal or cairn_save_wait of this save, at the latest before such a call returns CAIRN_OK;
-     * never between these calls. It may call cairn_save_status and cairn_save_cancel; its time adds
-     * to the call's. */
+     * _seal or cairn_save_wait of this save, at the latest before such a call returns CAIRN_OK, and
+     * only there. It may call cairn_save_status and cairn_save_cancel; its time is the call's. */
     void (*progress)(void *owner, const struct cairn_save_status *status);
     void *progress_owner;
     /* 1, for tests: the fence re-reads the sources of cairn_save_stage_begin and compares them with
@@ -384,8 +382,8 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
  * staged, it fails when a later save needs its memory. */
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err);
-/* Adds a shard of raw bytes, named <name> in this rank's folder ("rank-00003/<name>").
- * cairn_save_stage reads source. */
+/* Adds source as a shard named <name> in this rank's folder ("rank-00003/<name>"), read when
+ * staged. */
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
                                uint64_t bytes, struct cairn_error *err);
 /* Adds a file as a shard under exactly this name, for tools that keep a directory tree. The
@@ -397,8 +395,8 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
                                 struct cairn_error *err);
 /* Replaces the labels and meta of cairn_save_begin until the seal, for facts known only after the
  * ranks have written, such as a loss. NULL keeps the present value. Rank 0's count; other ranks'
- * are checked and dropped. CAIRN_INVALID: nothing changed. CAIRN_UNSUPPORTED: the uploader is of an
- * older release. */
+ * are only checked. CAIRN_INVALID: nothing changed. CAIRN_UNSUPPORTED: an uploader of an older
+ * release. */
 enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_json,
                                     const char *meta_json, struct cairn_error *err);
 /* Copies every piece and raw shard into the slab, and seals the save. Strided pieces are copied in
@@ -422,8 +420,7 @@ enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err
  * memory, by a kernel, from a file). */
 struct cairn_save_slot {
     const char *name; /* name of its tensor; valid until the save is sealed */
-    void *to;         /* the caller may write here until cairn_save_copy or cairn_save_stage; NULL:
-                         no bytes */
+    void *to;         /* writable until cairn_save_copy or cairn_save_stage; NULL: no bytes */
     uint64_t bytes;   /* for a tensor that a split lists: this rank's share */
 };
 /* index counts from 0 in the order of description; CAIRN_NOT_FOUND past the last. The first call
@@ -484,8 +481,8 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
 struct cairn_save_status {
     uint64_t step;
     char version[48];             /* "" until an uploader answers the begin */
-    enum cairn_milestone reached; /* 0: none yet; never CAIRN_PARTNERED or CAIRN_COPIED, which only
-                                     cairn_save_wait reports */
+    enum cairn_milestone reached; /* 0: none yet; only cairn_save_wait reports PARTNERED and
+                                     COPIED */
     /* Progress in bytes of the objects, headers included; each counter grows up to total_bytes,
      * which is 0 until cairn_save_stage computes it. */
     uint64_t total_bytes;
@@ -495,8 +492,7 @@ struct cairn_save_status {
     uint64_t stall_us;      /* time in cairn_save_begin, cairn_save_stage and fences */
     uint64_t wait_us;       /* ... of which begin waited for memory of earlier saves */
 };
-/* Reports the present state; does not wait; any thread may call it, also during a copy. All zero if
- * save is NULL. */
+/* The present state; does not wait; any thread, also during a copy. All zero if save is NULL. */
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret);
 /* Frees the handle. A staged save goes on; one that was not staged fails for all ranks. */
 void cairn_save_free(struct cairn_save *save);
@@ -509,9 +505,8 @@ struct cairn_last_chance_options {
     size_t signal_count; /* 0: SIGTERM and SIGUSR1 */
     uint32_t grace_ms;   /* time between the signal and the kill; 0 = 30,000 */
 };
-/* From here on these signals set a flag instead of ending the process; handlers that were installed
- * are still called. One watch per process. CAIRN_INVALID: a watch exists, or a signal cannot be
- * handled. */
+/* From here on these signals set a flag instead of ending the process; installed handlers are still
+ * called. One watch per process. CAIRN_INVALID: a watch exists, or a signal cannot be handled. */
 enum cairn_code cairn_last_chance_watch(const struct cairn_last_chance_options *options,
                                         struct cairn_error *err);
 /* Returns 0, or the first watched signal that arrived. Call it between two steps; after a signal,
@@ -525,8 +520,7 @@ void cairn_last_chance_unwatch(void);
 
 struct cairn_restore;
 /* A rename rule: tensors whose stored name begins with `stored` (with `whole`: equals it) are known
- * by `known` plus the rest of their name. {"model.", ""} makes "w" of "model.w"; {"", "model."}
- * does the reverse. */
+ * by `known` plus the rest. {"model.", ""} makes "w" of "model.w"; {"", "model."} the reverse. */
 struct cairn_rename {
     size_t size;
     const char *stored, *known;
@@ -539,8 +533,7 @@ struct cairn_restore_options {
     const char *format; /* required tag; a version with another is CAIRN_UNSUPPORTED */
     uint32_t timeout_ms;
     /* The first rule that matches a stored name gives the tensor's name in every call on this
-     * handle; without a match the name stays. CAIRN_INVALID: two tensors would have the same
-     * name. */
+     * handle; without a match the name stays. CAIRN_INVALID: two tensors with one name. */
     const struct cairn_rename *renames;
     size_t rename_count;
 };
@@ -561,8 +554,7 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
 void cairn_restore_free(struct cairn_restore *restore);
 
 /* Labels and meta as saved (cairn_save_begin, cairn_save_set_meta): canonical JSON objects, "{}" if
- * none were given, without changes made after the commit. Owned by the restore, valid until it is
- * freed. */
+ * none were given, without later changes. Owned by the restore, valid until it is freed. */
 const char *cairn_restore_labels(const struct cairn_restore *restore);
 const char *cairn_restore_meta(const struct cairn_restore *restore);
 
@@ -603,14 +595,13 @@ struct cairn_match_options {
     void (*report)(void *owner, enum cairn_mismatch what, const char *name);
     void *owner;
 };
-/* CAIRN_NOT_FOUND: tensors are missing or surplus that may not be; the message counts them and
- * names the first. */
+/* CAIRN_NOT_FOUND: disallowed missing or surplus tensors; the message counts them, names the
+ * first. */
 enum cairn_code cairn_restore_match(struct cairn_restore *restore,
                                     const struct cairn_match_options *options,
                                     struct cairn_error *err);
 
-/* One read of a call. The reads of one call run in parallel, and blocks that they share are fetched
- * once. */
+/* One read of a call; all run in parallel, and blocks that they share are fetched once. */
 struct cairn_read {
     size_t size;
     const char *shard;             /* either a shard, or a range of one ... */

@@ -48,8 +48,7 @@ struct cairn_code_info {
 
 const struct cairn_code_info *cairn_code_info(enum cairn_code code);
 
-/* Iterates over the codes, for other languages: index is the code's number, from 0 (CAIRN_OK); NULL
- * past the last. */
+/* Iterates over the codes, for other languages: index is the code's number; NULL past the last. */
 const struct cairn_code_info *cairn_code_at(unsigned index);
 
 /* The code of a slug; CAIRN_INTERNAL for an unknown slug. */

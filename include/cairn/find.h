@@ -66,15 +66,15 @@ struct cairn_annotate_options {
     uint32_t timeout_ms; /* 0: the session's */
 };
 /* Changes a version of the session's run; ref as in cairn_find_options. Metrics may also be set
- * while the version is open. CAIRN_NOT_FOUND, CAIRN_NOT_COMMITTED (labels of an open version),
+ * while it is open. CAIRN_NOT_FOUND, CAIRN_NOT_COMMITTED (labels of an open version),
  * CAIRN_CONFLICT (a pin of a trashed version), CAIRN_FORBIDDEN, CAIRN_INVALID; CAIRN_UNSUPPORTED as
  * above. */
 enum cairn_code cairn_annotate(struct cairn_session *session, const char *ref,
                                const struct cairn_annotate_options *options,
                                struct cairn_error *err);
-/* Points `alias` ([a-z][a-z0-9-]*, 63 bytes) to that version of the session's run, and protects the
- * version from removal; ref NULL removes the alias. timeout_ms 0: the session's. CAIRN_NOT_FOUND,
- * CAIRN_NOT_COMMITTED, CAIRN_CONFLICT ("latest" and "best" are computed), CAIRN_FORBIDDEN,
+/* Points `alias` ([a-z][a-z0-9-]*, 63 bytes) to that version of the session's run, and protects it
+ * from removal; ref NULL removes the alias. timeout_ms 0: the session's. CAIRN_NOT_FOUND,
+ * CAIRN_FORBIDDEN, CAIRN_NOT_COMMITTED, CAIRN_CONFLICT ("latest", "best" are computed),
  * CAIRN_UNSUPPORTED as above. */
 enum cairn_code cairn_alias_set(struct cairn_session *session, const char *alias, const char *ref,
                                 uint32_t timeout_ms, struct cairn_error *err);

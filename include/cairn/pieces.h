@@ -70,7 +70,7 @@ enum cairn_code cairn_save_again(struct cairn_session *session, uint64_t step,
                                  size_t source_count, struct cairn_save **ret,
                                  struct cairn_error *err);
 /* Reads a version into the described pieces. into has one address per piece, in order (aliases left
- * out), with the piece's type and strides; for a tensor that a split lists, the whole listed part.
+ * out), with the piece's type and strides; of a tensor that a split lists, the whole listed part.
  * optional 1: destinations of tensors that the version lacks stay unchanged. Errors as
  * cairn_restore_read. */
 enum cairn_code cairn_restore_pieces(struct cairn_restore *restore,

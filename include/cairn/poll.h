@@ -34,15 +34,14 @@ extern "C" {
  * or came back, and permanently once the save is committed or failed or its session is closed. The
  * handle owns it; each call returns the same. Do not read from it or close it, and remove it from
  * an epoll before cairn_save_free, which closes it. Valid at any time after the begin; earlier
- * changes make it readable at once. -1: no descriptors are left, or the handle is invalid
- * (CAIRN_INVALID). */
+ * changes make it readable at once. -1: no descriptors are left, or the handle is CAIRN_INVALID. */
 int cairn_save_fd(struct cairn_save *save);
-/* Returns what cairn_save_wait would return at this moment; does not wait, so no signal interrupts
- * it. CAIRN_TIMEOUT: not yet, also for a save that is not staged. CAIRN_UPLOADER_GONE: not yet, and
- * the uploader is away; the next one takes the save over. Any other error is final, except that a
- * cancelled save may turn out committed if the server had decided that first. A connected uploader
- * that does not answer is not detected here, only by cairn_save_wait or a deadline of the program's
- * own. */
+/* Returns what cairn_save_wait would return at this moment; does not wait, so no signal
+ * interrupts it. CAIRN_TIMEOUT: not yet, also for a save that is not staged.
+ * CAIRN_UPLOADER_GONE: not yet, and the uploader is away; the next one takes the save over. Any
+ * other error is final, except that a cancelled save may turn out committed if the server had
+ * decided that first. A connected uploader that does not answer is not detected here, only by
+ * cairn_save_wait or the program's own deadline. */
 enum cairn_code cairn_save_poll(struct cairn_save *save, enum cairn_milestone milestone,
                                 struct cairn_error *err);
 

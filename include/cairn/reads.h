@@ -44,8 +44,8 @@ int cairn_read_poll(struct cairn_reading *reading, enum cairn_code *ret_code);
  * session's default), and continues. */
 enum cairn_code cairn_read_wait(struct cairn_reading *reading, uint32_t timeout_ms,
                                 struct cairn_error *err);
-/* Cancels the read without waiting: it is soon done, with CAIRN_CANCELLED unless it was done
- * before. Takes NULL. */
+/* Cancels the read without waiting: it is soon done, CAIRN_CANCELLED unless done before. Takes
+ * NULL. */
 void cairn_read_cancel(struct cairn_reading *reading);
 /* Returns a descriptor that is readable (poll, epoll) once the read is done. The handle owns it: do
  * not read from it or close it. -1: no descriptors are left, or the read is NULL. */
