@@ -95,7 +95,7 @@ enum cairn_code cairn_session_renew(struct cairn_session *session,
     }
     if (ret_resume) *ret_resume = session->resumed;
     CAIRN_HOLD(&session->lock);
-    session->locked.leaving = false; /* calls are allowed again */
+    session->locked.leaving = false;
     cairn_client_changed(session);
     return CAIRN_OK;
 }

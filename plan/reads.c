@@ -223,7 +223,6 @@ static int compare_fragments(const void *a, const void *b) {
     return fragment_a->offset_bytes < fragment_b->offset_bytes ? -1 : 1;
 }
 
-/* Loads listings [from, to) of the chosen ones. */
 static enum cairn_code load_some(struct cairn_plan_fragments *fragments,
                                  const struct cairn_layout *layout,
                                  const struct cairn_manifest *manifest, uint32_t from, uint32_t to,

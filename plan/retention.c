@@ -83,7 +83,6 @@ static enum cairn_code keep(struct planner *planner, struct cairn_plan_reason re
     return CAIRN_OK;
 }
 
-/* Keeps the first `most` of a list. */
 static enum cairn_code keep_first_of(struct planner *planner, enum cairn_keep why,
                                      const uint32_t *list, size_t count, uint64_t most) {
     for (size_t i = 0; i < count && i < most; i++) {

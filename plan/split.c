@@ -66,7 +66,6 @@ static const struct cairn_plan_split_item *item_of(const struct splitting *split
 
 /* ---- items ---- */
 
-/* Number of elements in the members' region. */
 static enum cairn_code region_elements(const struct cairn_plan_split_item *item,
                                        uint64_t *ret_elements, struct cairn_error *err) {
     uint64_t all, bytes, elements = 1;

@@ -368,7 +368,6 @@ bool cairn_client_restore_find(const struct cairn_restore *restore, const char *
     return found != NULL;
 }
 
-/* index: in the layout. */
 static enum cairn_code tensor_info(struct cairn_restore *restore, uint32_t index,
                                    struct cairn_tensor_info *ret, struct cairn_error *err) {
     struct cairn_view name;

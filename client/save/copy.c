@@ -169,7 +169,6 @@ static uint32_t copy_block(const struct work *work, size_t *run, uint64_t offset
     return crc;
 }
 
-/* Ends the copy; the first problem is returned. */
 static void fail(struct work *work, const struct cairn_error *why) {
     if (!atomic_exchange(&work->failed, true)) work->problem = *why;
     if (!work->job) return;
@@ -370,7 +369,6 @@ static enum cairn_code tell_until(struct work *work, size_t index, struct cairn_
     return CAIRN_OK;
 }
 
-/* The caller's share of the copy. */
 static enum cairn_code copy_and_tell(struct work *work, struct cairn_error *err) {
     size_t index;
     ask_ahead(work);

@@ -608,7 +608,6 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
     return CAIRN_OK;
 }
 
-/* Adds the known pieces to the save's. */
 static enum cairn_code use_known(struct cairn_save *save, struct cairn_pieces *known,
                                  const void *const *sources, size_t source_count,
                                  struct cairn_error *err) {

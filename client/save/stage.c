@@ -423,7 +423,6 @@ static bool is_committed(const struct cairn_save *save) {
     return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
 }
 
-/* How far a call takes the save. */
 enum until { PLACED, COPIED, SEALED };
 
 /* Gives save->kept to this thread. A save that is over fails the call. */

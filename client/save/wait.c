@@ -136,7 +136,6 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
     return CAIRN_TIMEOUT;
 }
 
-/* State of one wait. */
 struct waiting {
     struct cairn_save *save;
     enum cairn_milestone milestone;
