@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls that need every room: a session is opened with the sink of its saves, and closed in the
- * order thread, saves, restores, session. A renewal closes all but the session and opens it again.
+ * Calls that span all rooms. cairn_open gives the session the sink of its saves; closing ends, in
+ * this order, thread, saves, restores, session. A renewal closes all but the session, and reopens.
  */
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
                            struct cairn_resume *ret_resume, struct cairn_error *err) {
     struct cairn_session *made = NULL;
     CAIRN_CLIENT_RET(ret, err);
-    cairn_crc32c_measure(); /* the first save's stall would have it otherwise */
+    cairn_crc32c_measure(); /* here, so that the first save's stall does not include it */
     CAIRN_TRY(cairn_client_session_new(options, &cairn_client_saves_sink, &made, err));
     __attribute__((cleanup(session_free_at))) struct cairn_session *session = made;
     CAIRN_TRY(cairn_client_saves_new(session, err));
@@ -46,25 +46,25 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
     return CAIRN_OK;
 }
 
-/* Say `bye`, and return what no call has returned yet. */
+/* Sends `bye`, and returns the first unreported failure. */
 static enum cairn_code leave(struct cairn_session *session, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
     if (!cairn_client_saves_settle(session, deadline_ms)) deadline_ms = cairn_mono_ms();
     const struct cairn_client_request bye = {CAIRN_CLIENT_REQUEST(bye, 0),
                                              .deadline_ms = deadline_ms};
-    /* The end of the socket means `bye`, so an uploader that does not answer is no failure. */
+    /* The socket's end means `bye`, too, so a missing answer is no failure. */
     bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;
     return cairn_client_saves_last_problem(session, gone, err);
 }
 
 enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err) {
-    if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy goes with the child */
+    if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy ends with the child */
     enum cairn_code code = leave(session, err);
     session_free(session);
     return code;
 }
 
-/* Nothing of the former attempt is left; the session opens the next one. */
+/* Releases everything of the old attempt, then opens the next. */
 static enum cairn_code open_again(struct cairn_session *session, struct cairn_session *take_made,
                                   struct cairn_error *err) {
     cairn_client_session_stop(session);
@@ -86,7 +86,7 @@ enum cairn_code cairn_session_renew(struct cairn_session *session,
     if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
     (void)leave(session, &left);
     code = open_again(session, made, &own);
-    session->saves->notice = left; /* the next cairn_session_problem says it */
+    session->saves->notice = left; /* for the next cairn_session_problem */
     if (code) {
         (void)cairn_within(&own, code, "%s rank %u", session->run, session->rank);
         cairn_client_session_refuse(session, &own);
@@ -95,14 +95,14 @@ enum cairn_code cairn_session_renew(struct cairn_session *session,
     }
     if (ret_resume) *ret_resume = session->resumed;
     CAIRN_HOLD(&session->lock);
-    session->locked.leaving = false; /* calls are let in */
+    session->locked.leaving = false;
     cairn_client_changed(session);
     return CAIRN_OK;
 }
 
-/* ---- known pieces are read as they were saved ---- */
+/* ---- restoring known pieces ---- */
 
-/* Bytes in memory of the piece's region; elements of less than a byte fill whole ones. */
+/* Bytes of a region in memory; sub-byte elements fill whole bytes. */
 static uint64_t region_bytes(const struct cairn_tensor_piece *piece, size_t region) {
     unsigned dtype = 0;
     uint64_t elements = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* boxes: plain arithmetic; the bounds of api/table/table.h keep every product below 2^60. */
+/* Plain arithmetic; the bounds of api/table/table.h keep every product below 2^60. */
 #include "plan/boxes.h"
 
 #include <inttypes.h>
@@ -13,8 +13,8 @@ void cairn_plan_strides(const uint64_t *extent, unsigned dimensions, uint64_t *r
     }
 }
 
-/* A row of one dimension is fixed on the way down: the head of the range lies in its first row, the
- * tail in its last, whole rows in between. */
+/* Recursive state: the range's head lies in its first row, its tail in the last, rows in
+ * between. */
 struct splitter {
     const uint64_t *shape;
     uint64_t strides[CAIRN_DIMENSIONS_MAX];
@@ -22,7 +22,7 @@ struct splitter {
     struct cairn_plan_box *boxes;
 };
 
-/* Rows [from, to) of dimension d; `fixed` holds the coordinates of the dimensions before it. */
+/* Adds rows [from, to) of dimension d; `fixed` has the coordinates of the outer dimensions. */
 static void put_rows(struct splitter *splitter, const uint64_t *fixed, unsigned d, uint64_t from,
                      uint64_t to) {
     CAIRN_PROMISE(splitter->count < CAIRN_PLAN_SPLIT_MAX, return );
@@ -34,7 +34,7 @@ static void put_rows(struct splitter *splitter, const uint64_t *fixed, unsigned 
     }
 }
 
-/* At most one level below per dimension. */
+/* Recurses at most one level per dimension. */
 static void split(struct splitter *splitter, uint64_t *fixed, unsigned d, uint64_t start,
                   uint64_t end) {
     uint64_t stride = splitter->strides[d];
@@ -88,7 +88,7 @@ void cairn_plan_region_text(const struct cairn_plan_box *box, unsigned dimension
     if (used < CAIRN_PLAN_REGION_TEXT_BYTES - 1) memcpy(ret_text + used, "]", 2);
 }
 
-/* ---- slices written as in Python ---- */
+/* ---- Python slices ---- */
 
 #define WANTED "want start:end, start, or : for each dimension, with commas between them"
 
@@ -97,7 +97,7 @@ struct number {
     uint64_t size;
 };
 
-/* False: digits are wanted behind '-', or the number is beyond 2^62. */
+/* False: '-' without digits, or a number beyond 2^62. */
 static bool read_number(const char **at, struct number *ret) {
     *ret = (struct number){.negative = **at == '-'};
     if (ret->negative) (*at)++;
@@ -109,7 +109,7 @@ static bool read_number(const char **at, struct number *ret) {
     return ret->there || !ret->negative;
 }
 
-/* Where it is in [0, extent]. */
+/* Resolves the number to [0, extent]. */
 static bool place(const struct number *number, uint64_t otherwise, uint64_t extent, uint64_t *ret) {
     *ret = otherwise;
     if (!number->there) return true;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cover: name by name, gather what the ranks hold and let plan/exact.h judge; then the same for the
- * bytes of each shard.
- * A tensor that is held in flat ranges alone is proven in one dimension, which is a sweep; only
- * where boxes are among them, flat ranges are split into boxes.
+ * For each name, gathers the ranks' fragments and lets plan/exact.h judge; then checks each shard's
+ * bytes. A tensor held only in flat ranges is proven in one dimension, by a sweep; flat ranges are
+ * split into boxes only if the tensor also has boxes.
  */
 #include "plan/cover.h"
 
@@ -14,7 +13,7 @@
 #include "plan/exact.h"
 #include "plan/reads.h"
 
-/* The pieces of one tensor, grown as needed and used again for the next. */
+/* One tensor's fragments; the arrays are reused for the next tensor. */
 struct pieces {
     struct cairn_plan_box *boxes;
     uint32_t *ranks;
@@ -23,14 +22,14 @@ struct pieces {
 struct cover {
     const struct cairn_layout *layout;
     struct pieces pieces;
-    struct cairn_plan_effort effort; /* for all tensors */
+    struct cairn_plan_effort effort; /* shared by all tensors */
     struct cairn_error *err;
 };
-/* What stands in front of every finding. */
+/* Context of a finding. */
 struct subject {
     struct cairn_view name;
     const struct cairn_tensor *tensor;
-    bool one_rank; /* a rank covers it alone, not all together */
+    bool one_rank; /* each rank must cover it alone */
     uint32_t rank;
 };
 
@@ -91,7 +90,7 @@ static enum cairn_code add_flat(struct cover *cover, const struct cairn_tensor *
     return CAIRN_OK;
 }
 
-/* All fragments of one reference. flat: none of the tensor's fragments is a box. */
+/* Adds all fragments of one listing. flat: the tensor has no boxes. */
 static enum cairn_code add_ref(struct cover *cover, uint32_t ref, bool flat) {
     uint32_t table;
     struct cairn_tensor tensor;
@@ -135,7 +134,7 @@ static enum cairn_code report(const struct cover *cover, const struct subject *s
                       CAIRN_PLAN_SHOWN(subject->name), what, region);
 }
 
-/* References [first, first + count) together hold the tensor exactly once. */
+/* Proves that listings [first, first + count) together hold the tensor exactly once. */
 static enum cairn_code prove_refs(struct cover *cover, const struct subject *subject,
                                   uint32_t first, uint32_t count) {
     const struct cairn_tensor *tensor = subject->tensor;
@@ -144,7 +143,7 @@ static enum cairn_code prove_refs(struct cover *cover, const struct subject *sub
                            &bytes))
         return cairn_fail(cover->err, CAIRN_INVALID, "tensor \"%.*s\": no type or size",
                           CAIRN_PLAN_SHOWN(subject->name));
-    if (elements == 0) return CAIRN_OK; /* open refused empty fragments: there are none */
+    if (elements == 0) return CAIRN_OK; /* empty fragments were refused at the open */
     bool flat = tensor->dimension_count == 0 || !has_boxes(cover->layout, first, count);
     cover->pieces.count = 0;
     for (uint32_t i = first; i < first + count; i++) CAIRN_TRY(add_ref(cover, i, flat));
@@ -158,11 +157,11 @@ static enum cairn_code prove_refs(struct cover *cover, const struct subject *sub
     return report(cover, subject, &proof, dimensions, flat);
 }
 
-/* ---- what ranks say about one name ---- */
+/* ---- agreement of ranks about one name ---- */
 
 static const char *difference(const struct cairn_tensor *a, const struct cairn_tensor *b) {
     if (a->kind != b->kind) return "kind";
-    if (a->kind == CAIRN_TENSOR_LOCAL) return NULL; /* two tensors that share a name */
+    if (a->kind == CAIRN_TENSOR_LOCAL) return NULL; /* different tensors of one name */
     if (a->dtype != b->dtype) return "element type";
     if (a->dimension_count != b->dimension_count) return "number of dimensions";
     if (memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) != 0) return "shape";
@@ -189,7 +188,7 @@ static enum cairn_code prove_agreement(const struct cover *cover, const struct s
     return CAIRN_OK;
 }
 
-/* An alias of a LOCAL tensor is that rank's alone: the same rank must list the target. */
+/* An alias of a LOCAL tensor is per rank: the same rank must list the target. */
 static enum cairn_code prove_alias(const struct cover *cover, const struct subject *subject,
                                    uint32_t first, uint32_t count) {
     uint32_t target, ref_first, ref_count, table, index;
@@ -235,7 +234,7 @@ static enum cairn_code prove_name(struct cover *cover, uint32_t index) {
     if (tensor.kind == CAIRN_TENSOR_SHARDED) return prove_refs(cover, &subject, first, count);
     subject.one_rank = true;
     for (uint32_t i = first; i < first + count; i++) {
-        ref_load(cover->layout, i, &table, &tensor); /* local ones differ in shape */
+        ref_load(cover->layout, i, &table, &tensor); /* local tensors differ in shape */
         subject.rank = cover->layout->tables[table].rank;
         CAIRN_TRY(prove_refs(cover, &subject, i, 1));
     }
@@ -259,7 +258,7 @@ static int compare_extents(const void *a, const void *b) {
 static struct cairn_view tensor_of(const struct cairn_table *table, uint32_t fragment) {
     uint32_t low = 0, high = table->tensor_count;
     struct cairn_tensor tensor = {0};
-    while (high - low > 1) { /* fragments stand in the order of their tensors */
+    while (high - low > 1) { /* fragments are ordered by tensor */
         uint32_t middle = low + (high - low) / 2;
         cairn_table_tensor_at(table, middle, &tensor);
         if (tensor.fragment_first <= fragment)
@@ -325,7 +324,7 @@ static int compare_owned(const void *a, const void *b) {
     return shard_a->rank < shard_b->rank ? -1 : shard_a->rank > shard_b->rank;
 }
 
-/* A shard is one object, written by one rank. */
+/* Proves that each shard belongs to one rank. */
 static enum cairn_code prove_owners(const struct cover *cover) {
     const struct cairn_layout *layout = cover->layout;
     size_t total = 0, count = 0;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rendezvous hashing, a comparison of two times, and partners. */
+/* Rendezvous hashing, the choice whether to divide, and partners. */
 #include "plan/divide.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* FNV-1a; what follows mixes it. */
+/* FNV-1a; mix follows it. */
 static uint64_t hash_text(uint64_t hash, const char *text) {
     for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
     return hash;
 }
 
-/* The finalizer of MurmurHash3: each bit of the input moves each bit of the result. */
+/* MurmurHash3's finaliser: each input bit affects each output bit. */
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
     x = (x ^ (x >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
@@ -37,7 +37,7 @@ size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t plac
     CAIRN_ASSERT(count > 0);
     for (size_t i = 0; i < count; i++) {
         uint64_t score = cairn_plan_score(node_hashes[i], place_hash);
-        /* Equal scores are equal names' alone: both steps can be undone. */
+        /* Only equal hashes have equal scores: mix and xor are invertible. */
         if (i && score <= best) continue;
         best = score;
         owner = i;
@@ -45,8 +45,8 @@ size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t plac
     return owner;
 }
 
-/* Divided, a node reads one share of n from the store while the other n-1 come over the network;
- * alone it reads all. A tenth must be won, since measures are rough. */
+/* Divided, a node reads a 1/n share from the store while the other n-1 come over the network; alone
+ * it reads everything. Dividing must win by a tenth, because measurements are rough. */
 static bool is_network_slower(const struct cairn_plan_measured *measured) {
     if (measured->store_bytes < CAIRN_PLAN_DIVIDE_MEASURED_BYTES ||
         measured->peer_bytes < CAIRN_PLAN_DIVIDE_MEASURED_BYTES || !measured->store_us ||
@@ -58,9 +58,8 @@ static bool is_network_slower(const struct cairn_plan_measured *measured) {
     return share / peer > 0.9 / store;
 }
 
-/* Nodes that want the same get n-1 bytes of each other while they read one from the store, however
- * slow that is; where each asks for bytes that no other wants, the one asked reads them besides its
- * own. */
+/* Nodes that want the same bytes receive n-1 bytes from each other per byte from the store, however
+ * slow the store is; nodes that want different bytes make each other read more from the store. */
 static bool is_waiting(const struct cairn_plan_measured *measured) {
     if (measured->waited_ms >= CAIRN_PLAN_DIVIDE_WAITED_MS) return true;
     if (measured->asked_us < CAIRN_PLAN_DIVIDE_WAITED_MS * UINT64_C(1000) || !measured->store_us)
@@ -73,8 +72,8 @@ static bool is_waiting(const struct cairn_plan_measured *measured) {
 
 enum cairn_plan_choice cairn_plan_choose(const struct cairn_plan_measured *measured) {
     if (measured->nodes < 2) return CAIRN_PLAN_ALONE;
-    /* Of n nodes that want the same the first to ask finds nothing, and the others do; who is ahead
-     * of all gets nothing but first answers, and gives the others. An eighth is far below that. */
+    /* Of n nodes with the same wants the first asker finds nothing and the others do; the node
+     * ahead of all gets only misses, but serves the others. An eighth is far below either. */
     if (measured->answers >= CAIRN_PLAN_DIVIDE_ANSWERS_MIN &&
         measured->shared < measured->answers / 8)
         return CAIRN_PLAN_NOT_COMMON;
@@ -102,9 +101,9 @@ const char *cairn_plan_choice_text(enum cairn_plan_choice choice) {
 
 /* ---- partners ---- */
 
-/* Nodes in a row, domain by domain: each takes the one that stands so many places further on as the
- * largest domain has nodes, since no domain reaches that far. One with more than half of all nodes
- * has too few others for that; these and it take each other. */
+/* Nodes are sorted by domain; a node's partner is as many places further on as the largest domain
+ * has nodes, which no domain spans. If that domain has more than half of all nodes, its nodes and
+ * the others become each other's partners. */
 static bool same_domain(const struct cairn_plan_node *one, const struct cairn_plan_node *other) {
     return one->domain[0] && !strcmp(one->domain, other->domain);
 }
@@ -115,7 +114,7 @@ static int by_place(const void *one, const void *other) {
     return order ? order : strcmp(a->name, b->name);
 }
 
-/* The largest domain: where it begins; returns how many it has. */
+/* Finds the first node of the largest domain; returns the domain's size. */
 static size_t largest(const struct cairn_plan_node *nodes, size_t count, size_t *ret_first) {
     size_t most = 0;
     for (size_t first = 0, next; first < count; first = next) {
@@ -128,7 +127,7 @@ static size_t largest(const struct cairn_plan_node *nodes, size_t count, size_t 
     return most;
 }
 
-/* Place k among the nodes outside of those `size` from `first` on. */
+/* Index of the k-th node outside the `size` nodes that start at `first`. */
 static size_t outside(size_t first, size_t size, size_t k) {
     return k < first ? k : k + size;
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exact: cut the region with straight lines that no box crosses, along one dimension after the
- * other, until single boxes are left; where there is no such line (a pinwheel), compare pairs.
- * Boxes can be laid so that either takes the square of their number, so both draw on an effort, and
- * where it ends the fingerprint of all boxes decides.
- *
- * Parts still to be cut wait in a list on the heap and not on the stack: a staircase of a million
+ * Cuts the region along straight lines that no box crosses, one dimension after the other, until
+ * single boxes are left; without such a line (a pinwheel), compares pairs. Chosen boxes can make
+ * cutting or comparing quadratic, so both consume an effort, and once it is spent the fingerprint
+ * decides. Waiting parts are in a heap-allocated list, not on the stack: a staircase of a million
  * boxes is a million parts deep.
  */
 #include "plan/exact.h"
@@ -19,19 +17,19 @@
 /* A grid of boxes is sorted once per dimension, at most eight times. */
 #define EFFORT_PER_BOX 128
 #define EFFORT_ANYWAY (UINT64_C(1) << 22)
-#define SORT_EFFORT 8 /* of a box that is sorted, beside one that stands right */
+#define SORT_EFFORT 8 /* per sorted box, relative to a box already in order */
 
-/* Naming the place of a hole is a courtesy: beyond this many comparisons its surroundings do. */
+/* Locating a hole is only a courtesy: after this many comparisons its part is reported. */
 #define HOLE_COMPARISONS_MAX (UINT32_C(1) << 24)
 
-struct edge { /* one box along the dimension that is being cut */
+struct edge { /* a box along the dimension being cut */
     uint64_t low, high;
     uint32_t box;
 };
 struct part {
     struct cairn_plan_box region;
     uint32_t from, to;  /* its boxes in order[] */
-    unsigned dimension; /* to be tried next */
+    unsigned dimension; /* next to try */
     unsigned tried;     /* dimensions that had no cut */
 };
 struct prover {
@@ -43,7 +41,7 @@ struct prover {
     size_t part_count, part_capacity;
     struct cairn_plan_proof proof;
     struct cairn_plan_effort *effort;
-    bool spent; /* the effort has ended, or somebody stopped it */
+    bool spent; /* the effort is spent, or *stop was set */
     struct cairn_error *err;
 };
 
@@ -110,10 +108,10 @@ static void sort_edges(struct prover *prover, const struct part *part, unsigned 
     for (uint32_t i = 0; i < count; i++) prover->order[part->from + i] = prover->edges[i].box;
 }
 
-/* ---- where there is no straight cut ---- */
+/* ---- parts without a straight cut ---- */
 
-/* What is left of `region` without `box`, which lies at least partly in it: at most two slabs per
- * dimension. Returns how many. */
+/* Subtracts `box`, which overlaps `region`: at most two slabs per dimension. Returns their
+ * number. */
 static unsigned subtract(const struct cairn_plan_box *region, const struct cairn_plan_box *box,
                          unsigned dimensions, struct cairn_plan_box *ret) {
     struct cairn_plan_box rest = *region;
@@ -133,9 +131,9 @@ static unsigned subtract(const struct cairn_plan_box *region, const struct cairn
     return count;
 }
 
-/* Boxes without overlap leave a hole in the part: find some place of it. */
+/* Finds a location of the hole that non-overlapping boxes leave in the part. */
 static enum cairn_code find_hole(struct prover *prover, const struct part *part) {
-    size_t base = prover->part_count; /* the list of waiting parts is used as the stack */
+    size_t base = prover->part_count; /* the list of waiting parts serves as the stack */
     struct part first = *part;
     CAIRN_TRY(push(prover, &first));
     for (uint64_t work = 0; prover->part_count > base && work < HOLE_COMPARISONS_MAX; work++) {
@@ -158,7 +156,7 @@ static enum cairn_code find_hole(struct prover *prover, const struct part *part)
             CAIRN_TRY(push(prover, &slab));
         }
     }
-    found_hole(prover, &part->region); /* somewhere in here */
+    found_hole(prover, &part->region); /* the hole is somewhere in the part */
     return CAIRN_OK;
 }
 
@@ -193,7 +191,7 @@ static enum cairn_code compare_pairs(struct prover *prover, const struct part *p
 
 /* ---- cutting ---- */
 
-/* One group between two cuts: done when it is a single box that fills it. */
+/* Handles a group between two cuts: done if it is one box that fills it. */
 static enum cairn_code put_group(struct prover *prover, const struct part *group) {
     if (group->to - group->from > 1) return push(prover, group);
     struct cairn_plan_box slabs[2 * CAIRN_DIMENSIONS_MAX];
@@ -208,7 +206,7 @@ static bool found(const struct prover *prover) {
     return prover->proof.finding != CAIRN_PLAN_FOUND_NOTHING;
 }
 
-/* A stretch [low, high) of the dimension that no box of the part reaches into. */
+/* Reports the stretch [low, high) of the dimension that no box reaches. */
 static void put_gap(struct prover *prover, const struct part *part, uint64_t low, uint64_t high) {
     struct cairn_plan_box gap = part->region;
     gap.low[part->dimension] = low;
@@ -216,20 +214,20 @@ static void put_gap(struct prover *prover, const struct part *part, uint64_t low
     found_hole(prover, &gap);
 }
 
-/* Cut the part along its dimension; without a cut, along the next one. */
+/* Cuts the part along its dimension; without a cut, queues it for the next dimension. */
 static enum cairn_code cut(struct prover *prover, const struct part *part) {
     unsigned d = part->dimension;
     uint32_t count = part->to - part->from, from = 0;
     sort_edges(prover, part, d);
     if (prover->spent) return CAIRN_OK;
-    uint64_t end = part->region.low[d]; /* how far the boxes so far reach */
+    uint64_t end = part->region.low[d]; /* end of the boxes so far */
     struct part group = *part;
     group.dimension = (d + 1) % prover->dimensions;
     group.tried = 1;
     for (uint32_t i = 0; i <= count && !found(prover); i++) {
         uint64_t low = i < count ? prover->edges[i].low : part->region.high[d];
         if (low > end) put_gap(prover, part, end, low);
-        bool whole = i == count && from == 0; /* no cut in between */
+        bool whole = i == count && from == 0; /* no cut found */
         if (!whole && i > from && low >= end && !found(prover)) {
             group.region.low[d] = prover->edges[from].low;
             group.region.high[d] = end;

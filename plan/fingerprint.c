@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fingerprint: the weight of an element is the product of one random number per dimension, that of
- * a box the product of sums of those, so W(high) - W(low) with a random W(x) for each coordinate.
- * As polynomials in the W(x) both sides are equal exactly when each element is counted once
- * (Schwartz and Zippel: in a field of 2^61 - 1 numbers another pair is equal by chance once in
- * 2^58; two keys are used).
+ * An element's weight is the product of one random number per dimension; a box's weight is the
+ * product of their sums, so of W(high) - W(low) with a random W(x) per coordinate. As polynomials
+ * in the W(x), both sides are equal exactly if each element is counted once (Schwartz and Zippel:
+ * in the field of 2^61 - 1 numbers unequal polynomials collide once in 2^58; two keys are used).
  *
- * A place is found by halving: what is wrong with a region is wrong with one of its halves.
+ * Bisection locates an error: a wrong region has a wrong half.
  */
 #include "plan/fingerprint.h"
 
@@ -17,7 +16,7 @@
 
 #define PRIME ((UINT64_C(1) << 61) - 1)
 #define KEYS 2
-#define LOOK_EVERY 65536 /* boxes between two looks at *stop */
+#define LOOK_EVERY 65536 /* boxes between two checks of *stop */
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -44,8 +43,7 @@ static uint64_t times(uint64_t a, uint64_t b) {
     return reduce((uint64_t)(product & PRIME) + (uint64_t)(product >> 61));
 }
 
-/* The finaliser of MurmurHash3, twice, with the key in between: a random function to whoever does
- * not know the key. */
+/* MurmurHash3's finaliser, applied twice with the key in between: random without the key. */
 static uint64_t mix(uint64_t x) {
     x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
     x = (x ^ x >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
@@ -69,7 +67,7 @@ static void add_box(const struct printer *printer, const struct cairn_plan_box *
     }
 }
 
-/* Are the active boxes, as far as they lie in the region, an exact cover of it? */
+/* Do the active boxes, clipped to the region, cover it exactly? */
 static enum cairn_code compare(const struct printer *printer, const struct cairn_plan_box *region,
                                bool *ret_equal) {
     struct print sum = {{0}}, wanted = {{0}};
@@ -97,7 +95,7 @@ static void keep_overlapping(struct printer *printer, const struct cairn_plan_bo
     printer->active_count = kept;
 }
 
-/* Down to one element of a region that is not covered exactly. */
+/* Narrows a region that is not covered exactly to one wrong element. */
 static enum cairn_code narrow(struct printer *printer, struct cairn_plan_box *region) {
     for (unsigned d = 0; d < printer->dimensions; d++) {
         while (region->high[d] - region->low[d] > 1) {

@@ -2,17 +2,17 @@
 /*
  * fingerprint: do these boxes fill this region exactly once, in time linear in their number?
  *
- * Why:     whoever compares boxes with each other can be given boxes for which that takes hours. A
- *          random weight for each element turns the question into one sum: the weights of all
- *          boxes together are the region's only if each element was counted once.
- * Promise: 1   what fills the region exactly once is always found to do so.
- *          2   what does not is taken for it with a probability below 2^-110, whatever was chosen
- *              beforehand: the weights come from a key that is drawn for each call.
- *          3   a finding names one element, and of an overlap two boxes that hold it.
+ * Why:     pairwise comparison can be made to take hours by chosen boxes. A random weight per
+ *          element reduces the question to one sum: the boxes' total weight equals the region's
+ *          only if each element is counted once.
+ * Promise: 1   an exact cover is always recognised.
+ *          2   any other input passes with probability below 2^-110, whatever was chosen
+ *              beforehand: the weights come from a key drawn for each call.
+ *          3   a finding names one element, and for an overlap two boxes that hold it.
  * Limits:  boxes lie in the region and are non-empty. Time O(boxes * dimensions) for
- *          fingerprint.h#1, and at most 70 times that to find a place.
+ *          fingerprint.h#1, and at most 70 times that to locate a finding.
  * Threads: stateless.
- * Next:    plan/exact.h, which asks here when it has compared enough.
+ * Next:    plan/exact.h, which calls this when its effort is spent.
  */
 #pragma once
 

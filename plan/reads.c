@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reads: every stored fragment and every wanted slice is a region of the tensor with a rule that
- * turns an element's place into a place in bytes: a base and one stride per dimension. Where
- * regions intersect, runs of elements that lie next to each other on both sides become pieces.
+ * Every stored fragment and every want is a region of the tensor that maps an element to bytes: a
+ * base and one stride per dimension. Where regions intersect, runs of elements that are contiguous
+ * on both sides become pieces.
  */
 #include "plan/reads.h"
 
@@ -50,9 +50,9 @@ uint64_t cairn_plan_range_cut(struct cairn_plan_range range, uint64_t room) {
     return cairn_max_u64(range.begin, block_begin(range.begin + room));
 }
 
-/* ---- fragments: from the layout's rows to regions with places in shards ---- */
+/* ---- fragments: regions and their locations in shards ---- */
 
-#define NEAR_REFS_LEAST 64 /* of fewer all are loaded */
+#define NEAR_REFS_LEAST 64 /* with fewer listings all are loaded */
 
 void cairn_plan_fragments_release(struct cairn_plan_fragments *fragments) {
     free(fragments->list);
@@ -66,8 +66,8 @@ static void ref_load(const struct cairn_layout *layout, uint32_t ref, uint32_t *
     cairn_table_tensor_at(&layout->tables[*ret_table], tensor, ret);
 }
 
-/* Readers of different tensors spread over the ranks that hold copies. FNV-1a, whose last bytes
- * reach only some bits: a multiplication mixes them into those that are used. */
+/* Spreads readers of different tensors over the holders. FNV-1a's last bytes affect only some bits,
+ * so a multiplication mixes them into the bits in use. */
 static uint32_t pick_holder(struct cairn_view name, uint32_t count) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < name.size; i++)
@@ -205,7 +205,7 @@ static enum cairn_code load_ref(struct cairn_plan_fragments *fragments,
     for (uint32_t i = 0; i < tensor.fragment_count; i++) {
         struct cairn_fragment fragment;
         cairn_table_fragment_at(table, tensor.fragment_first + i, &fragment);
-        if (fragment.shard != known) { /* fragments of one shard stand together */
+        if (fragment.shard != known) { /* fragments of one shard are consecutive */
             CAIRN_TRY(find_shard(manifest, table, fragment.shard, &shard, err));
             known = fragment.shard;
         }
@@ -223,7 +223,6 @@ static int compare_fragments(const void *a, const void *b) {
     return fragment_a->offset_bytes < fragment_b->offset_bytes ? -1 : 1;
 }
 
-/* References [from, to) of those that were chosen. */
 static enum cairn_code load_some(struct cairn_plan_fragments *fragments,
                                  const struct cairn_layout *layout,
                                  const struct cairn_manifest *manifest, uint32_t from, uint32_t to,
@@ -248,7 +247,7 @@ static enum cairn_code load_all(struct cairn_plan_fragments *fragments,
     return CAIRN_OK;
 }
 
-/* Where the first fragment of a reference begins; false: it has none. */
+/* Start of a listing's first fragment; false: it has none. */
 static bool begin_of(const struct cairn_plan_fragments *fragments,
                      const struct cairn_layout *layout, uint32_t ref, uint64_t *ret) {
     struct cairn_tensor tensor;
@@ -262,7 +261,7 @@ static bool begin_of(const struct cairn_plan_fragments *fragments,
     return true;
 }
 
-/* The first reference that begins at `place` or behind it. */
+/* The first listing that begins at or after `place`. */
 static bool bisect(const struct cairn_plan_fragments *fragments, const struct cairn_layout *layout,
                    uint64_t place, uint32_t *ret) {
     uint32_t from = 0, to = fragments->ref_count;
@@ -286,7 +285,7 @@ static enum cairn_code load_near(struct cairn_plan_fragments *fragments,
     uint32_t from = 0, to = 0;
     *ret = fragments->ref_count >= NEAR_REFS_LEAST && bisect(fragments, layout, low + 1, &from) &&
            bisect(fragments, layout, high, &to);
-    from -= from > 0; /* the one before begins below, and may reach in */
+    from -= from > 0; /* the previous one begins earlier, and may overlap */
     *ret = *ret && to - from < fragments->ref_count / 4;
     return *ret ? load_some(fragments, layout, manifest, from, to, err) : CAIRN_OK;
 }
@@ -359,7 +358,7 @@ static enum cairn_code cut_inside(struct planner *planner, uint64_t bits) {
                       CAIRN_PLAN_SHOWN(planner->fragments.tensor.name), (unsigned)bits);
 }
 
-/* `run` elements from place `from` of the fragment to place `to` of the destination. */
+/* Adds `run` elements from `from` in the fragment to `to` in the destination. */
 static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_fragment *fragment,
                                uint32_t want, uint64_t from, uint64_t to, uint64_t run) {
     const struct cairn_tensor *tensor = &planner->fragments.tensor;
@@ -376,7 +375,7 @@ static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_
     return put_piece(planner, &piece);
 }
 
-/* Where the first element of `box` lies in a span, in elements. */
+/* Index of the box's first element in a span. */
 static uint64_t place_in(const struct cairn_plan_fragments *fragments,
                          const struct cairn_plan_span *span, const struct cairn_plan_box *box) {
     if (span->flat) return flat_index(fragments, box->low) - span->start;
@@ -386,7 +385,7 @@ static uint64_t place_in(const struct cairn_plan_fragments *fragments,
     return place;
 }
 
-/* How many dimensions are walked through; the inner ones are one run on both sides. */
+/* Number of outer dimensions to iterate; the inner ones form one run on both sides. */
 static unsigned outer_dimensions(const struct cairn_plan_fragments *fragments,
                                  const struct cairn_plan_span *a, const struct cairn_plan_span *b,
                                  const struct cairn_plan_box *box, uint64_t *ret_run) {
@@ -402,7 +401,7 @@ static unsigned outer_dimensions(const struct cairn_plan_fragments *fragments,
     return d;
 }
 
-/* All elements of `box`, which lies in the fragment and in the wanted span. */
+/* Adds all elements of `box`, which lies in the fragment and the wanted span. */
 static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_fragment *fragment,
                                const struct cairn_plan_span *wanted, uint32_t want,
                                const struct cairn_plan_box *box) {
@@ -414,7 +413,7 @@ static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_
     for (;;) {
         CAIRN_TRY(put_run(planner, fragment, want, from, to, run));
         unsigned d = outer;
-        while (d > 0) { /* the next row: count up the innermost outer dimension, with carry */
+        while (d > 0) { /* next row: increment the innermost outer index, with carry */
             d--;
             from += fragment->span.strides[d];
             to += wanted->strides[d];
@@ -428,7 +427,7 @@ static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_
     }
 }
 
-/* Where a fragment and a wanted span intersect. */
+/* Adds the intersection of a fragment and a wanted span. */
 static enum cairn_code put_overlap(struct planner *planner,
                                    const struct cairn_plan_fragment *fragment,
                                    const struct cairn_plan_span *wanted, uint32_t want) {
@@ -446,7 +445,7 @@ static enum cairn_code put_overlap(struct planner *planner,
     parts[0] = held->flat ? wanted->box : held->box;
     const struct cairn_plan_span *other = held->flat ? held : wanted;
     if (held->flat || wanted->flat) {
-        /* Only what both can have in common is split, so that few boxes come of it. */
+        /* Splits only the possible intersection, so that few boxes result. */
         uint64_t low, high;
         flat_bounds(fragments, held->flat ? wanted : held, &low, &high);
         low = cairn_max_u64(low, other->start);
@@ -471,7 +470,7 @@ static bool inside(uint64_t start, uint64_t count, uint64_t size) {
     return start <= size && count <= size - start;
 }
 
-/* The region that a want names, checked against its tensor, and its number of elements. */
+/* The want's region, checked against its tensor, and its element count. */
 static enum cairn_code want_span(struct planner *planner, const struct cairn_plan_want *want,
                                  struct cairn_plan_span *ret, uint64_t *ret_elements) {
     const struct cairn_plan_fragments *fragments = &planner->fragments;
@@ -486,7 +485,7 @@ static enum cairn_code want_span(struct planner *planner, const struct cairn_pla
     if (want->form != CAIRN_PLAN_FLAT && want->form != CAIRN_PLAN_BOX)
         return cairn_fail(planner->err, CAIRN_INVALID, "unknown form %u", (unsigned)want->form);
     if (want->form == CAIRN_PLAN_FLAT || tensor->dimension_count == 0) {
-        bool flat = want->form == CAIRN_PLAN_FLAT; /* a box of no dimensions is the scalar */
+        bool flat = want->form == CAIRN_PLAN_FLAT; /* a box without dimensions is the scalar */
         uint64_t start = flat ? want->start[0] : 0, count = flat ? want->count[0] : 1;
         good = inside(start, count, fragments->elements);
         if (good) flat_span(fragments, start, count, ret);
@@ -505,7 +504,7 @@ static enum cairn_code want_span(struct planner *planner, const struct cairn_pla
     return CAIRN_OK;
 }
 
-/* First fragment that may reach beyond `low`. */
+/* The first fragment that may reach beyond `low`. */
 static size_t first_reaching(const struct cairn_plan_fragments *fragments, uint64_t low) {
     size_t from = 0, to = fragments->count;
     while (from < to) {
@@ -525,7 +524,7 @@ static int compare_pieces(const void *a, const void *b) {
     return piece_a->offset < piece_b->offset ? -1 : piece_a->offset > piece_b->offset;
 }
 
-/* Pieces [first, count) in the order of the destination, neighbours joined. */
+/* Sorts pieces [first, count) by destination and merges neighbours. */
 static void sort_pieces(struct cairn_plan_pieces *pieces, size_t first) {
     bool sorted = true;
     for (size_t i = first + 1; i < pieces->count && sorted; i++)
@@ -545,7 +544,7 @@ static void sort_pieces(struct cairn_plan_pieces *pieces, size_t first) {
     pieces->count = to + 1;
 }
 
-/* The pieces fill [0, bytes) without hole or overlap (reads.h#1). */
+/* Proves that the pieces fill [0, bytes) without hole or overlap (reads.h#1). */
 static enum cairn_code prove_filled(const struct planner *planner,
                                     const struct cairn_plan_want *want, size_t first,
                                     uint64_t bytes) {
@@ -567,7 +566,7 @@ static enum cairn_code prove_filled(const struct planner *planner,
     return CAIRN_OK;
 }
 
-/* ret_bytes: size of the destination. */
+/* ret_bytes: destination size. */
 static enum cairn_code want_tensor(struct planner *planner, const struct cairn_plan_want *want,
                                    struct cairn_plan_span *ret, uint64_t *ret_bytes) {
     uint32_t index;
@@ -584,7 +583,7 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
     return CAIRN_OK;
 }
 
-/* What the fragments that are loaded hold of [low, high), in order. */
+/* Adds what the loaded fragments hold of [low, high), in order. */
 static enum cairn_code put_held(struct planner *planner, const struct cairn_plan_span *span,
                                 uint32_t want_index, uint64_t low, uint64_t high) {
     const struct cairn_plan_fragments *fragments = &planner->fragments;

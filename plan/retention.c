@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each rule walks the versions in its own order and notes what it keeps; at the end the notes are
- * put together by version. See retention.h. */
+/* Each rule walks the versions in its own order and records reasons, finally grouped by version. */
 #include "plan/retention.h"
 
 #include <math.h>
@@ -14,10 +13,10 @@
 struct planner {
     const struct cairn_plan_query *query;
     struct cairn_plan_retention *plan;
-    uint32_t *shown;  /* committed and not superseded, in the order of Q25, newest first */
-    uint32_t *sorted; /* those in a rule's own order */
+    uint32_t *shown;  /* committed, not superseded; newest first by Q25 */
+    uint32_t *sorted; /* the same in a rule's order */
     size_t shown_count;
-    uint32_t which; /* of best, while it is sorted by it */
+    uint32_t which; /* index of the best rule in progress */
     struct cairn_error *err;
 };
 
@@ -66,7 +65,7 @@ static int best_first(const void *a, const void *b, void *argument) {
     return newest_first(a, b, argument); /* retention.h#6 */
 }
 
-/* Lists are mostly in their order already: a run's rows come in that of Q25, and time goes on. */
+/* Lists are mostly sorted already: rows arrive in the order of Q25, and time increases. */
 static void sort(struct planner *planner, uint32_t *list, size_t count,
                  int (*compare)(const void *a, const void *b, void *argument)) {
     size_t sorted = 1;
@@ -84,7 +83,6 @@ static enum cairn_code keep(struct planner *planner, struct cairn_plan_reason re
     return CAIRN_OK;
 }
 
-/* The first `most` of a list. */
 static enum cairn_code keep_first_of(struct planner *planner, enum cairn_keep why,
                                      const uint32_t *list, size_t count, uint64_t most) {
     for (size_t i = 0; i < count && i < most; i++) {
@@ -117,10 +115,10 @@ static int64_t floor_div(int64_t a, int64_t b) {
     return a / b - (a % b < 0);
 }
 
-/* Months since March of the year 0, from days since 1970: years of 400-year eras that begin in
- * March, so that the leap day is a year's last. */
+/* Months since March of year 0, from days since 1970: 400-year eras begin in March, so that the
+ * leap day ends a year. */
 static int64_t month_of(int64_t day) {
-    day += 719468; /* days from the first of March of the year 0 to 1970 */
+    day += 719468; /* days from 1 March of year 0 to 1970 */
     int64_t era = floor_div(day, 146097), day_of_era = day - era * 146097;
     int64_t year =
         (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
@@ -136,7 +134,7 @@ static int64_t bucket_of(enum cairn_keep why, int64_t ms) {
     return month_of(day);
 }
 
-/* retention.h#5: of the newest `most` buckets that hold one, the newest. */
+/* retention.h#5: keeps the newest version of each of the newest `most` non-empty buckets. */
 static enum cairn_code keep_buckets(struct planner *planner, enum cairn_keep why, size_t count) {
     uint64_t most = planner->query->policy->numbers[why], found = 0;
     int64_t before = 0;
@@ -150,7 +148,7 @@ static enum cairn_code keep_buckets(struct planner *planner, enum cairn_keep why
     return CAIRN_OK;
 }
 
-/* retention.h#8: kept by each rule of time that the policy has, without a place in its count. */
+/* retention.h#8: kept by each time rule of the policy, without a place in its count. */
 static enum cairn_code keep_ahead(struct planner *planner, uint32_t index) {
     const struct cairn_policy *policy = planner->query->policy;
     for (enum cairn_keep why = CAIRN_KEEP_HOURLY; why <= CAIRN_KEEP_MONTHLY; why++) {
@@ -161,9 +159,9 @@ static enum cairn_code keep_ahead(struct planner *planner, uint32_t index) {
     return policy->within_ms ? keep(planner, within) : CAIRN_OK;
 }
 
-/* Those that the rules of time count, into `sorted`: all but what is dated ahead. */
+/* Fills `sorted` with the versions that time rules count: all but those dated ahead. */
 static enum cairn_code set_aside_ahead(struct planner *planner, size_t *ret_count) {
-    bool dated = false; /* a newer version has a date that has come */
+    bool dated = false; /* a newer version has a past date */
     *ret_count = 0;
     for (size_t i = 0; i < planner->shown_count; i++) {
         uint32_t index = planner->shown[i];
@@ -195,7 +193,7 @@ static enum cairn_code keep_by_time(struct planner *planner) {
     return CAIRN_OK;
 }
 
-/* What was committed after `now`, as saves that are assumed, has waited for nothing yet. */
+/* A version committed after `now`, as in assumed saves, has not waited yet. */
 static enum cairn_code keep_unmeasured(struct planner *planner, uint32_t index) {
     uint64_t grace_ms = cairn_policy_unmeasured_grace_ms(planner->query->policy);
     int64_t ms = item_at(planner, index)->committed_ms, now_ms = planner->query->now_ms;
@@ -222,7 +220,7 @@ static enum cairn_code keep_best(struct planner *planner) {
     return CAIRN_OK;
 }
 
-/* ---- whatever the policy says ---- */
+/* ---- marks and labels ---- */
 
 static enum cairn_code keep_labelled(struct planner *planner, uint32_t index) {
     for (uint32_t i = 0; i < planner->query->policy->labels_count; i++) {
@@ -233,7 +231,7 @@ static enum cairn_code keep_labelled(struct planner *planner, uint32_t index) {
     return CAIRN_OK;
 }
 
-/* Fewer than K that are newer and not superseded? Those are the first of `shown`. */
+/* Fewer than K newer non-superseded versions exist; those are the first of `shown`. */
 static bool lacks_newer(const struct planner *planner, const struct cairn_plan_item *item) {
     uint32_t newest = planner->query->newest;
     return planner->shown_count < newest ||
@@ -264,7 +262,7 @@ static enum cairn_code hold(struct planner *planner, uint32_t index, bool empty)
     return empty ? keep(planner, no_rule) : CAIRN_OK; /* retention.h#3 */
 }
 
-/* ---- together ---- */
+/* ---- grouping by version ---- */
 
 static int by_item(const void *a, const void *b) {
     const struct cairn_plan_reason *one = a, *other = b;
@@ -345,8 +343,7 @@ enum cairn_code cairn_plan_retention(const struct cairn_plan_query *query,
 
 /* ---- bases ---- */
 
-/* Each reason of a plan is turned into what must happen before it falls away. What cannot happen
- * soon is not looked at again. */
+/* A base converts each reason of a plan into the events that end it, if those can occur soon. */
 #define BUCKETS (CAIRN_KEEP_MONTHLY - CAIRN_KEEP_HOURLY + 1)
 
 void cairn_plan_base_release(struct cairn_plan_base *base) {
@@ -371,13 +368,13 @@ static int64_t later(int64_t ms, uint64_t by_ms) {
     return by_ms > INT64_MAX || __builtin_add_overflow(ms, (int64_t)by_ms, &sum) ? INT64_MAX : sum;
 }
 
-/* ---- making ---- */
+/* ---- making a base ---- */
 
 struct maker {
     const struct cairn_plan_query *query;
     const struct cairn_plan_retention *plan;
     struct cairn_plan_base *base;
-    int64_t *dates; /* room for one of each item */
+    int64_t *dates; /* room for one per item */
     int64_t within_cut, unmeasured_cut;
     size_t held;
     bool made;
@@ -387,7 +384,7 @@ struct maker {
 /* What keeps a version of the base, and until when. */
 struct lapse {
     struct cairn_plan_waiting waiting;
-    bool stays; /* whatever comes within the base's saves */
+    bool stays; /* kept throughout the base's saves */
     bool within, unmeasured;
 };
 
@@ -398,7 +395,7 @@ static void take_reason(const struct maker *maker, const struct cairn_plan_reaso
     switch (reason->why) {
     case CAIRN_KEEP_LAST:
     case CAIRN_KEEP_NEWEST:
-    case CAIRN_KEEP_SUPERSEDED: /* of: 0, and so none left */
+    case CAIRN_KEEP_SUPERSEDED: /* of is 0, so none left */
         if (left > waiting->saves_left) waiting->saves_left = left;
         lapse->stays = lapse->stays || left >= most;
         return;
@@ -407,7 +404,7 @@ static void take_reason(const struct maker *maker, const struct cairn_plan_reaso
     case CAIRN_KEEP_WEEKLY:
     case CAIRN_KEEP_MONTHLY:
         waiting->places[reason->why - CAIRN_KEEP_HOURLY] = (uint32_t)bounded(reason->place);
-        /* The newest bucket may get a newer version; without a place it is dated ahead. */
+        /* The newest bucket may get a newer version; no place means dated ahead. */
         lapse->stays = lapse->stays || !reason->place || (reason->place > 1 && left >= most);
         return;
     case CAIRN_KEEP_WITHIN:
@@ -447,8 +444,7 @@ static int by_date(const void *a, const void *b) {
     return one < other ? -1 : one > other;
 }
 
-/* The date up to which what only this rule keeps is to wait: of the oldest ones as many as saves
- * may come. */
+/* Cut-off date for versions that only this rule keeps: the oldest twice saves_max of them wait. */
 static int64_t cut_of(struct maker *maker, bool within) {
     size_t count = 0, most = 2 * (size_t)maker->base->saves_max;
     for (size_t i = 0; i < maker->query->count; i++) {
@@ -466,7 +462,7 @@ static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Stays what is kept by a rule of time for longer than the others? Then until when is noted. */
+/* True: a time rule keeps the version longer than the waiting ones; notes until when. */
 static bool stays_for_long(const struct maker *maker, const struct lapse *lapse) {
     const struct cairn_policy *policy = maker->query->policy;
     struct cairn_plan_base *base = maker->base;
@@ -502,7 +498,7 @@ static enum cairn_code add_waiting(struct maker *maker) {
     return CAIRN_OK;
 }
 
-/* The values that each rule of best keeps, in its order. */
+/* Notes the values that each best rule keeps, best first. */
 static enum cairn_code note_best(struct maker *maker) {
     const struct cairn_policy *policy = maker->query->policy;
     const struct cairn_plan_retention *plan = maker->plan;
@@ -530,7 +526,7 @@ static void note_dates(struct maker *maker) {
         if (!is_shown(item)) continue;
         bool first = !base->shown++, late = item->committed_ms > query->now_ms;
         if (first) base->newest_ms = item->committed_ms;
-        if (late && dated && base->timed) /* retention.h#8: until its date has come */
+        if (late && dated && base->timed) /* retention.h#8: kept until that date */
             base->now_ms_end = earlier(base->now_ms_end, item->committed_ms);
         else if (first || item->committed_ms > base->latest_ms)
             base->latest_ms = item->committed_ms;
@@ -577,17 +573,17 @@ enum cairn_code cairn_plan_base_make(const struct cairn_plan_query *query,
     return CAIRN_OK;
 }
 
-/* ---- what comes after ---- */
+/* ---- following a base ---- */
 
 struct follower {
     struct cairn_plan_base *base;
     const struct cairn_plan_query *query;
-    uint32_t *shown; /* of the query's items */
-    int64_t *dates;  /* of those, sorted */
+    uint32_t *shown; /* indexes of shown query items */
+    int64_t *dates;  /* their dates, sorted */
     uint32_t shown_count;
-    int64_t newest_ms;                /* of all */
-    uint64_t moved[BUCKETS];          /* by how many buckets those of the base moved */
-    bool joined[BUCKETS];             /* one of them is the base's newest bucket */
+    int64_t newest_ms;                /* of the newest version */
+    uint64_t moved[BUCKETS];          /* buckets by which the base's versions moved back */
+    bool joined[BUCKETS];             /* a newer version is in the base's newest bucket */
     struct cairn_plan_retention plan; /* of the query alone */
 };
 
@@ -597,8 +593,8 @@ static int compare_order(const struct cairn_plan_followed *a, const struct cairn
     return cairn_plan_order(&was, b);
 }
 
-/* Only what went may be missing, and a metric only come: else a version of the base could have a
- * place again that it lost. */
+/* True: only removed versions are missing and metrics were only added; any other change could give
+ * a version of the base its place back. */
 static bool only_went_on(const struct follower *follower) {
     const struct cairn_plan_base *base = follower->base;
     uint32_t best_count = follower->query->policy->best_count;
@@ -651,7 +647,7 @@ static bool is_better(const struct cairn_policy_best *rule, double one, double o
     return rule->largest ? one > other : one < other;
 }
 
-/* Of equal ones the newer is the better (retention.h#6), and these are newer. */
+/* Counts newer versions that are better; an equal metric counts (retention.h#6). */
 static uint64_t better_than(const struct follower *follower, uint32_t which, double metric) {
     const struct cairn_policy_best *rule = &follower->query->policy->best[which];
     uint64_t better = 0;
@@ -690,7 +686,7 @@ static bool waits_on(const struct follower *follower, const struct cairn_plan_wa
     return false;
 }
 
-/* Does a reason of the plan over the query alone hold over the base, too? */
+/* True: a reason from the query's own plan also holds together with the base. */
 static bool holds(const struct follower *follower, const struct cairn_plan_reason *reason) {
     const struct cairn_plan_base *base = follower->base;
     if (reason->why == CAIRN_KEEP_FIRST) return reason->place + base->shown <= reason->of;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * split: items are put in the order of their names. SLICE lays them end to end and cuts that line
- * where the weights say; LAYER and TENSOR give units, largest first, to the member whose load is
- * least for its weight.
+ * Items are sorted by name. SLICE lays them end to end and cuts this line by the weights; LAYER and
+ * TENSOR assign units, largest first, to the member with the least load relative to its weight.
  */
 #include "plan/split.h"
 
@@ -14,27 +13,27 @@
 #include "common/buf.h"
 
 #define BYTES_MAX (UINT64_C(1) << 62)
-/* Half a block in whole bytes of whole elements: three bytes hold four elements of six bits. */
+/* Half a block in whole bytes and whole elements: four six-bit elements take three bytes. */
 #define STEP_BYTES (CAIRN_PLAN_SPLIT_BLOCK_BYTES / 2)
 #define STEP_BYTES_OF_SIX_BITS 1536
 #define LANES 4
 
 __extension__ typedef unsigned __int128 wide;
 
-struct row { /* an item in the order of the names */
+struct row { /* an item, in order of names */
     uint32_t item;
     uint64_t elements, bytes;
 };
-struct unit { /* rows that go to one member */
+struct unit { /* rows assigned to one member */
     uint32_t first, end;
     uint64_t bytes;
 };
 struct splitting {
     const struct cairn_plan_group *group;
     struct row *rows;   /* owned */
-    struct unit *units; /* owned; NULL for SLICE */
-    uint32_t *heap;     /* owned: members, the one that gets the next unit first */
-    uint32_t *owners;   /* owned: member of each row */
+    struct unit *units; /* owned; NULL: SLICE */
+    uint32_t *heap;     /* owned: members; the root gets the next unit */
+    uint32_t *owners;   /* owned: each row's member */
     size_t unit_count, heap_count;
     uint64_t total, total_weight;
     size_t capacity;
@@ -65,9 +64,8 @@ static const struct cairn_plan_split_item *item_of(const struct splitting *split
     return &splitting->group->items[splitting->rows[row].item];
 }
 
-/* ---- what is to be split ---- */
+/* ---- items ---- */
 
-/* How many elements the members hold of it. */
 static enum cairn_code region_elements(const struct cairn_plan_split_item *item,
                                        uint64_t *ret_elements, struct cairn_error *err) {
     uint64_t all, bytes, elements = 1;
@@ -165,12 +163,12 @@ static void take_item(struct digester *digester, const struct cairn_plan_split_i
 }
 
 struct candidate {
-    uint64_t order; /* by the name alone */
+    uint64_t order; /* derived from the name only */
     size_t row;
     uint64_t digest;
 };
 
-/* Keeps the CAIRN_PLAN_SPLIT_MARKS of lowest order, in the order of their rows. */
+/* Keeps the CAIRN_PLAN_SPLIT_MARKS candidates of lowest order, in row order. */
 static void take_candidate(struct candidate *kept, size_t *count, struct candidate next) {
     size_t worst = 0;
     if (*count == CAIRN_PLAN_SPLIT_MARKS) {
@@ -247,27 +245,27 @@ static enum cairn_code put_share(struct splitting *splitting, uint32_t member, s
     return CAIRN_OK;
 }
 
-/* Where the line of all items is cut for `ideal`: at most half a block away from it. */
+/* The cut nearest to `ideal` on the line of all items: at most half a block away. */
 static uint64_t cut_near(const struct splitting *splitting, size_t row, uint64_t row_begin,
                          uint64_t ideal) {
     const struct row *of = &splitting->rows[row];
     const struct cairn_plan_split_item *item = item_of(splitting, row);
     unsigned bits = cairn_dtype_bits(item->dtype);
     uint64_t step = bits == 6 ? STEP_BYTES_OF_SIX_BITS : STEP_BYTES, within = ideal - row_begin;
-    /* A part of a box may begin in the middle of one of its rows, so of a byte. */
+    /* A slice of a box may begin inside one of its rows, and so inside a byte. */
     if (bits < 8 && item->form == CAIRN_PLAN_BOX) step = of->bytes;
     if (!step) return row_begin;
     uint64_t below = within / step * step, above = cairn_min_u64(below + step, of->bytes);
     return row_begin + (within - below <= above - within ? below : above);
 }
 
-/* How far the line of all items has been given away. */
+/* Position up to which the line of all items is assigned. */
 struct line {
     size_t row;
     uint64_t row_begin, at;
 };
 
-/* The line up to `ideal`, or to its end, is one member's. */
+/* Assigns the line up to `ideal`, or to its end, to the member. */
 static enum cairn_code fill(struct splitting *splitting, uint32_t member, uint64_t ideal,
                             struct line *line) {
     bool last = ideal == splitting->total;
@@ -300,9 +298,9 @@ static enum cairn_code slice(struct splitting *splitting) {
     return CAIRN_OK;
 }
 
-/* ---- units to members ---- */
+/* ---- assigning units to members ---- */
 
-/* The name up to its first component of digits; without one, up to its last dot. */
+/* The name up to its first all-digit component, else up to its last dot. */
 static struct cairn_view layer_of(struct cairn_view name) {
     const char *text = name.data;
     size_t begin = 0, last = 0;
@@ -338,7 +336,7 @@ static int by_size(const void *a, const void *b) {
     return left->first < right->first ? -1 : 1;
 }
 
-/* Does member a get the next unit before member b? */
+/* True: member a gets the next unit before member b. */
 static bool comes_before(const struct splitting *splitting, uint32_t a, uint32_t b) {
     wide left = (wide)splitting->ret->bytes[a] * weight_of(splitting->group, b);
     wide right = (wide)splitting->ret->bytes[b] * weight_of(splitting->group, a);
@@ -365,7 +363,7 @@ static enum cairn_code give_units(struct splitting *splitting) {
     struct cairn_plan_split *ret = splitting->ret;
     make_units(splitting);
     qsort(splitting->units, splitting->unit_count, sizeof *splitting->units, by_size);
-    for (uint32_t m = 0; m < group->members; m++) /* ascending, so it is a heap */
+    for (uint32_t m = 0; m < group->members; m++) /* ascending indexes form a heap */
         if (weight_of(group, m)) splitting->heap[splitting->heap_count++] = m;
     for (size_t u = 0; u < splitting->unit_count; u++) {
         const struct unit *unit = &splitting->units[u];
@@ -374,7 +372,7 @@ static enum cairn_code give_units(struct splitting *splitting) {
         ret->bytes[splitting->heap[0]] += unit->bytes;
         sift_down(splitting, 0);
     }
-    /* Counted, then filled in the order of the names. */
+    /* Counts, then fills in order of names. */
     for (size_t row = 0; row < group->item_count; row++) ret->first[splitting->owners[row] + 1]++;
     for (uint32_t m = 0; m < group->members; m++) ret->first[m + 1] += ret->first[m];
     CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(ret->shares, 0, group->item_count, splitting->capacity,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device: what a plug-in for an accelerator does for libcairn.
+ * device: the interface of an accelerator plug-in.
  *
- * Why:     libcairn needs libc and jansson only; a trainer without an accelerator loads nothing.
- * Promise: 1   a plug-in is loaded when the first piece of its kind is described, and never before.
- *          2   what the plug-in or its runtime lacks fails that piece with CAIRN_UNSUPPORTED and
- *              the reason; pieces in host memory are not touched by it.
- *          3   after `end` no copy of the job touches the slab any more.
+ * Why:     libcairn needs only libc and jansson; a trainer without an accelerator loads no plug-in.
+ * Promise: 1   a plug-in is loaded when the first piece of its kind is described, never earlier.
+ *          2   if the plug-in or its runtime is insufficient, that piece fails with
+ *              CAIRN_UNSUPPORTED and the reason; pieces in host memory are unaffected.
+ *          3   after `end` no copy of the job touches the slab.
  * Limits:  one kind of device: CUDA.
- * Threads: of a job all but `await` and `fence` are called by one thread at a time; several jobs
+ * Threads: one thread at a time calls a job's functions, except `await` and `fence`; several jobs
  *          may be under way.
  * Next:    client/session/memory.c loads it, client/save/copy.c calls it.
  */
@@ -18,68 +18,66 @@
 #include "common/strided.h"
 
 #define CAIRN_DEVICE_ABI 4
-#define CAIRN_DEVICE_SUM_BYTES 65536 /* a chunk that a device sums */
+#define CAIRN_DEVICE_SUM_BYTES 65536 /* chunk size of device checksums */
 
-struct cairn_device;     /* the plug-in's: its runtime, and the memory that it has page-locked */
-struct cairn_device_job; /* the plug-in's: the copies of one shard */
+struct cairn_device;     /* the plug-in's runtime and its page-locked memory */
+struct cairn_device_job; /* the copies of one shard */
 
-/* Bytes that go from the device to host memory, or from there into the device. */
+/* A copy between device memory and host memory. */
 struct cairn_device_part {
-    const void *memory;                  /* of the device: the first element */
+    const void *memory;                  /* device memory: the first element */
     const struct cairn_strided *strided; /* NULL: contiguous */
-    uint64_t at, bytes;                  /* range of its row-major sequence, as host has it */
+    uint64_t at, bytes;                  /* range of the row-major bytes, as in host */
     uint8_t *host;
-    bool into_device;             /* host is read, and memory written */
-    unsigned source_dtype, dtype; /* of memory and of host; the same, or both 0: not converted */
+    bool into_device;             /* copy from host to memory */
+    unsigned source_dtype, dtype; /* of memory and of host; equal or both 0: no conversion */
 };
 struct cairn_device_job_options {
     size_t mark_count;
-    /* Copies go to host memory from here on; a device may sum chunks of it, counted from here.
-     * NULL: copies into the device. */
+    /* The host destination of copies; a device may checksum its chunks, counted from here. NULL:
+     * copies go into the device. */
     const uint8_t *host;
     uint64_t bytes;
 };
 struct cairn_device_plugin {
     uint32_t abi; /* CAIRN_DEVICE_ABI */
     enum cairn_code (*open)(struct cairn_device **ret, struct cairn_error *err);
-    void (*close)(struct cairn_device *device); /* also gives up what `lock` took */
-    /* CAIRN_INVALID: the pointer is not memory of a device. */
+    void (*close)(struct cairn_device *device); /* also undoes `lock` */
+    /* CAIRN_INVALID: source is not device memory. */
     enum cairn_code (*check)(struct cairn_device *device, const void *source,
                              struct cairn_error *err);
-    /* CAIRN_UNSUPPORTED: elements of this memory are not rounded to the other type on their way to
-     * host memory; the error says what lacks. */
+    /* CAIRN_UNSUPPORTED: elements of this memory cannot be converted on their way to host memory;
+     * the error names what is missing. */
     enum cairn_code (*convertible)(struct cairn_device *device, const void *source,
                                    unsigned source_dtype, unsigned dtype, struct cairn_error *err);
-    /* Page-lock host memory until `unlock` or `close`; again is nothing. After an error copies are
-     * done as well, only slower. read_only: it is mapped so; CAIRN_UNSUPPORTED: the device takes
-     * none that is. In a process that has not used a device it is left for the next call. */
+    /* Page-locks host memory until `unlock` or `close`; idempotent. Without the lock copies still
+     * work, but slower. read_only: memory is mapped so; CAIRN_UNSUPPORTED: the device cannot lock
+     * such memory. A process that has not used a device yet defers the lock to the next call. */
     enum cairn_code (*lock)(struct cairn_device *device, void *memory, uint64_t bytes,
                             bool read_only, struct cairn_error *err);
     void (*unlock)(struct cairn_device *device, void *memory);
-    /* Called by the thread that calls the rest; its current device is as before after each call. */
+    /* Called by the thread that makes the other calls; each call restores its current device. */
     enum cairn_code (*begin)(struct cairn_device *device,
                              const struct cairn_device_job_options *options,
                              struct cairn_device_job **ret, struct cairn_error *err);
-    /* Copies of the source's device that are queued from here on come after what its stream has. */
+    /* Copies from source's device queued from here on follow the work now queued on `stream`. */
     enum cairn_code (*follow)(struct cairn_device_job *job, const void *source, void *stream,
                               struct cairn_error *err);
     enum cairn_code (*copy)(struct cairn_device_job *job, const struct cairn_device_part *part,
                             struct cairn_error *err);
-    /* Put this mark, below mark_count, behind what was queued since the last one. One that was
-     * waited for may be put again. */
+    /* Puts this mark (below mark_count) behind all copies queued so far. It may be reused. */
     enum cairn_code (*mark)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
-    /* Until all is there that the mark was put behind; by any thread. */
+    /* Waits until all copies before the mark are done; any thread. */
     enum cairn_code (*await)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
-    /* By chunk, once `follow` was called: CRC32C in the lower half and a 1 above it, or 0 for one
-     * that the device has not summed (yet), also after await. They grow while the job lives. NULL:
-     * it sums nothing. */
+    /* Per chunk, after `follow`: CRC32C in the low half with 1 above it, or 0 for a chunk that the
+     * device has not summed, even after await. Filled in while the job lives. NULL: none. */
     const uint64_t *(*sums)(const struct cairn_device_job *job);
-    /* The stream waits, on the device, for all that is queued; by any thread, once the last mark is
-     * put. An error is the call's alone. */
+    /* Makes the stream wait, on the device, for all queued copies; any thread, after the last mark.
+     * An error affects this call only. */
     enum cairn_code (*fence)(struct cairn_device_job *job, void *stream, struct cairn_error *err);
     void (*end)(struct cairn_device_job *job);
 };
-/* What a plug-in exports: const struct cairn_device_plugin *cairn_device_plugin_1(void). */
+/* A plug-in exports: const struct cairn_device_plugin *cairn_device_plugin_1(void). */
 #define CAIRN_DEVICE_ENTRY "cairn_device_plugin_1"
 
 /* One per session; both NULL: not loaded. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of the server, read page by page through the uploader: versions and runs. And what is said
- * of one version: its labels, aliases and removal. */
+/* Pages of versions and runs through the uploader; a version's labels, aliases and removal. */
 
 #include <cairn/find.h>
 #include <cairn/runs.h>
@@ -11,21 +10,21 @@
 #include "common/buf.h"
 #include "common/text.h"
 
-#define VERSION_OF_FINDING 7 /* of the socket */
+#define VERSION_OF_FINDING 7 /* socket version that introduced it */
 #define PAGE 500
 #define VERSION_OF_RUNS 4
 
-/* ---- pages: the rows of one behind those of the pages before ---- */
+/* ---- pages ---- */
 
 struct list {
-    const char *what; /* its rows, in messages */
-    bool runs;        /* of all runs; else of versions */
+    const char *what; /* the rows' name in messages */
+    bool runs;        /* list runs; else versions */
     uint32_t page;
-    const char *run, *ref, *state, *labels; /* of versions; NULL: the session's run, all */
-    uint64_t limit;                         /* rows that are wanted; 0: all */
+    const char *run, *ref, *state, *labels; /* versions only; NULL: the session's run, all */
+    uint64_t limit;                         /* rows wanted; 0: all */
     size_t row_bytes, rows_max;
     enum cairn_code (*read)(const json_t *item, void *ret_row, struct cairn_error *err);
-    void (*drop)(void *row); /* what read() has made; NULL: rows own nothing */
+    void (*drop)(void *row); /* frees what read() allocated; NULL: rows own nothing */
 };
 
 struct rows {
@@ -86,7 +85,7 @@ static enum cairn_code read_pages(struct cairn_session *session, const struct li
     __attribute__((cleanup(rows_release_at))) struct rows rows = {
         .list = list, .rows = calloc(1, list->row_bytes), .capacity = 1};
     if (!rows.rows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list");
-    /* What nobody has saved has no versions. */
+    /* A run that was never saved has no versions. */
     struct cairn_error why = {0};
     enum cairn_code code = take_all(session, &rows, &why);
     if (code == CAIRN_NOT_FOUND && !rows.count && why.http_status == 404) code = CAIRN_OK;
@@ -109,7 +108,7 @@ static void drop_row(void *row) {
     free((char *)(uintptr_t)info->metrics_json);
 }
 
-/* What struct cairn_checkpoint has too; *ret_row borrows from item. */
+/* Reads the fields shared with struct cairn_checkpoint; *ret_row borrows from item. */
 static enum cairn_code read_row(const json_t *item, struct cairn_msg_checkpoint_row *ret_row,
                                 struct cairn_version_info *ret, struct cairn_error *err) {
     struct cairn_msg_checkpoint_row row = {.created_at = "", .format = ""};
@@ -186,7 +185,7 @@ void cairn_list_free(struct cairn_checkpoint *list) {
     free(list);
 }
 
-/* The list ends with a row without a version, so that cairn_find_free knows its end. */
+/* Appends a row without a version, which marks the end for cairn_find_free. */
 static enum cairn_code end_rows(void *rows, size_t count, struct cairn_version_info **ret,
                                 struct cairn_error *err) {
     struct cairn_version_info *list = reallocarray(rows, count + 1, sizeof *list);

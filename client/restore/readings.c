@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue of readings and the thread that runs them. */
+/* A queue of background reads and the thread that runs them. */
 #include "client/restore/restore.h"
 
 #include <cairn/reads.h>
@@ -13,26 +13,26 @@
 #define READINGS_MAX 65536
 #define GROUP_MAX 256
 
-struct copied { /* what a struct cairn_read points to */
+struct copied { /* copies of what a struct cairn_read points to */
     char *shard, *tensor, *dtype;
     uint64_t start[CAIRN_DIMENSIONS_MAX], count[CAIRN_DIMENSIONS_MAX];
     int64_t stride[CAIRN_DIMENSIONS_MAX];
 };
 struct cairn_reading {
     TAILQ_ENTRY(cairn_reading) place, queued;
-    struct cairn_session *session; /* NULL: it is closed */
+    struct cairn_session *session; /* NULL: closed */
     struct cairn_restore *restore;
     struct cairn_read *reads; /* owned */
-    struct copied *copied;    /* owned, for each read */
+    struct copied *copied;    /* owned, one per read */
     size_t count;
     uint64_t deadline_ms;
-    /* by the session's lock */
+    /* guarded by the session's lock */
     bool waits, cancelled, done; /* waits: in the queue */
     enum cairn_code code;
     struct cairn_error why;
-    int fd; /* -1: nobody has asked for it */
+    int fd; /* -1: cairn_read_fd was not called */
 };
-struct cairn_client_reader { /* by the session's lock */
+struct cairn_client_reader { /* guarded by the session's lock */
     TAILQ_HEAD(, cairn_reading) all;
     TAILQ_HEAD(, cairn_reading) queue;
     size_t count;
@@ -44,7 +44,7 @@ struct group {
     size_t count;
 };
 
-/* ---- what is copied at the begin ---- */
+/* ---- copies made at the begin ---- */
 
 static void destroy(struct cairn_reading *reading) {
     for (size_t i = 0; i < reading->count && reading->copied; i++) {
@@ -68,7 +68,7 @@ static bool copy_text(const char **text, char **ret) {
     return *ret != NULL;
 }
 
-/* How many numbers the arrays of a read have: of a tensor that is not there the plan says so. */
+/* Length of a read's start, count and stride arrays; 0: unknown tensor, reported by the plan. */
 static unsigned dimensions_of(struct cairn_restore *restore, const struct cairn_read *read) {
     struct cairn_tensor_info info;
     if (read->form == CAIRN_FLAT) return 1;
@@ -114,7 +114,7 @@ static enum cairn_code make_reading(struct cairn_restore *restore, const struct 
 
 /* ---- the thread ---- */
 
-/* Once. The lock is held. */
+/* Called once per read. The lock is held. */
 static void finish(struct cairn_reading *reading, enum cairn_code code,
                    const struct cairn_error *why) {
     CAIRN_PROMISE(!reading->done, return );
@@ -193,7 +193,7 @@ static void run_and_finish(struct group *group) {
     cairn_lock_give(&group->session->lock);
 }
 
-/* What waits first, and what waits for the same restore. False: the session ends. */
+/* Takes the first queued read and all others of its restore. False: the session ends. */
 static bool take_group(struct cairn_session *session, struct group *ret) {
     struct cairn_client_reader *reader = session->reader;
     struct cairn_reading *at, *next;
@@ -275,7 +275,7 @@ enum cairn_code cairn_read_begin(struct cairn_restore *restore, const struct cai
     return CAIRN_OK;
 }
 
-/* False: the session is closed, so it is done, and nobody changes it any more. */
+/* False: the session is closed; the read is done and does not change any more. */
 static bool lock_session(const struct cairn_reading *reading) {
     bool there = reading->session && reading->session->pid == getpid();
     if (there) cairn_lock_take(&reading->session->lock);
@@ -283,7 +283,7 @@ static bool lock_session(const struct cairn_reading *reading) {
 }
 
 int cairn_read_poll(struct cairn_reading *reading, enum cairn_code *ret_code) {
-    if (!reading) { /* done, so that a loop that waits for it ends */
+    if (!reading) { /* done, so that a polling loop ends */
         if (ret_code) *ret_code = CAIRN_INVALID;
         return 1;
     }
@@ -304,7 +304,7 @@ enum cairn_code cairn_read_wait(struct cairn_reading *reading, uint32_t timeout_
         uint64_t deadline_ms = cairn_client_deadline(session, timeout_ms);
         CAIRN_HOLD(&session->lock);
         while (!reading->done && !code) {
-            if (session->locked.stop) /* cairn_close ends it when this call has returned */
+            if (session->locked.stop) /* cairn_close finishes the read later */
                 return cairn_fail(err, CAIRN_CANCELLED, "%s: the session is closed", session->run);
             code = cairn_client_pause(session, deadline_ms, err);
         }
@@ -325,7 +325,7 @@ void cairn_read_cancel(struct cairn_reading *reading) {
         reading->waits = false;
         finish_cancelled(reading);
     }
-    cairn_client_changed(session); /* the thread that reads looks whether it is wanted */
+    cairn_client_changed(session); /* the reading thread re-checks is_stopped */
     cairn_lock_give(&session->lock);
 }
 
@@ -344,7 +344,7 @@ int cairn_read_fd(struct cairn_reading *reading) {
 void cairn_read_free(struct cairn_reading *reading) {
     if (!reading) return;
     struct cairn_session *session = reading->session;
-    if (session && session->pid != getpid()) return; /* the parent's */
+    if (session && session->pid != getpid()) return; /* belongs to the parent */
     cairn_read_cancel(reading);
     if (session) {
         CAIRN_HOLD(&session->lock);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads: wants become pieces (plan/reads.h), pieces that share blocks become ranges, ranges are cut
- * into batches that fill a slot of the window. Several batches are under way at once, so that
- * copying one out overlaps reading the next. A slot is used again only after its answer came, also
- * when the call that asked for it has failed meanwhile: the uploader may still write into it.
+ * Wants become pieces (plan/reads.h), pieces that share blocks become ranges, and ranges are cut
+ * into batches that fill a window slot. Several batches are under way at once, so that copying one
+ * overlaps fetching the next. A slot is reused only after its answer arrived, even if its call
+ * failed: until then the uploader may write into it.
  */
 #include "client/restore/restore.h"
 
@@ -25,8 +25,7 @@
 #define TRIES_MAX 3
 #define BLOCK 512 /* elements; at most 8 KiB */
 
-/* ---- elements: by way of an aligned block on the stack; the window has them at any address ----
- * */
+/* ---- elements, through an aligned block on the stack: the window is not aligned ---- */
 
 static enum cairn_code read_dtype(const struct cairn_read *read, struct cairn_client_target *ret,
                                   struct cairn_error *err) {
@@ -46,7 +45,7 @@ static enum cairn_code read_strides(const struct cairn_tensor *tensor,
     const uint64_t *count = read->form == CAIRN_WHOLE ? tensor->shape : read->count;
     if (!read->into_stride || !dimensions) return CAIRN_OK;
     for (unsigned d = 0; d < dimensions; d++)
-        if (!count[d]) return CAIRN_OK; /* no element at all */
+        if (!count[d]) return CAIRN_OK; /* no elements */
     if (!cairn_strided_make(ret->to_width, dimensions, count, read->into_stride, &ret->strided))
         return cairn_fail(err, CAIRN_INVALID, "strides of places that memory cannot have");
     ret->apart = !cairn_strided_is_contiguous(&ret->strided);
@@ -92,7 +91,7 @@ static void put_dense(const struct cairn_client_target *target, void *into, uint
 
 static void put_elements(const struct cairn_client_target *target, void *into, uint64_t element,
                          const uint8_t *from, size_t count) {
-    uint64_t stored[BLOCK], wanted[BLOCK]; /* aligned for every type that is converted */
+    uint64_t stored[BLOCK], wanted[BLOCK]; /* aligned for every convertible type */
     if (target->from_dtype == target->to_dtype) {
         put_dense(target, into, element, from, count);
         return;
@@ -105,7 +104,7 @@ static void put_elements(const struct cairn_client_target *target, void *into, u
     }
 }
 
-/* More bytes of the element that is under way; the number that it took. */
+/* Adds bytes to the incomplete element; returns how many it took. */
 static size_t put_part(struct cairn_client_target *target, void *into, const uint8_t *from,
                        size_t size) {
     size_t some = cairn_min_u64(target->from_width - target->part.have, size);
@@ -140,15 +139,15 @@ bool cairn_client_target_put(struct cairn_client_target *target, void *into, uin
     return true;
 }
 
-/* ---- landing: bytes of the window go to host memory or on to a device ---- */
+/* ---- landing: from the window to host memory or to a device ---- */
 
 struct landing {
     const struct cairn_client_device *device;
-    struct cairn_device_job *job; /* NULL: all reads are to host memory */
-    bool put;                     /* to the device, since it was settled */
+    struct cairn_device_job *job; /* NULL: all reads go to host memory */
+    bool put;                     /* copies were queued since the last await */
 };
 
-/* One mark is enough: it is waited for before anything is put behind it. */
+/* One mark is enough: it is awaited before more copies are queued. */
 static enum cairn_code begin_landing(struct cairn_session *session, const struct cairn_read *reads,
                                      size_t count, struct landing *ret, struct cairn_error *err) {
     *ret = (struct landing){.device = &session->device};
@@ -170,7 +169,7 @@ static enum cairn_code begin_landing(struct cairn_session *session, const struct
     return CAIRN_OK;
 }
 
-/* The bytes [at, at + size) of the read, as they are stored. */
+/* Puts the stored bytes [at, at + size) of the read. */
 static enum cairn_code land(struct landing *landing, const struct cairn_read *read,
                             struct cairn_client_target *target, uint64_t at, struct cairn_view from,
                             struct cairn_error *err) {
@@ -179,7 +178,7 @@ static enum cairn_code land(struct landing *landing, const struct cairn_read *re
         return cairn_fail(err, CAIRN_INTERNAL, "the bytes of an element came out of order");
     }
     if (read->memory == CAIRN_MEMORY_HOST) {
-        /* It streams past the cache, which memcpy does not at these sizes; the sum is free. */
+        /* Bypasses the cache, unlike memcpy at these sizes; the checksum costs nothing extra. */
         (void)cairn_crc32c_copy(0, (uint8_t *)read->into + at, from.data, from.size);
         return CAIRN_OK;
     }
@@ -199,10 +198,10 @@ static void end_landing(struct landing *landing) {
 
 /* ---- a call ---- */
 
-struct range {                /* a part of a shard that one or more pieces need */
+struct range {                /* part of a shard that pieces need */
     uint64_t offset, end, at; /* at: in the window */
     uint32_t shard;
-    size_t first_piece; /* the first one, by place, that may reach into it */
+    size_t first_piece; /* by place: the first that may overlap it */
 };
 struct batch {
     struct range ranges[RANGES_MAX];
@@ -213,10 +212,10 @@ struct reading {
     struct cairn_restore *restore;
     struct cairn_session *session;
     const struct cairn_read *reads;
-    struct cairn_client_target *targets; /* of each read */
+    struct cairn_client_target *targets; /* one per read */
     struct cairn_plan_piece *pieces;     /* by shard, then offset */
     size_t piece_count;
-    size_t next_piece; /* where the next range begins ... */
+    size_t next_piece; /* start of the next range */
     uint64_t next_offset;
     struct batch *batches; /* one per slot */
     uint64_t slot_bytes;
@@ -234,8 +233,8 @@ static int by_place(const void *a, const void *b) {
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* The end of the range that begins at `offset` and takes in the pieces that join it, at most `room`
- * bytes; `offset` where they would end within a block, which then had to be read twice. */
+/* End of the range that starts at `offset` and merges joining pieces, at most `room` bytes;
+ * `offset` if the cut would fall inside a block, which would then be read twice. */
 static uint64_t range_end(const struct reading *reading, size_t piece, uint64_t offset,
                           uint64_t room, size_t *ret_next) {
     const struct cairn_plan_piece *pieces = reading->pieces;
@@ -253,7 +252,7 @@ static uint64_t range_end(const struct reading *reading, size_t piece, uint64_t 
     return cairn_plan_range_cut(range, room);
 }
 
-/* The first piece at or after `piece` that holds bytes at or after `offset` of that shard. */
+/* The first piece from `piece` on with bytes at or after `offset` of its shard. */
 static size_t skip_done(const struct reading *reading, size_t piece, uint64_t offset) {
     uint32_t shard = reading->pieces[piece].shard;
     while (piece < reading->piece_count && reading->pieces[piece].shard == shard &&
@@ -360,7 +359,7 @@ static enum cairn_code await_slot(const struct reading *reading, size_t slot,
     return cairn_client_await(session, &request, &session->window.pending[slot], NULL, err);
 }
 
-/* A slot is free once its answer came, also when the call that posted it failed before that. */
+/* Waits for slots that an earlier, failed call left busy. */
 static enum cairn_code await_left_over(const struct reading *reading, struct cairn_error *err) {
     for (size_t slot = 0; slot < SLOTS; slot++) {
         if (!reading->session->window.busy[slot]) continue;
@@ -452,7 +451,7 @@ static enum cairn_code make_want(const struct cairn_restore *restore, const stru
         return CAIRN_OK;
     }
     ret->tensor = cairn_view_of(read->tensor);
-    if (restore->names.rule_count) { /* else the plan says which tensor is not there */
+    if (restore->names.rule_count) { /* without renames the plan reports a missing tensor */
         if (!cairn_client_restore_find(restore, read->tensor, &index))
             return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s, after the renames",
                               cairn_short(read->tensor).text);
@@ -465,7 +464,7 @@ static enum cairn_code make_want(const struct cairn_restore *restore, const stru
     return CAIRN_OK;
 }
 
-/* A box of a scalar needs no start and count; of anything else it does. */
+/* Only a box of a scalar may omit start and count. */
 static enum cairn_code check_box(struct cairn_restore *restore, const struct cairn_read *read,
                                  struct cairn_error *err) {
     struct cairn_tensor_info info;
@@ -493,7 +492,7 @@ static enum cairn_code check_sizes(const struct cairn_read *reads, size_t count,
     return CAIRN_OK;
 }
 
-/* Of which type and shape the tensor is that the want names, aliases followed. */
+/* Resolves the want's tensor (aliases followed) and plans its conversion. */
 static enum cairn_code make_target(const struct cairn_restore *restore,
                                    const struct cairn_read *read,
                                    const struct cairn_plan_want *want,
@@ -502,7 +501,7 @@ static enum cairn_code make_target(const struct cairn_restore *restore,
     uint32_t index = 0;
     *ret = (struct cairn_client_target){.plain = true};
     if (!read->into_dtype && !read->into_stride) return CAIRN_OK;
-    if (!restore->has_layout) return CAIRN_OK; /* the plan says so */
+    if (!restore->has_layout) return CAIRN_OK; /* the plan reports it */
     CAIRN_TRY(cairn_plan_resolve(&restore->layout, want->tensor, &index, err));
     enum cairn_code code =
         cairn_plan_fragments_choose(&fragments, &restore->layout, index, want->local_rank, err);
@@ -537,7 +536,7 @@ enum cairn_code cairn_client_reads_copy(const struct cairn_read *reads, size_t c
     return CAIRN_OK;
 }
 
-/* Optional reads of tensors that are not there are left out; how many remain. */
+/* Drops optional reads of absent tensors; returns how many reads remain. */
 static size_t without_absent(const struct cairn_restore *restore, struct cairn_read *reads,
                              size_t count) {
     size_t left = 0;

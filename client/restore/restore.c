@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open a version and answer what it holds. The manifest decides; the uploader's own words about
- * the version are only compared with it. */
+/* Opens a version and lists its contents. The manifest is authoritative; what the uploader says
+ * about the version is only compared with it. */
 #include "client/restore/restore.h"
 
 #include <cairn/inspect.h>
@@ -17,7 +17,7 @@
 #include "common/text.h"
 #include "plan/reads.h"
 
-/* ---- names: all are made once, so that what collides is known when the version is opened ---- */
+/* ---- names: all are computed at the open, so that collisions fail the open ---- */
 
 static void release_names(struct cairn_client_names *names) {
     for (size_t i = 0; i < names->rule_count; i++) {
@@ -156,7 +156,7 @@ static void restore_release_at(struct cairn_restore **restore) {
     if (*restore) restore_release(*restore);
 }
 
-/* Sealed against shrinking, or a later truncation would end the trainer with SIGBUS. */
+/* Requires the seal against shrinking: a truncation would kill the trainer with SIGBUS. */
 static enum cairn_code map_documents(struct cairn_restore *restore, int fd, uint64_t bytes,
                                      struct cairn_error *err) {
     struct stat found;
@@ -249,7 +249,7 @@ static enum cairn_code check_format(const struct cairn_restore *restore, const c
                       restore->manifest.origin.step, tag, wanted);
 }
 
-/* When the link ends before the answer, the call is repeated over the next link. */
+/* False: the session is closing, so do not retry over the next link. */
 static bool is_awaited(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     return !session->locked.stop && !session->locked.leaving;
@@ -310,7 +310,7 @@ void cairn_restore_free(struct cairn_restore *restore) {
         restore_release(restore);
         return;
     }
-    if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
+    if (session->pid != getpid()) return; /* the parent's; its memory ends with the child */
     cairn_lock_take(&session->lock);
     LIST_REMOVE(restore, place);
     cairn_lock_give(&session->lock);
@@ -322,7 +322,7 @@ void cairn_restore_free(struct cairn_restore *restore) {
     restore_release(restore);
 }
 
-/* ---- what it holds ---- */
+/* ---- shards and tensors ---- */
 
 static const char *object_text(const char *json) {
     return json && json[0] ? json : "{}";
@@ -348,8 +348,7 @@ enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t i
     return CAIRN_OK;
 }
 
-/* Stored names become those by which they are known; one that no tensor has may fit a rule badly,
- * and keeps its own. */
+/* Known name of a stored name, or the stored name itself if a rule makes it invalid. */
 static void copy_known(const struct cairn_restore *restore, struct cairn_view stored,
                        char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
     if (known_name(&restore->names, stored, ret)) return;
@@ -369,7 +368,6 @@ bool cairn_client_restore_find(const struct cairn_restore *restore, const char *
     return found != NULL;
 }
 
-/* index: in the layout. */
 static enum cairn_code tensor_info(struct cairn_restore *restore, uint32_t index,
                                    struct cairn_tensor_info *ret, struct cairn_error *err) {
     struct cairn_view name;
@@ -410,7 +408,7 @@ enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const c
     return tensor_info(restore, index, ret, err);
 }
 
-/* ---- what it holds, out of its layout: cursors count names, and (listing, fragment) ---- */
+/* ---- contents from the layout: cursors count names, or (listing, fragment) ---- */
 
 static struct cairn_text text_of(struct cairn_view view) {
     return (struct cairn_text){(const char *)view.data, view.size};
@@ -437,7 +435,7 @@ static enum cairn_code size_of(const struct cairn_tensor *tensor, uint64_t *ret_
 
 /* ---- tensors ---- */
 
-/* The name by which a stored one is known; its memory is the restore's. */
+/* The known name of a stored name; owned by the restore. */
 static struct cairn_text known_text(const struct cairn_restore *restore, struct cairn_view stored) {
     char known[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
     const struct cairn_client_name *kept = NULL;
@@ -472,7 +470,7 @@ enum cairn_code cairn_restore_next(struct cairn_restore *restore, uint64_t *curs
 
 /* ---- holders and pieces ---- */
 
-/* The listings [*ret_first, + *ret_count) of the tensor that the name stands for. */
+/* Finds the listings [*ret_first, + *ret_count) of the named tensor, aliases followed. */
 static enum cairn_code find_listings(const struct cairn_restore *restore, const char *tensor,
                                      uint32_t *ret_first, uint32_t *ret_count,
                                      struct cairn_error *err) {
@@ -538,7 +536,7 @@ enum cairn_code cairn_restore_piece_next(struct cairn_restore *restore, const ch
     return CAIRN_NOT_FOUND;
 }
 
-/* ---- what a job wants against what it has: by names alone ---- */
+/* ---- matching wanted names against the version's ---- */
 
 struct found {
     const struct cairn_match_options *options;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sort what was described, name it, give every byte its place, and build header and rank table. */
+/* Sorts and names the pieces, lays out every byte, and builds the header and rank table. */
 #include "client/save/arrange.h"
 
 #include <inttypes.h>
@@ -14,12 +14,12 @@
 #define DESCRIBED_BYTES_MAX (2 * CAIRN_TABLE_BYTES_MAX)
 #define CHUNK_BYTES (64 * CAIRN_KIB)
 
-/* ---- names: chunks in a list; what is larger than one gets a chunk of its own ---- */
+/* ---- names: a list of chunks; a text larger than a chunk gets its own ---- */
 
 struct cairn_client_text {
     struct cairn_client_text *before;
     size_t used, capacity;
-    uint64_t data[]; /* aligned as such */
+    uint64_t data[]; /* for its alignment */
 };
 
 static struct cairn_client_text *chunk_with(struct cairn_client_texts *texts, size_t bytes) {
@@ -55,7 +55,7 @@ void cairn_client_texts_release(struct cairn_client_texts *texts) {
     }
 }
 
-/* ---- known pieces, and the arrays that saves give back ---- */
+/* ---- known pieces, and reusable piece arrays ---- */
 
 uint64_t cairn_client_known_number(void) {
     static _Atomic uint64_t last;
@@ -99,9 +99,9 @@ struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known) {
     return made;
 }
 
-/* ---- what a save consisted of ---- */
+/* ---- known pieces made from a save ---- */
 
-/* The splits are the caller's, who may free them. */
+/* Takes users of the splits, because the caller may free its own. */
 static bool take_shares(struct cairn_client_shares *shares, struct cairn_client_shares *ret) {
     if (!shares->count) return true;
     struct cairn_split **splits = malloc(shares->count * sizeof *splits);
@@ -143,13 +143,13 @@ struct cairn_pieces *cairn_client_known_of(struct cairn_save *save) {
     return made;
 }
 
-/* ---- one way through pieces and raws, which writes their bytes down or compares them ---- */
+/* ---- the description: one walk over pieces and raws, either recorded or compared ---- */
 
-/* Written to `keep`, or compared with what is left of `known`. */
+/* Appends to `keep`, or compares with the rest of `known`. */
 struct tape {
     struct cairn_buf *keep;
     struct cairn_view known;
-    bool whole; /* all was kept, or all was the same */
+    bool whole; /* everything was appended, or was equal */
 };
 
 static void put(struct tape *tape, const void *data, size_t size) {
@@ -164,7 +164,7 @@ static void put(struct tape *tape, const void *data, size_t size) {
     tape->known.size -= size;
 }
 
-/* Its end is part of it, so that no two texts run together; NULL is none. */
+/* Includes the terminating NUL, so that texts do not run together; NULL differs from "". */
 static void put_text(struct tape *tape, const char *text) {
     const char there = text != NULL;
     put(tape, &there, 1);
@@ -198,8 +198,7 @@ static void put_all(struct tape *tape, const struct cairn_save *save) {
     }
 }
 
-/* What a save consists of, in bytes that are equal when its layout is; empty where they are too
- * many, or there is no memory. */
+/* Describes the save in bytes that are equal if the layouts are; empty: too large, or no memory. */
 static void describe_layout(const struct cairn_save *save, struct cairn_buf *ret) {
     struct tape tape = {.keep = ret, .whole = true};
     cairn_buf_clear(ret);
@@ -303,7 +302,7 @@ static bool is_placed(const struct cairn_client_arrangement *arrangement,
     return arrangement->placed && !piece->late;
 }
 
-/* "w", then "w@2", "w@3", ...; a number whose name is a tensor's own is left out. */
+/* "w", then "w@2", "w@3", ...; skips a number if the result is another tensor's name. */
 static enum cairn_code name_group(const struct cairn_client_arrangement *arrangement, size_t first,
                                   size_t end, size_t count, struct naming *naming,
                                   struct cairn_error *err) {
@@ -336,7 +335,7 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
     return CAIRN_OK;
 }
 
-/* The next bytes of the shard that was added last. */
+/* Appends a run to the last shard. */
 static void add_run(struct cairn_client_arrangement *arrangement, const void *source,
                     uint64_t bytes, struct cairn_client_piece *piece) {
     CAIRN_PROMISE(arrangement->shard_count > 0, return );
@@ -437,7 +436,7 @@ static enum cairn_code check_names(const struct cairn_save *save,
 /* ---- the rank table ---- */
 
 struct table_shards {
-    uint32_t tensors, more; /* of tensors that came late */
+    uint32_t tensors, more; /* more: for late tensors */
     uint32_t *files;        /* by raw; CAIRN_CLIENT_NO_FILE: not in the table */
 };
 
@@ -515,9 +514,9 @@ static enum cairn_code build_table(struct cairn_save *save, uint32_t rank,
     return cairn_table_finish(builder, &ret->table, err);
 }
 
-/* ---- for the saves that come ---- */
+/* ---- reuse by later saves ---- */
 
-/* What was described is the same: only where the bytes come from is new. */
+/* Reuses the layout; only the sources are new. */
 static void bind(struct cairn_save *save, struct cairn_client_arrangement *arrangement) {
     size_t raw = 0;
     for (size_t i = 0; i < arrangement->shard_count; i++) {
@@ -542,11 +541,11 @@ static void bind(struct cairn_save *save, struct cairn_client_arrangement *arran
     }
 }
 
-/* Without memory for it the next save is arranged anew; so it is where tensors came late, since
- * their save was arranged twice. */
+/* Keeps the description for the next save; not without memory, nor with late tensors, whose save
+ * was arranged twice. The next save is then arranged anew. */
 static void remember(const struct cairn_save *save, bool late,
                      struct cairn_client_arrangement *arrangement) {
-    arrangement->told_epoch = 0; /* the table is another */
+    arrangement->told_epoch = 0; /* the table changed */
     cairn_buf_clear(&arrangement->described);
     free(arrangement->pieces);
     arrangement->pieces =
@@ -572,7 +571,7 @@ void cairn_client_arrangement_keep(struct cairn_session *session,
                                    struct cairn_client_arrangement *take_arrangement) {
     struct cairn_client_arrangement *kept =
         take_arrangement->described.size ? malloc(sizeof *kept) : NULL;
-    struct cairn_client_arrangement *other = NULL; /* of a save that another thread has staged */
+    struct cairn_client_arrangement *other = NULL; /* from a save that another thread staged */
     if (kept) {
         *kept = *take_arrangement;
         kept->placed = false;
@@ -587,9 +586,7 @@ void cairn_client_arrangement_keep(struct cairn_session *session,
     cairn_client_arrangement_release(take_arrangement);
 }
 
-/* ---- the whole ---- */
-
-/* Room for the shards that come; those that are there stay. */
+/* Makes room for further shards; placed shards stay. */
 static enum cairn_code make_room(const struct cairn_save *save,
                                  struct cairn_client_arrangement *arrangement,
                                  struct cairn_error *err) {
@@ -640,7 +637,7 @@ enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
     bool known = first && (same || has_layout_of(save, before));
     if (first && !known) cairn_client_arrangement_release(in_arrangement);
     enum cairn_code code = known ? CAIRN_OK : arrange(save, rank, in_arrangement, err);
-    if (code) { /* half of it is good for nothing, also not for the next save */
+    if (code) { /* a partial arrangement is useless, also for the next save */
         cairn_client_arrangement_release(in_arrangement);
         return code;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Begin a save: count it, ask the uploader, take a generation of the slab; and reserve the slab. */
+/* Begins a save: counts it, sends `begin`, takes a slab generation. Reserves the slab. */
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,15 +18,15 @@
 #define PREEMPTED "cairn.preempted"
 #define SKIP_WAIT_MS 1000
 #define BEGIN_TRIES 3
-#define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
+#define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as given, with white space */
 #define VERSION_OF_SEALED_META 4
-#define VERSION_OF_FOLLOWING 7 /* of the socket */
-#define ROW 2                  /* begins that find an earlier save under way */
-#define MEMORY_WAIT_US 10000   /* less is no wait */
+#define VERSION_OF_FOLLOWING 7 /* socket version that introduced it */
+#define ROW 2                  /* consecutive begins that find an earlier save under way */
+#define MEMORY_WAIT_US 10000   /* shorter waits do not count */
 #define VERSION_OF_RESIZING 4
-#define RESERVE_BEHIND_MS 600000 /* 40 GB are not filled within a minute everywhere */
+#define RESERVE_BEHIND_MS 600000 /* some nodes need more than a minute to fill 40 GB */
 
-/* ---- labels and meta: checked as the server will check them, and kept for the seal ---- */
+/* ---- labels and meta: checked by the server's rules, kept for the seal ---- */
 
 struct meta_text {
     const char *labels, *meta; /* JSON objects; NULL: none */
@@ -53,7 +53,7 @@ static enum cairn_code read_meta(const struct meta_text *text, json_t **ret_labe
     return CAIRN_OK;
 }
 
-/* With the member "origin", where the session has one and it fits (client/session/options.h#7). */
+/* Adds the member "origin" if the session has one and it fits (client/session/options.h#7). */
 static enum cairn_code add_origin(const struct cairn_session *session, json_t **meta,
                                   struct cairn_error *err) {
     if (!session->origin || json_object_get(*meta, "origin")) return CAIRN_OK;
@@ -135,7 +135,7 @@ static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_sa
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL, *splits = NULL;
     const char *on_exists = on_exists_text(options->on_exists);
-    /* What the report of a refusal below must say. */
+    /* The fields that a report of a refusal below must carry. */
     save->begin = CAIRN_PACK(begin, .step = save->step, .n = save->n, .on_exists = on_exists,
                              .skip = options->skip != 0,
                              .format = format_valid(options->format) ? options->format : NULL);
@@ -176,7 +176,7 @@ static bool read_begun(const json_t *answer, struct cairn_msg_begun *ret) {
 /* The lock is held. */
 static void take_begun(struct cairn_save *save, const json_t *answer) {
     struct cairn_msg_begun told = {0};
-    if (!read_begun(answer, &told)) return; /* the call fails: cairn_client_save_begin_again */
+    if (!read_begun(answer, &told)) return; /* cairn_client_save_begin_again fails the call */
     save->id = told.save;
     save->owner = told.owner;
     memcpy(save->version, told.version, strlen(told.version) + 1);
@@ -194,8 +194,7 @@ static void on_begun(void *subject, const struct cairn_frame *answer) {
         cairn_client_stopping_note(save->session, answer);
 }
 
-/* For a save that is begun, an uploader that stops is one that is away: the save is copied into
- * memory that is free, and the next uploader gets it (Q43). */
+/* Q43: a stopping uploader counts as away: the copied save is begun with the next uploader. */
 static enum cairn_code refuse_stopping(const struct cairn_session *session,
                                        struct cairn_error *err) {
     return cairn_fail(err, CAIRN_UPLOADER_GONE,
@@ -233,13 +232,13 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
 
 /* ---- the slab generation of a save ---- */
 
-/* A generation that nobody writes and no uploader reads. The lock is held. */
+/* Takes a generation that no save writes and no uploader reads. The lock is held. */
 static bool generation_take_free(struct cairn_save *save) {
     struct cairn_session *session = save->session;
     for (uint32_t i = 0; i < session->slab_count && !session->saves->reserving; i++) {
         struct cairn_client_generation *at = &session->saves->generations[i];
         if (at->held || at->lent) continue;
-        CAIRN_PROMISE(save->generation < 0, return false); /* else the one before stays held */
+        CAIRN_PROMISE(save->generation < 0, return false); /* else the previous stays held */
         at->held = save;
         at->owner = save->owner;
         save->generation = (int)i;
@@ -248,7 +247,7 @@ static bool generation_take_free(struct cairn_save *save) {
     return false;
 }
 
-/* Waits for a change; the error of a timeout says what holds the generations. The lock is held. */
+/* Waits for a change; a timeout's error says what holds the generations. The lock is held. */
 static enum cairn_code generation_await(struct cairn_session *session, uint64_t deadline_ms,
                                         struct cairn_error *err) {
     enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
@@ -272,15 +271,14 @@ static enum cairn_code generation_await(struct cairn_session *session, uint64_t 
                       session->slab_count, session->slab_count);
 }
 
-/* Q14: the wait is for this rank's own generations, and a verdict about the save ends it. The lock
- * is held. */
+/* Q14: waits for this rank's own generations, until a verdict on the save. The lock is held. */
 static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadline_ms,
                                        struct cairn_error *err) {
     struct cairn_session *session = save->session;
     for (;;) {
         uint32_t epoch = 0;
         if (cairn_client_save_over(save) || generation_take_free(save)) return CAIRN_OK;
-        if (!session->slab_count && !session->saves->reserving) return CAIRN_OK; /* it has none */
+        if (!session->slab_count && !session->saves->reserving) return CAIRN_OK; /* no slabs */
         if (session->locked.state != CAIRN_CLIENT_UP)
             CAIRN_TRY(cairn_client_reach_next(session, deadline_ms, &epoch, err));
         else
@@ -288,21 +286,19 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
     }
 }
 
-/* A save whose description was refused and that was not staged, where no generation is free; else
- * NULL. The lock is held. */
+/* If no generation is free: an unstaged, misused save; else NULL. The lock is held. */
 static struct cairn_save *left_behind(struct cairn_session *session) {
     struct cairn_save *found = NULL;
     for (uint32_t i = 0; i < session->slab_count; i++) {
         struct cairn_client_generation *at = &session->saves->generations[i];
-        if (!at->held && !at->lent) return NULL; /* there is room without it */
+        if (!at->held && !at->lent) return NULL; /* no need to reclaim one */
         if (at->held && at->held->misused && at->held->state.phase == CAIRN_CLIENT_PHASE_COUNTED)
             found = at->held;
     }
     return found;
 }
 
-/* Ends the save of left_behind() and reports its failure, so that the save of for_step gets its
- * generation. */
+/* Fails the save of left_behind() and reports it, to free its generation for for_step. */
 static void generation_reclaim(struct cairn_session *session, uint64_t for_step) {
     struct cairn_error why = {0};
     struct cairn_client_failed failed = {0};
@@ -327,9 +323,8 @@ static bool earlier_unsent(const struct cairn_save *save) {
     return false;
 }
 
-/* Q11: the server decides `skip` for all ranks by what it knows. This rank waits up to SKIP_WAIT_MS
- * for its own earlier saves, and skips where no generation of its own is free then. The lock is
- * held. */
+/* Q11: the server decides `skip` for all ranks. This rank waits up to SKIP_WAIT_MS for its own
+ * earlier saves, and skips if none of its generations is free then. The lock is held. */
 static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     uint64_t until_ms = cairn_mono_ms() + SKIP_WAIT_MS;
@@ -341,19 +336,19 @@ static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *er
     return cairn_fail(err, CAIRN_SKIPPED, "an earlier save is still being sent");
 }
 
-/* ---- earlier saves that have not ended, and what holds them up ---- */
+/* ---- earlier saves still under way, and their bottleneck ---- */
 
 struct late {
-    bool found; /* the oldest of them, as it was when the next one began */
+    bool found; /* the oldest one, as of the next save's begin */
     uint64_t step;
     enum cairn_client_phase phase;
     enum cairn_client_reached reached;
     uint64_t staged_bytes, sent_bytes, total_bytes;
-    uint64_t link_us, store_us; /* of its parts that are sent; 0 both: not known */
-    uint64_t since_ms;          /* its copy began, or where it is durable: since it is */
+    uint64_t link_us, store_us; /* of its sent parts; both 0: unknown */
+    uint64_t since_ms;          /* start of its copy, or of its durability once durable */
 };
 
-/* Before the wait for memory, since that wait ends with the save that is looked for. */
+/* Called before the wait for memory, which the wanted save itself would end. */
 static void look_for_late(const struct cairn_save *save, struct late *ret) {
     const struct cairn_save *at;
     *ret = (struct late){0};
@@ -375,7 +370,7 @@ static void look_for_late(const struct cairn_save *save, struct late *ret) {
                          .since_ms = durable ? at->durable_ms : at->copied_ms};
 }
 
-/* Which of both, by where the greater part of the parts' time went. */
+/* Names the link or the store, whichever took more of the parts' time. */
 static void say_sending(const struct cairn_save *save, const struct late *late, double seconds,
                         char *ret, size_t capacity) {
     uint64_t all_us = late->link_us + late->store_us;
@@ -396,7 +391,7 @@ static void say_sending(const struct cairn_save *save, const struct late *late, 
              (double)save->wait_us / 1000000);
 }
 
-/* What the save waits for, with figures. */
+/* Names the bottleneck of the late save, with figures. */
 static void say_cause(const struct cairn_save *save, const struct late *late, char *ret,
                       size_t capacity) {
     const struct cairn_session *session = save->session;
@@ -423,7 +418,7 @@ static void say_cause(const struct cairn_save *save, const struct late *late, ch
         say_sending(save, late, seconds, ret, capacity);
 }
 
-/* After the wait for memory, which tells whether that is what there is too little of. */
+/* Called after the wait for memory, whose length shows whether memory is the bottleneck. */
 static void warn_of_late(struct cairn_save *save, const struct late *late) {
     struct cairn_client_saves *saves = save->session->saves;
     char cause[256];
@@ -449,16 +444,15 @@ enum cairn_code cairn_session_warning(struct cairn_session *session, struct cair
 
 /* ---- the call ---- */
 
-/* Q43: a version needs every rank, so a rank that failed here would fail the step for all. Where no
- * uploader takes the begin, a save that has a generation, or needs none, goes on, and `begin` is
- * sent to the next uploader together with `stage` (client/save/stage.c). An uploader that is
- * stopping gives generations back meanwhile, so its end and its successor are waited for. The lock
- * is held. */
+/* Q43: a version needs every rank, so a failure here would fail the step for all. If no uploader
+ * takes the begin, a save that has a generation, or needs none, continues, and `begin` is sent to
+ * the next uploader with `stage` (client/save/stage.c). A stopping uploader still frees
+ * generations, so the call waits for its end and its successor. The lock is held. */
 static enum cairn_code begin_without(struct cairn_save *save, enum cairn_code code,
                                      bool *ret_later) {
     struct cairn_session *session = save->session;
     if (code != CAIRN_UPLOADER_GONE) return code;
-    if (!session->attempt) return code; /* a renewal failed: there is no attempt to save in */
+    if (!session->attempt) return code; /* after a failed renewal there is no attempt */
     bool needs_none = !session->slab_count && !session->saves->reserving;
     *ret_later = generation_take_free(save) || needs_none;
     return *ret_later || cairn_client_stopping(session) ? CAIRN_OK : code;
@@ -473,8 +467,8 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     save->verify_sources = options->verify_sources != 0;
     CAIRN_TRY(make_begin(save, options, err));
     generation_reclaim(session, save->step);
-    /* `begin` is repeated when the link ends before its answer: the same n is the same begin (Q8).
-     * An uploader that stays away fails it within CAIRN_CLIENT_GONE_MS. */
+    /* Repeats `begin` if the link ends before the answer: the same n is the same begin (Q8). Fails
+     * within CAIRN_CLIENT_GONE_MS if the uploader stays away. */
     enum cairn_code code = CAIRN_UPLOADER_GONE;
     for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
         code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
@@ -548,10 +542,10 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     return CAIRN_OK;
 }
 
-/* ---- memory of another size ---- */
+/* ---- reserving memory of another size ---- */
 
-/* What the session has goes back before it asks, so that no rank holds memory while it waits for
- * memory; and it waits between saves alone (Q13, Q14). */
+/* The session returns its memory before it requests the new size, so that no rank holds memory
+ * while it waits for memory, and it waits only between saves (Q13, Q14). */
 
 /* The lock is held. */
 static bool any_generation_used(const struct cairn_session *session) {
@@ -562,8 +556,8 @@ static bool any_generation_used(const struct cairn_session *session) {
     return false;
 }
 
-/* Waits for an uploader and until no save needs the memory, and takes it out of the session. From
- * here on an uploader that comes anew is offered none. The lock is held. */
+/* Waits for an uploader and until no save needs the memory, then takes the slabs out of the
+ * session, so that a new uploader is offered none. The lock is held. */
 static enum cairn_code take_all(struct cairn_session *session, uint64_t deadline_ms,
                                 uint32_t *ret_epoch, struct cairn_client_slabs *ret,
                                 struct cairn_error *err) {
@@ -582,7 +576,7 @@ static enum cairn_code take_all(struct cairn_session *session, uint64_t deadline
     return CAIRN_OK;
 }
 
-/* They may be page-locked for a device; the lock is not held. */
+/* Unlocks (if page-locked for a device) and unmaps; the lock is not held. */
 static void release_slabs(struct cairn_session *session, struct cairn_client_slabs *slabs) {
     for (uint32_t i = 0; i < slabs->count && session->device.handle; i++)
         session->device.plugin->unlock(session->device.handle, slabs->slabs[i].data);
@@ -596,7 +590,7 @@ static enum cairn_code ask_for_slabs(struct cairn_session *session, uint32_t epo
     uint64_t bytes = session->bytes + CAIRN_CLIENT_HEADER_BYTES;
     uint64_t node_bytes =
         session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES;
-    uint64_t left_ms = cairn_client_left_ms(deadline_ms) / 4 * 3; /* it answers before ours ends */
+    uint64_t left_ms = cairn_client_left_ms(deadline_ms) / 4 * 3; /* answered before our deadline */
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(slabs,
                              .wait_staged_ms = cairn_min_u64(session->wait_staged_ms, left_ms),
@@ -609,7 +603,7 @@ static enum cairn_code ask_for_slabs(struct cairn_session *session, uint32_t epo
     return cairn_client_call(session, &mapped, NULL, err);
 }
 
-/* The memory is the session's, unless the uploader that gave it is another by now. */
+/* Gives the memory to the session, unless the uploader changed meanwhile. */
 static enum cairn_code put_slabs(struct cairn_session *session, uint32_t epoch,
                                  struct cairn_client_slabs *slabs, struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
@@ -631,7 +625,7 @@ static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_
     release_slabs(session, &slabs);
     code = ask_for_slabs(session, epoch, deadline_ms, &slabs, err);
     if (!code) code = put_slabs(session, epoch, &slabs, err);
-    release_slabs(session, &slabs); /* what was mapped and is not the session's */
+    release_slabs(session, &slabs); /* only what did not go to the session */
     return code;
 }
 
@@ -649,7 +643,7 @@ static enum cairn_code check_reserve(struct cairn_session *session, uint64_t byt
     return CAIRN_OK;
 }
 
-/* Begun by check(); ends it. */
+/* Ends the reservation that check_reserve began. */
 static enum cairn_code reserve_all(struct cairn_session *session, uint64_t bytes,
                                    uint64_t node_bytes, uint64_t deadline_ms,
                                    struct cairn_error *err) {
@@ -660,7 +654,7 @@ static enum cairn_code reserve_all(struct cairn_session *session, uint64_t bytes
     if (code) (void)cairn_within(err, code, "%s rank %u", session->run, session->rank);
     cairn_lock_take(&session->lock);
     session->saves->reserving = false;
-    if (session->slab_count && code) { /* as it was: nothing was given back */
+    if (session->slab_count && code) { /* nothing was returned: restore the old sizes */
         session->bytes = before;
         session->node_bytes = node_before;
     }
@@ -682,14 +676,14 @@ enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t by
     return reserve_all(session, bytes, node_bytes, deadline_ms, err ? err : &own);
 }
 
-/* ---- beside the training ---- */
+/* ---- reserving while training goes on ---- */
 
 struct wanted {
     struct cairn_session *session;
     uint64_t bytes, node_bytes;
 };
 
-/* What fails is said by cairn_session_problem, and by a save that needs the memory. */
+/* A failure is returned by cairn_session_problem, and by a save that needs the memory. */
 static void *reserve_behind(void *owner) {
     struct wanted wanted = *(struct wanted *)owner;
     struct cairn_session *session = wanted.session;

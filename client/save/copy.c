@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads take the next segment of the shard until none is left. A segment holds whole blocks, so
- * no two of them share a checksum but those of pieces. */
+/* Threads take the shard's next segment until none is left. Segments hold whole blocks; only piece
+ * checksums span segments. */
 #include "client/save/copy.h"
 
 #include <pthread.h>
@@ -13,28 +13,28 @@
 
 #define SEGMENT_BYTES CAIRN_CLIENT_SEGMENT_BYTES
 #define THREADS_MAX CAIRN_CLIENT_COPY_THREADS_MAX
-/* Rows that are apart are summed where they arrived, while the cache has them. */
+/* Rows are checksummed at the destination in parts that stay in the cache. */
 #define ROWS_BYTES (128 * CAIRN_KIB)
-#define CONVERTED_AT_ONCE 512 /* elements, on the stack twice */
-/* Segments that a device copies while others are summed: 256 MiB, 5 ms at 50 GB/s. */
+#define CONVERTED_AT_ONCE 512 /* elements, twice on the stack */
+/* Segments that a device copies while others are checksummed: 256 MiB, 5 ms at 50 GB/s. */
 #define SEGMENTS_AHEAD 16
 
 struct work {
     const struct cairn_client_copy *copy;
-    size_t segment_count; /* up to the end of what is copied */
+    size_t segment_count; /* up to the end of the part to copy */
     _Atomic size_t next;
     _Atomic bool stop;
-    _Atomic bool *done;  /* by segment */
-    size_t reported;     /* segments before which all are done; the caller's */
-    _Atomic bool failed; /* a source has; `problem` is the first thread's that saw one */
+    _Atomic bool *done;  /* per segment */
+    size_t reported;     /* leading segments reported as done; caller's thread only */
+    _Atomic bool failed; /* a source failed; `problem` is the first thread's */
     struct cairn_error problem;
     pthread_t caller;
-    struct cairn_device_job *job; /* NULL: no source is on a device */
-    const uint64_t *sums;         /* of the device, by chunk; NULL: it makes none */
+    struct cairn_device_job *job; /* NULL: no device source */
+    const uint64_t *sums;         /* the device's, per chunk; NULL: none */
     struct cairn_lock lock;
     struct cairn_condition asked;
     struct {
-        size_t asked; /* segments whose copies were asked of the device */
+        size_t asked; /* segments requested from the device */
     } locked;
 };
 
@@ -61,7 +61,7 @@ enum source { PLAIN, ROWS, APART, FILLED, DEVICE, THERE, CONVERTED };
 
 static enum source source_of(const struct cairn_client_run *run) {
     if (!run->piece || !run->bytes) return PLAIN;
-    if (run->piece->by_caller) return THERE; /* where it belongs */
+    if (run->piece->by_caller) return THERE; /* already in place */
     if (run->piece->fill) return FILLED;
     if (run->piece->on_device) return DEVICE;
     if (run->piece->source_dtype != run->piece->dtype) return CONVERTED;
@@ -83,13 +83,12 @@ struct cairn_client_sources cairn_client_copy_sources(const struct cairn_client_
     return ret;
 }
 
-/* The stored bytes [at, at + size) of a run whose source has elements of another type. A range may
- * begin and end within an element, since blocks do. */
+/* Converts the stored bytes [at, at + size) of a run; blocks may cut inside an element. */
 static void convert(const struct cairn_client_run *run, uint8_t *to, uint64_t at, size_t size) {
     const struct cairn_client_piece *piece = run->piece;
     size_t from_width = cairn_dtype_bits(piece->source_dtype) / 8;
     size_t width = cairn_dtype_bits(piece->dtype) / 8;
-    uint64_t source[CONVERTED_AT_ONCE], made[CONVERTED_AT_ONCE]; /* for elements of any width */
+    uint64_t source[CONVERTED_AT_ONCE], made[CONVERTED_AT_ONCE]; /* aligned for any width */
     while (size) {
         uint64_t element = at / width;
         size_t skip = (size_t)(at % width);
@@ -100,7 +99,7 @@ static void convert(const struct cairn_client_run *run, uint8_t *to, uint64_t at
                                  piece->source_from + element * from_width, source,
                                  (size_t)count * from_width);
         else
-            memcpy(source, first, (size_t)count * from_width); /* it may be aligned to nothing */
+            memcpy(source, first, (size_t)count * from_width); /* the source may be unaligned */
         cairn_convert(piece->source_dtype, source, piece->dtype, made, (size_t)count);
         size_t part = (size_t)cairn_min_u64(size, count * width - skip);
         memcpy(to, (const uint8_t *)made + skip, part);
@@ -110,7 +109,7 @@ static void convert(const struct cairn_client_run *run, uint8_t *to, uint64_t at
     }
 }
 
-/* Chunks that the device has summed are not read here. */
+/* Uses the device's checksums instead of reading those chunks. */
 static uint32_t join_sums(const struct work *work, uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t offset = (uint64_t)(at - work->copy->to), end = offset + size;
     for (uint64_t next; offset < end; offset = next) {
@@ -124,16 +123,14 @@ static uint32_t join_sums(const struct work *work, uint32_t crc, const uint8_t *
     return crc;
 }
 
-/* The checksum, begun with crc, over the bytes [at, at + size) of the run, which are at `to` from
- * here on. */
+/* Puts the run's bytes [at, at + size) at `to`, and continues checksum crc over them. */
 static uint32_t put_and_sum(const struct work *work, const struct cairn_client_run *run,
                             uint32_t crc, uint8_t *to, uint64_t at, size_t size) {
     enum source source = source_of(run);
     if (source == DEVICE && work->sums) return join_sums(work, crc, to, size);
     if (source == PLAIN) return cairn_crc32c_copy(crc, to, (const uint8_t *)run->source + at, size);
     if (source != ROWS && source != CONVERTED)
-        return cairn_crc32c(crc, to, size); /* put_early() has put it there */
-    /* a part is summed while the cache has it */
+        return cairn_crc32c(crc, to, size); /* put_early() put it there */
     for (size_t done = 0, part; done < size; done += part) {
         part = (size_t)cairn_min_u64(size - done, ROWS_BYTES);
         if (source == CONVERTED)
@@ -146,7 +143,7 @@ static uint32_t put_and_sum(const struct work *work, const struct cairn_client_r
     return crc;
 }
 
-/* A checksum that is moved over what follows can be added (exclusive or) in any order. */
+/* A checksum shifted over the bytes that follow it can be xored in any order. */
 static uint32_t put_and_sum_replicated(const struct work *work, const struct cairn_client_run *run,
                                        uint32_t crc, uint8_t *to, uint64_t at, size_t size) {
     uint32_t own = put_and_sum(work, run, 0, to, at, size);
@@ -172,7 +169,6 @@ static uint32_t copy_block(const struct work *work, size_t *run, uint64_t offset
     return crc;
 }
 
-/* Ends the copy; the first problem is the one that is returned. */
 static void fail(struct work *work, const struct cairn_error *why) {
     if (!atomic_exchange(&work->failed, true)) work->problem = *why;
     if (!work->job) return;
@@ -180,8 +176,8 @@ static void fail(struct work *work, const struct cairn_error *why) {
     cairn_condition_broadcast(&work->asked);
 }
 
-/* What the segment has of sources that are put whole: a tile of a transposed one is more than a
- * block, and a fill function is called once. False: one failed. */
+/* Puts the segment's sources that need more than a block at once: a transposed tile exceeds a
+ * block, and `fill` is called once. False: a source failed. */
 static bool put_early(struct work *work, size_t run, uint64_t offset, uint64_t end) {
     const struct cairn_client_copy *copy = work->copy;
     for (; run < copy->run_count && copy->runs[run].offset < end; run++) {
@@ -207,9 +203,9 @@ static bool put_early(struct work *work, size_t run, uint64_t offset, uint64_t e
     return true;
 }
 
-/* ---- sources on a device: the caller asks ahead, whoever has the segment waits for it ---- */
+/* ---- device sources: the caller requests ahead, each segment's thread waits ---- */
 
-/* The run's first byte in the sequence of its source, counted in elements as they are stored. */
+/* The run's first byte in its source's sequence, in stored elements. */
 static uint64_t stored_from(const struct cairn_client_piece *piece) {
     if (piece->source_dtype == piece->dtype) return piece->source_from;
     return piece->source_from / (cairn_dtype_bits(piece->source_dtype) / 8) *
@@ -240,7 +236,7 @@ static enum cairn_code ask_segment(struct work *work, size_t index, struct cairn
     return copy->device->plugin->mark(work->job, index, err);
 }
 
-/* On the caller's thread alone: ask for all segments below `until`. */
+/* On the caller's thread only: requests all segments below `until`. */
 static void ask_until(struct work *work, size_t until) {
     struct cairn_error why = {0};
     if (!work->job) return;
@@ -257,14 +253,13 @@ static void ask_until(struct work *work, size_t until) {
     }
 }
 
-/* A trainer that goes on may have its stream wait for all of the copies, so all are queued. */
+/* During training a trainer's stream may wait for all copies, so all are queued. */
 static void ask_ahead(struct work *work) {
     bool all = work->copy->behind;
     ask_until(work, all ? work->segment_count : atomic_load(&work->next) + SEGMENTS_AHEAD);
 }
 
-/* False: the copy ends. The caller asks for what it has taken itself, and so waits for nobody who
- * waits for it. */
+/* False: the copy ends. The caller requests its own segments here, so it never waits for itself. */
 static bool await_segment(struct work *work, size_t index) {
     struct cairn_error why = {0};
     if (!work->job) return true;
@@ -280,13 +275,13 @@ static bool await_segment(struct work *work, size_t index) {
     return false;
 }
 
-/* False: none is left, or it failed. */
+/* False: none is left, or the copy failed. */
 static bool next_segment(struct work *work, size_t *ret) {
     *ret = atomic_fetch_add(&work->next, 1);
     return *ret < work->segment_count && !atomic_load(&work->stop) && !atomic_load(&work->failed);
 }
 
-/* False: it failed. */
+/* False: the copy failed. */
 static bool copy_segment(struct work *work, size_t index) {
     const struct cairn_client_copy *copy = work->copy;
     uint64_t offset = index * SEGMENT_BYTES;
@@ -326,7 +321,7 @@ static enum cairn_code tell_copied(struct work *work, struct cairn_error *err) {
     return copy->copied(copy->owner, cairn_min_u64(reported * SEGMENT_BYTES, copy->bytes), err);
 }
 
-/* The shard is exactly what its runs are, and the part within it: no thread can run off an end. */
+/* True: the runs fill the shard and the part lies within it, so no thread overruns. */
 static bool is_covered(const struct cairn_client_copy *copy) {
     uint64_t at = 0;
     for (size_t i = 0; i < copy->run_count; i++) {
@@ -364,17 +359,16 @@ enum cairn_code cairn_client_copy_job(const struct cairn_client_copy *copy,
     return code;
 }
 
-/* The device copies in order, so what others wait for is there before the caller's own segment. */
+/* The device copies in order, so earlier segments arrive before the caller's own. */
 static enum cairn_code tell_until(struct work *work, size_t index, struct cairn_error *err) {
     if (!work->job) return CAIRN_OK;
     for (size_t before = work->reported; before < index; before++) {
-        if (!await_segment(work, before)) return CAIRN_OK; /* the copy ends, and says why */
+        if (!await_segment(work, before)) return CAIRN_OK; /* the copy ends; copy_all returns why */
         CAIRN_TRY(tell_copied(work, err));
     }
     return CAIRN_OK;
 }
 
-/* The caller's own part. */
 static enum cairn_code copy_and_tell(struct work *work, struct cairn_error *err) {
     size_t index;
     ask_ahead(work);
@@ -387,7 +381,7 @@ static enum cairn_code copy_and_tell(struct work *work, struct cairn_error *err)
         ask_ahead(work);
         CAIRN_TRY(tell_copied(work, err));
     }
-    ask_until(work, work->segment_count); /* what others have taken */
+    ask_until(work, work->segment_count); /* segments that helpers took */
     return tell_until(work, work->segment_count, err);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a save consists of: pieces, raw shards, files and items are checked and written down, or
- * taken over from a save before; no source byte is read. */
+/* Checks and records a save's pieces, raw shards, files and items, or takes them over from an
+ * earlier save; reads no source byte. */
 
 #include <cairn/items.h>
 #include <cairn/pieces.h>
@@ -20,20 +20,19 @@
 #include "common/text.h"
 #include "formats/convert.h"
 
-#define PIECES_MAX (UINT32_C(1) << 21) /* a rank table has no more rows */
+#define PIECES_MAX (UINT32_C(1) << 21) /* the most rows of a rank table */
 #define STREAM_BYTES_MIN (64 * CAIRN_KIB)
 #define STREAMS_MAX (UINT32_C(1) << 20)
 
-/* A handle that is then left unstaged loses its generation to a later save
- * (client/save/begin.c). */
+/* If the handle is then left unstaged, a later save takes its generation (client/save/begin.c). */
 static enum cairn_code note_misused(struct cairn_save *save, enum cairn_code code) {
     CAIRN_HOLD(&save->session->lock);
     save->misused = true;
     return code;
 }
 
-/* Between place and copy nothing is added, and after the copy no file and nothing that the caller
- * writes into the slab. */
+/* Nothing is added between layout and copy, and after the copy neither files nor pieces that the
+ * caller writes into the slab. */
 static enum cairn_code check_extensible(struct cairn_save *save, bool early_only,
                                         struct cairn_error *err) {
     if (!save->kept) return CAIRN_OK;
@@ -47,7 +46,7 @@ static enum cairn_code check_extensible(struct cairn_save *save, bool early_only
 
 /* ---- tensors ---- */
 
-/* Bytes of a source of as many elements as have these bytes where they are stored. */
+/* Source bytes of the elements that take `bytes` when stored. */
 static uint64_t source_bytes(const struct cairn_client_piece *piece, uint64_t bytes) {
     if (piece->source_dtype == piece->dtype) return bytes;
     return bytes / (cairn_dtype_bits(piece->dtype) / 8) *
@@ -93,7 +92,7 @@ static enum cairn_code check_source(const struct cairn_tensor_piece *from,
     return CAIRN_OK;
 }
 
-/* A source whose strides are those of contiguous memory is copied as such. */
+/* Strides of contiguous memory are dropped. */
 static enum cairn_code read_strides(const struct cairn_tensor_piece *from,
                                     struct cairn_client_piece *ret, struct cairn_error *err) {
     struct cairn_strided strided;
@@ -148,7 +147,7 @@ static enum cairn_code read_memory(struct cairn_session *session,
                                                ret->source_dtype, ret->dtype, err);
 }
 
-/* False: there is no memory; what was kept goes with the save. */
+/* False: no memory; copies made so far belong to the save. */
 static bool keep_text(struct cairn_client_texts *texts, const char **text) {
     if (!*text) return true;
     *text = cairn_client_texts_keep(texts, *text);
@@ -175,7 +174,7 @@ static enum cairn_code append_piece(struct cairn_save *save, const struct cairn_
     return CAIRN_OK;
 }
 
-/* The piece, or this rank's share of it where a replica group has listed it. */
+/* Appends the piece, or this rank's share of it if a replica group lists it. */
 static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_client_piece *made,
                                   struct cairn_error *err) {
     struct cairn_client_piece parts[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX];
@@ -188,7 +187,7 @@ static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_cl
     return CAIRN_OK;
 }
 
-/* One region of what the caller describes; `from` of the source's bytes lie before it. */
+/* Adds one region of a described piece; its source begins at byte `from`. */
 static enum cairn_code add_region(struct cairn_save *save, const struct cairn_tensor_piece *region,
                                   uint64_t from, struct cairn_error *err) {
     struct cairn_client_piece made = {.name = (char *)(uintptr_t)region->name,
@@ -221,7 +220,7 @@ static enum cairn_code check_regions(const struct cairn_save *save,
     return CAIRN_OK;
 }
 
-/* What the regions have together is what the source has; on an error nothing of them is kept. */
+/* Adds all regions, which together fill the source; an error keeps none. */
 static enum cairn_code add_regions(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                    struct cairn_error *err) {
     uint32_t step = piece->form == CAIRN_FLAT ? 1 : piece->dimension_count;
@@ -268,7 +267,7 @@ static enum cairn_code add_tensor(struct cairn_save *save, const struct cairn_te
     return code;
 }
 
-/* One of an array whose first has the size. */
+/* Reads one element of an array sized by its first. */
 static enum cairn_code read_one(const struct cairn_tensor_piece *pieces, size_t index,
                                 struct cairn_tensor_piece *ret, struct cairn_error *err) {
     const uint8_t *at = (const uint8_t *)pieces + index * pieces->size;
@@ -285,7 +284,7 @@ static enum cairn_code add_all(struct cairn_save *save, const struct cairn_tenso
     struct cairn_tensor_piece own;
     enum cairn_code code = CAIRN_OK;
     if (count && !pieces) return cairn_fail(err, CAIRN_INVALID, "no piece");
-    if (count > 1) /* at once, since what is there would move each time that it grows */
+    if (count > 1) /* in one step, because growing moves the array */
         CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(save->pieces, save->piece_count, count, save->piece_capacity,
                                        PIECES_MAX, "pieces", err));
     for (; done < count; done++) {
@@ -375,8 +374,8 @@ static enum cairn_code check_file(int fd, uint64_t bytes, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* The uploader's own descriptor outlives ours, so it is handed over at once and not kept here: a
- * tree of ten thousand files needs no ten thousand descriptors in the trainer. */
+/* Hands the descriptor over at once and keeps none: the uploader's own outlives ours, and a tree of
+ * ten thousand files must not use as many descriptors in the trainer. */
 static enum cairn_code send_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                  struct cairn_error *err) {
     struct cairn_session *session = save->session;
@@ -420,13 +419,13 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
     return cairn_client_save_fail(save, code, err);
 }
 
-/* ---- items and streams: tensors of the type ITEM; a stream keeps its bytes until the copy ---- */
+/* ---- items and streams: tensors of type ITEM; a stream keeps its bytes until the copy ---- */
 
 struct cairn_stream {
     struct cairn_save *save;
     char *name; /* owned */
     enum cairn_kind kind;
-    uint8_t *data; /* owned; the save's once it is closed */
+    uint8_t *data; /* owned; the save's after close */
     size_t size, capacity;
     bool closed;
 };
@@ -531,7 +530,7 @@ void cairn_stream_free(struct cairn_stream *stream) {
     free(stream);
 }
 
-/* ---- what was described before: of known pieces, or of a save ---- */
+/* ---- reuse of known pieces or of an earlier save ---- */
 
 static enum cairn_code check_count(const struct cairn_pieces *known, const void *const *sources,
                                    size_t count, struct cairn_error *err) {
@@ -554,7 +553,7 @@ static enum cairn_code set_source(struct cairn_save *save, struct cairn_client_p
     return cairn_client_device_need(save->session, piece->source, err);
 }
 
-/* For cairn_save_again, which may name none. */
+/* For a later cairn_save_again without sources. */
 static enum cairn_code keep_sources(struct cairn_save *save, const void *const *sources,
                                     size_t count, struct cairn_error *err) {
     if (!sources) return CAIRN_OK;
@@ -564,9 +563,7 @@ static enum cairn_code keep_sources(struct cairn_save *save, const void *const *
     return CAIRN_OK;
 }
 
-/* ---- known pieces become a save's ---- */
-
-/* The save's first: the array changes its owner. */
+/* For an empty save: takes over the array. */
 static enum cairn_code adopt(struct cairn_save *save, struct cairn_pieces *known,
                              const void *const *sources, struct cairn_error *err) {
     struct cairn_client_piece *pieces = cairn_client_known_take(known);
@@ -611,7 +608,6 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
     return CAIRN_OK;
 }
 
-/* The save consists of what is known, and of what it has already. */
 static enum cairn_code use_known(struct cairn_save *save, struct cairn_pieces *known,
                                  const void *const *sources, size_t source_count,
                                  struct cairn_error *err) {
@@ -642,7 +638,7 @@ enum cairn_code cairn_save_pieces(struct cairn_save *save, struct cairn_pieces *
     return code ? note_misused(save, code) : CAIRN_OK;
 }
 
-/* ---- pieces become known ---- */
+/* ---- making known pieces ---- */
 
 static bool keep_numbers(struct cairn_client_texts *texts, const void **numbers, size_t count) {
     if (!*numbers || !count) return true;
@@ -650,7 +646,7 @@ static bool keep_numbers(struct cairn_client_texts *texts, const void **numbers,
     return *numbers != NULL;
 }
 
-/* What was said of a piece, for restores. */
+/* Keeps the caller's description, for restores. */
 static bool keep_described(struct cairn_client_texts *texts, struct cairn_tensor_piece *piece) {
     size_t regions = piece->region_count > 1 ? piece->region_count : 1;
     size_t places = (piece->form == CAIRN_FLAT ? 1 : piece->dimension_count) * regions;
@@ -686,13 +682,13 @@ static enum cairn_code make_known(struct cairn_save *of, const struct cairn_tens
                                   size_t count, const struct cairn_pieces_options *options,
                                   size_t *ret_bad, struct cairn_pieces **ret,
                                   struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *said = NULL; /* by each begin */
+    CAIRN_AUTO_JSON json_t *said = NULL; /* each begin's field `splits` */
     struct cairn_client_arrangement arrangement = {0};
     CAIRN_TRY(cairn_client_shares_open(&of->shares, options->splits, options->split_count, false,
                                        &said, err));
     CAIRN_TRY(add_all(of, pieces, count, ret_bad, err));
     *ret_bad = count;
-    /* Where everything will lie; the session's next save of it finds that done. */
+    /* Lays everything out; the session's next save with these pieces reuses this. */
     CAIRN_TRY(cairn_client_shares_complete(&of->shares, err));
     CAIRN_TRY(cairn_client_arrange(of, of->session->rank, &arrangement, err));
     uint64_t bytes = arrangement.slab_bytes;
@@ -718,7 +714,7 @@ enum cairn_code cairn_pieces_new(struct cairn_session *session,
     CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
     if (!count || !pieces) return cairn_fail(err, CAIRN_INVALID, "there are no pieces");
-    struct cairn_save *of = calloc(1, sizeof *of); /* in the form that saves have; none is begun */
+    struct cairn_save *of = calloc(1, sizeof *of); /* a scratch save; never begun */
     if (!of) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
     of->session = session;
     of->generation = of->fd = -1;
@@ -739,9 +735,9 @@ enum cairn_code cairn_pieces_bytes(const struct cairn_pieces *known, uint64_t it
     return CAIRN_OK;
 }
 
-/* ---- again ---- */
+/* ---- cairn_save_again ---- */
 
-/* What `previous` consisted of, once no thread needs it any more. */
+/* Holds what `previous` consisted of, once no thread needs it. */
 static enum cairn_code take_last(struct cairn_save *previous, uint64_t deadline_ms,
                                  struct cairn_pieces **ret, struct cairn_error *err) {
     struct cairn_session *session = previous->session;

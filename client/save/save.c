@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a save: its phases, its problem, its place in the session's list. Nothing here waits
- * for an answer but cairn_save_fail. */
+/* A save's phases, problem and place in the session's list. Only cairn_save_fail waits. */
 #include "client/save/save.h"
 
 #include <stdio.h>
@@ -16,7 +15,7 @@
 
 #define CLOSE_WAIT_MS 10000
 
-/* ---- phases: client/save/state.def turned into a table ---- */
+/* ---- phases: the table of client/save/state.def ---- */
 
 static const struct {
     enum cairn_client_phase from;
@@ -56,7 +55,7 @@ bool cairn_client_save_state_is_unsent(const struct cairn_client_save_state *sav
     return save->phase == CAIRN_CLIENT_PHASE_STAGED && save->reached < CAIRN_CLIENT_REACHED_DURABLE;
 }
 
-/* ---- the save: its moves, its generation, its problem ---- */
+/* ---- moves, generation, problem ---- */
 
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id) {
     struct cairn_save *save;
@@ -69,7 +68,7 @@ bool cairn_client_save_over(const struct cairn_save *save) {
     return cairn_client_save_state_is_over(&save->state);
 }
 
-/* No `begin` of it can reach an uploader any more (Q12c); idempotent. */
+/* No `begin` of the save can reach an uploader any more (Q12c); idempotent. */
 static void settle_begin(const struct cairn_save *save) {
     const struct cairn_client_counter counter = {save->session->nonce, save->session->rank};
     cairn_client_process_settle(&counter, save->step, save->n);
@@ -92,8 +91,8 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     if (cairn_client_save_over(save)) settle_begin(save);
     if (cairn_client_save_over(save) || save->state.reached > before)
         cairn_client_save_changed(save);
-    /* The thread that copies gives the generation back itself; a save that was never staged, or
-     * waits for its seal, has no such thread. */
+    /* A copying thread releases the generation itself; an unstaged save, or one that waits for its
+     * seal, has no such thread. */
     if (described && cairn_client_save_over(save)) cairn_client_save_give(save);
 }
 
@@ -107,7 +106,7 @@ void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *wh
     if (cairn_client_save_over(save)) return;
     save->problem = *why;
     CAIRN_PROMISE(why->code, save->problem.code = CAIRN_BROKEN);
-    /* cairn_save_wait returns UPLOADER_GONE for a wait that may be repeated; this save is over. */
+    /* cairn_save_wait returns UPLOADER_GONE for repeatable waits; this save is over. */
     if (why->code == CAIRN_UPLOADER_GONE) save->problem.code = CAIRN_SOURCE_GONE;
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_FAIL);
 }
@@ -229,7 +228,7 @@ static bool close_save(struct cairn_save *save, const struct cairn_error *why, b
     bool open = !cairn_client_save_over(save), other = save->behind.busy && !behind;
     cairn_client_save_end(save, why);
     if (!behind) save->problem_returned = true;
-    if (!other) cairn_client_save_give(save); /* else its thread does, once it has found that out */
+    if (!other) cairn_client_save_give(save); /* else its thread does, once it notices */
     if (other) cairn_client_changed(save->session);
     cairn_lock_give(&save->session->lock);
     if (!other) cairn_client_save_retire_pieces(save);
@@ -262,8 +261,8 @@ void cairn_client_report_free(struct cairn_client_report *report) {
     free(report);
 }
 
-/* With the options of the begin: the server compares them with those of the other ranks (Q10), and
- * would name a difference in place of the reason. */
+/* Includes the begin's options: the server compares them with other ranks' (Q10), and would report
+ * a difference instead of the reason. */
 static json_t *count_message(const struct cairn_client_report *report) {
     const struct cairn_error *why = &report->why;
     const struct cairn_client_failed *of = &report->of;
@@ -297,7 +296,7 @@ void cairn_client_reports_send(struct cairn_session *session) {
                                              NULL) == CAIRN_OK)
             cairn_client_enqueue(session, message);
         else
-            report->request = 0; /* with the next one, or the next link */
+            report->request = 0; /* retried with the next report, or over the next link */
     }
 }
 
@@ -327,7 +326,7 @@ void cairn_client_reports_unsent(struct cairn_session *session) {
     TAILQ_FOREACH(report, &session->saves->reports, place) report->request = 0;
 }
 
-/* `ok`: the uploader has journaled the failure. A final refusal ends the report, too; after a
+/* `ok`: the uploader has journaled the failure. A final refusal also ends the report; after a
  * retryable one it is sent again with the next report, or over the next link. */
 void cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
                                    uint64_t id) {
@@ -335,7 +334,7 @@ void cairn_client_reports_answered(struct cairn_session *session, const struct c
     struct cairn_save *save;
     TAILQ_FOREACH(report, &session->saves->reports, place)
         if (report->request == id) break;
-    if (!report) return; /* nobody waits for this answer any more */
+    if (!report) return; /* no report has this id */
     enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
     if (code && cairn_code_info(code)->retryable) {
         report->request = 0;
@@ -351,7 +350,7 @@ void cairn_client_reports_answered(struct cairn_session *session, const struct c
     cairn_client_report_free(report);
 }
 
-/* ---- giving it up ---- */
+/* ---- giving a save up ---- */
 
 bool cairn_client_save_give_up(struct cairn_save *save, const struct cairn_error *why,
                                bool behind) {
@@ -361,7 +360,7 @@ bool cairn_client_save_give_up(struct cairn_save *save, const struct cairn_error
         cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
     struct cairn_client_failed failed = cairn_client_failed_of(save);
     cairn_lock_give(&save->session->lock);
-    /* The other ranks hear of a cancelled save; that a signal caused it concerns this one. */
+    /* Other ranks are told of a cancelled save; the signal concerns only this rank. */
     struct cairn_error told = *why;
     if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
     cairn_client_report_add(save->session, &failed, &told);
@@ -373,8 +372,8 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
     struct cairn_error own = {.code = code}, *why = err ? err : &own;
     if (cairn_client_save_give_up(save, why, false))
         return cairn_client_save_named(save, code, err);
-    /* The save was over before, and its verdict explains the error. Where the uploader answers
-     * `not-found`, it has sent the verdict before that answer (docs/socket.md). */
+    /* The save was over, and its verdict explains the error. An uploader that answers `not-found`
+     * has sent the verdict before (docs/socket.md). */
     CAIRN_HOLD(&save->session->lock);
     bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
     return committed ? cairn_client_save_named(save, code, err)
@@ -386,8 +385,8 @@ static enum cairn_code refuse_committed(const struct cairn_save *save, struct ca
                       save->session->run, save->step);
 }
 
-/* Ends the save. Its caller gives it up, so no later call returns the problem. Returns what must be
- * reported to the uploader. The lock is held. */
+/* Ends the save for its caller, so no later call returns the problem. Returns what to report to the
+ * uploader. The lock is held. */
 static struct cairn_client_failed end_for_caller(struct cairn_save *save,
                                                  const struct cairn_error *why) {
     struct cairn_client_failed failed = cairn_client_failed_of(save);
@@ -396,8 +395,7 @@ static struct cairn_client_failed end_for_caller(struct cairn_save *save,
     return failed;
 }
 
-/* The save ends as by an event of the uploader: whoever copies it finds that out, and gives its
- * generation back. */
+/* Ends the save as an uploader's event would: the copying thread releases its generation. */
 enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
                                   struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
@@ -507,8 +505,8 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     }
 }
 
-/* Nobody has the handle any more: a save that is not copied is given up, and no source is read when
- * it returns. True: a thread has the save still, and its pieces. The lock is not held. */
+/* For a freed handle: gives up a save that is not copied; returns once no source is read. True: a
+ * thread still has the save and its pieces. The lock is not held. */
 static bool leave_behind(struct cairn_save *save) {
     struct cairn_session *session = save->session;
     struct cairn_error why = {0};
@@ -535,17 +533,17 @@ void cairn_save_free(struct cairn_save *save) {
         destroy(save);
         return;
     }
-    if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
+    if (session->pid != getpid()) return; /* the parent's; its memory ends with the child */
     cairn_lock_take(&session->lock);
     bool busy = save->user.depth > 0;
-    save->user.end = busy ? cairn_save_free : NULL; /* the end of that call frees it */
+    save->user.end = busy ? cairn_save_free : NULL; /* the running call frees it */
     cairn_lock_give(&session->lock);
     if (busy) return;
     bool behind = leave_behind(save);
     if (!behind) cairn_client_save_drop_pieces(save);
     cairn_lock_take(&session->lock);
     bool handed_over = save->handed_over || save->finishing ||
-                       behind; /* goes on without the handle, as a sealed one */
+                       behind; /* continues without its handle, like a sealed save */
     bool unsealed = save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !handed_over &&
                     !cairn_client_save_over(save);
     struct cairn_client_failed failed = {0};
@@ -556,7 +554,7 @@ void cairn_save_free(struct cairn_save *save) {
     }
     if (!handed_over) cairn_client_save_give(save);
     save->freed = true;
-    struct cairn_pieces *last = CAIRN_TAKE(save->last); /* nobody can ask for it any more */
+    struct cairn_pieces *last = CAIRN_TAKE(save->last); /* no call can request it any more */
     close_fd(save);
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
@@ -564,7 +562,7 @@ void cairn_save_free(struct cairn_save *save) {
     if (unsealed) cairn_client_report_add(session, &failed, &why);
 }
 
-/* ---- with the session ---- */
+/* ---- the session's start and end ---- */
 
 enum cairn_code cairn_client_saves_new(struct cairn_session *session, struct cairn_error *err) {
     session->saves = calloc(1, sizeof *session->saves);
@@ -603,8 +601,7 @@ void cairn_client_saves_free(struct cairn_session *session) {
     session->saves = NULL;
 }
 
-/* A copy that is not durable, and a failure that is not reported, need an uploader: one that is
- * away is given a while to come back and take the offer. */
+/* True: an unsent copy or unreported failure needs an uploader, which gets time to return. */
 static bool needs_uploader(const struct cairn_session *session) {
     const struct cairn_save *save;
     if (!TAILQ_EMPTY(&session->saves->reports)) return true;
@@ -615,7 +612,7 @@ static bool needs_uploader(const struct cairn_session *session) {
     return false;
 }
 
-/* A copy that no uploader knows waits for the one after an uploader that is stopping. */
+/* True: a copy is unknown to the stopping uploader and waits for the next one. */
 static bool untold(const struct cairn_session *session) {
     const struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
@@ -623,8 +620,8 @@ static bool untold(const struct cairn_session *session) {
     return false;
 }
 
-/* Before the session ends: wait for the threads. Those that read sources at the deadline, or when a
- * signal comes, have their saves given up. False: a signal came. */
+/* Before the session ends: waits for the copying threads. At the deadline, or after a signal, gives
+ * up saves whose sources are still read. False: a signal came. */
 static bool settle_behind(struct cairn_session *session, uint64_t deadline_ms) {
     enum cairn_code code = CAIRN_OK;
     struct cairn_save *save;

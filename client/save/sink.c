@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the session tells the saves (struct cairn_client_sink): events of the uploader about saves
- * and their memory, and a new link, over which they are offered. */
+/* The saves' callbacks for the session (struct cairn_client_sink): uploader events about saves and
+ * their memory, and the offer over a new link. */
 #include "client/save/save.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static void take_verdict(struct cairn_save *save, const json_t *message) {
     cairn_client_save_end(save, &why);
 }
 
-/* Q41: `free` counts only with the owner that the generation has here. */
+/* Q41: `free` counts only if its owner matches the generation's. */
 static void take_free(struct cairn_session *session, const json_t *message) {
     struct cairn_msg_free told = {0};
     if (cairn_msg_free_read(message, "", &told, NULL) != CAIRN_OK ||
@@ -38,15 +38,15 @@ static void take_free(struct cairn_session *session, const json_t *message) {
     if (!at->held) at->owner = 0;
 }
 
-/* A problem of the node is forgotten when it is over (`code` "ok"). An absent server delays nothing
- * but the commit: only a wait for the commit that times out says so. */
+/* A node's problem ends with `code` "ok". An absent server delays only the commit, so only a
+ * timed-out wait for the commit mentions it. */
 static void take_problem(struct cairn_session *session, struct cairn_save *save,
                          const json_t *message) {
     struct cairn_msg_problem told = {.about = ""};
     struct cairn_client_saves *all = session->saves;
     struct cairn_error why = {0};
     if (cairn_msg_problem_read(message, "", &told, NULL) != CAIRN_OK) return;
-    if (!save && told.save) return; /* of a save that was freed */
+    if (!save && told.save) return; /* the save was freed */
     cairn_failure_get(message, "message", &why);
     bool server = !save && strcmp(told.about, "server") == 0;
     struct cairn_client_trouble *trouble = save     ? &save->trouble
@@ -60,7 +60,7 @@ static void take_problem(struct cairn_session *session, struct cairn_save *save,
 static void take_released(struct cairn_save *save, const json_t *message) {
     struct cairn_msg_released told = {0};
     if (cairn_msg_released_read(message, "", &told, NULL) != CAIRN_OK) return;
-    save->sent_bytes += told.bytes; /* of files also before the save is staged */
+    save->sent_bytes += told.bytes; /* files may be sent before the save is staged */
     save->link_us += told.link_us;
     save->store_us += told.store_us;
     if (told.shard >= save->sent_count) return;
@@ -85,7 +85,7 @@ static void take_decided(struct cairn_save *save, const json_t *message) {
     cairn_client_save_changed(save);
 }
 
-/* Events about one save; those of a save that was freed say nothing. */
+/* Events about one save; ignored for a freed save. */
 static const struct {
     const char *name;
     void (*take)(struct cairn_save *save, const json_t *message);
@@ -109,10 +109,9 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
     return is_free || is_problem;
 }
 
-/* ---- over a new link: slabs, and every save that is not over, are offered ---- */
+/* ---- the offer over a new link: slabs, and every save that is not over ---- */
 
-/* Q41: the owner of a generation is the save that still needs its bytes; a durable save needs
- * none. */
+/* Q41: a generation's owner is the save that still needs its bytes; a durable save needs none. */
 static uint64_t owner_of(const struct cairn_session *session, uint32_t generation) {
     const struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
@@ -131,19 +130,19 @@ static json_t *offered_slabs(const struct cairn_session *session) {
     return slabs;
 }
 
-/* Its caller waits for the seal of rank 0, or may. The lock is held. */
+/* The caller waits, or may wait, for rank 0's seal. The lock is held. */
 static bool awaits_decision(const struct cairn_save *save) {
     return save->follows && !save->decided && !cairn_client_save_over(save) &&
            save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !save->seal_sent;
 }
 
-/* A save whose `begin` was not answered has no number and is left out. The lock is held. */
+/* Omits saves whose `begin` was not answered: they have no id. The lock is held. */
 static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place) {
-        /* The next uploader numbers on from the highest offered save, so a save that is left out
-         * must not keep a number that may be given again. */
+        /* The next uploader continues from the highest offered id, so an omitted save must not keep
+         * an id that may be given again. */
         bool cancelled = save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44);
         bool over = cairn_client_save_over(save) && !cancelled;
         if (over && CAIRN_RULE(Q43)) save->id = save->owner = 0;
@@ -173,8 +172,8 @@ static json_t *offer_message(struct cairn_session *session) {
                       .bytes = session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0);
 }
 
-/* A save that was cancelled after its seal. It keeps its number where the uploader has it, so that
- * its failure is reported as `fail`. */
+/* For a save cancelled after its seal. It keeps its id if the uploader knows it, so that its
+ * failure is reported as `fail`. */
 static void take_cancelled(struct cairn_save *save, const char *state) {
     bool committed = strcmp(state, "committed") == 0;
     if (!committed && (strcmp(state, "continues") == 0 || strcmp(state, "durable") == 0 ||
@@ -217,7 +216,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
     }
     if (strcmp(state, "unknown") == 0) {
         save->id = save->owner = 0;
-        /* One that is not sealed is begun again when it is staged. */
+        /* An unsealed save is begun again when it is staged. */
         if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED) return;
         fail_unknown(save->session, &why);
         cairn_client_save_end(save, &why);
@@ -230,8 +229,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
     cairn_client_save_end(save, &why);
 }
 
-/* `owners` names the save for which the uploader holds each generation. One with owner 0 is free,
- * and no `free` is sent for it. */
+/* `owners` has each generation's owner at the uploader. 0: free, and no `free` follows. */
 static void take_generations(struct cairn_session *session, const json_t *owners) {
     for (uint32_t i = 0; i < session->slab_count; i++) {
         struct cairn_client_generation *at = &session->saves->generations[i];
@@ -241,8 +239,8 @@ static void take_generations(struct cairn_session *session, const json_t *owners
     }
 }
 
-/* A failure is reported as `fail` where this uploader has the save, else as `count`. A report of a
- * save that turned out to be committed is dropped. The lock is held. */
+/* Reports a failure as `fail` if this uploader has the save, else as `count`; drops the report of a
+ * save that was committed after all. The lock is held. */
 static void take_reports(struct cairn_session *session) {
     struct cairn_client_report *report, *next;
     for (report = TAILQ_FIRST(&session->saves->reports); report; report = next) {
@@ -278,7 +276,7 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
                              struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     int fds[CAIRN_CLIENT_GENERATIONS_MAX];
-    /* No other thread changes them: the session is not up (client/save/begin.c). */
+    /* No other thread changes the slabs: the session is not up (client/save/begin.c). */
     for (uint32_t i = 0; i < session->slab_count; i++) fds[i] = session->slabs[i].fd;
     const struct cairn_client_request request = {.take_message = offer_message(session),
                                                  .fds = fds,
@@ -294,14 +292,14 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
     return CAIRN_OK;
 }
 
-/* ---- copies that were handed over to this thread ---- */
+/* ---- copies handed over to the session's thread ---- */
 
 static struct cairn_client_stager *take_handed_over(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place) {
         if (!save->handed_over) continue;
-        CAIRN_PROMISE(!save->finishing, return NULL); /* by one thread, one at a time */
+        CAIRN_PROMISE(!save->finishing, return NULL); /* one thread finishes one save at a time */
         save->finishing = true;
         return CAIRN_TAKE(save->handed_over);
     }
@@ -312,7 +310,7 @@ static bool link_ended(enum cairn_code code) {
     return code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT || code == CAIRN_CANCELLED;
 }
 
-/* True: the save failed here, which must be reported. The lock is held. */
+/* True: the save failed here and must be reported. The lock is held. */
 static bool settle_handed_over(struct cairn_save *save, enum cairn_code code,
                                struct cairn_error *why) {
     bool failed = code && !cairn_client_save_over(save);
@@ -323,7 +321,7 @@ static bool settle_handed_over(struct cairn_save *save, enum cairn_code code,
     return failed;
 }
 
-/* alone: over a link that no other thread uses yet. */
+/* alone: over a link that this thread has exclusively. */
 static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, bool alone,
                                           uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_save *save = stager->save;
@@ -350,8 +348,8 @@ static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, bo
 
 /* ---- saves that follow ---- */
 
-/* One that this uploader does not know would not hear of the seal of rank 0. It is the session's
- * thread's until begin_again() is over: `finishing` keeps it. */
+/* Finds a follower that this uploader does not know, which would miss rank 0's seal. `finishing`
+ * reserves it for the session's thread until begin_again() returns. */
 static struct cairn_save *take_unbegun(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     struct cairn_save *save;
@@ -372,12 +370,12 @@ static enum cairn_code begin_again(struct cairn_save *save, uint64_t deadline_ms
     struct cairn_client_failed failed = {0};
     enum cairn_code code = cairn_client_save_begin_again(save, 0, true, deadline_ms, &why);
     cairn_lock_take(&session->lock);
-    if (!code && save->freed) /* meanwhile: cairn_save_free has left it to this thread */
+    if (!code && save->freed) /* cairn_save_free left the save to this thread */
         code = cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
     bool fails = code && !link_ended(code) && !cairn_client_save_over(save);
     if (fails) failed = cairn_client_failed_of(save);
     if (fails) cairn_client_save_end(save, &why);
-    if (fails && save->freed) save->problem_returned = true; /* by nobody else */
+    if (fails && save->freed) save->problem_returned = true; /* no other call can return it */
     save->finishing = false;
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
@@ -386,8 +384,8 @@ static enum cairn_code begin_again(struct cairn_save *save, uint64_t deadline_ms
     return link_ended(code) ? code : CAIRN_OK;
 }
 
-/* Then the copies that were made while no uploader was there are staged and sealed. Not CAIRN_OK:
- * the link ended, and the rest waits for the next one; or the uploader refused the offer. */
+/* Offers, then stages and seals the copies made without an uploader. Not CAIRN_OK: the link ended,
+ * and the rest waits for the next one; or the uploader refused the offer. */
 static enum cairn_code offer_all(struct cairn_session *session, uint64_t deadline_ms,
                                  struct cairn_error *err) {
     CAIRN_TRY(offer(session, deadline_ms, err));
@@ -398,12 +396,11 @@ static enum cairn_code offer_all(struct cairn_session *session, uint64_t deadlin
     return CAIRN_OK;
 }
 
-/* What was handed over after offer_all had looked for it and before the session was up; other
- * threads use the link by now. */
+/* Finishes copies handed over after offer_all; other threads already use the link. */
 static void finish_all(struct cairn_session *session) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
     enum cairn_code code = CAIRN_OK;
-    if (!session->saves) return; /* it is read_only */
+    if (!session->saves) return; /* read_only */
     for (struct cairn_client_stager *stager; !code && (stager = take_handed_over(session));)
         code = finish_handed_over(stager, false, deadline_ms, NULL);
 }
@@ -416,7 +413,7 @@ static bool on_event(struct cairn_session *session, const struct cairn_frame *fr
     return known;
 }
 
-/* The uploader of the saves that are not over went away or came back. The lock is held. */
+/* Notifies all unfinished saves that the uploader went away or came back. The lock is held. */
 static void note_all_changed(struct cairn_session *session) {
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said of a piece is checked; a list is built, planned once, and asked; a piece that is
- * listed in a group is cut to this rank's share of it. */
+/* Checks described pieces; plans and queries lists of tensors; cuts listed pieces to shares. */
 #include "client/save/split.h"
 
 #include <inttypes.h>
@@ -13,13 +12,13 @@
 #include "common/buf.h"
 #include "common/text.h"
 
-#define MARKED_BEGINS 4 /* of a split */
+#define MARKED_BEGINS 4 /* per split */
 #define GROUP_NAME_BYTES_MAX 256
-#define GROUPS_MAX 64      /* of one rank: server/versions/groups.h */
-#define VERSION_OF_LOOKS 6 /* of the socket */
+#define GROUPS_MAX 64      /* per rank: server/versions/groups.h */
+#define VERSION_OF_LOOKS 6 /* socket version that introduced them */
 #define DIGEST_TEXT 16
 
-/* ---- a piece: fields in the order of their checks ---- */
+/* ---- checking a piece, field by field ---- */
 
 enum cairn_code cairn_client_piece_name(const char *name, struct cairn_error *err) {
     size_t size = name ? strlen(name) : 0;
@@ -185,7 +184,7 @@ enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_te
     enum cairn_code code = cairn_client_piece_shape(&own, &made, &elements, err);
     if (!code) code = cairn_client_piece_form(&own, elements, &made, err);
     if (code) return cairn_within(err, code, "tensor %s", own.name);
-    if (own.kind == CAIRN_ALIAS) return CAIRN_OK; /* it has no bytes that could be shared out */
+    if (own.kind == CAIRN_ALIAS) return CAIRN_OK; /* no bytes to share */
     if (own.region_count > 1)
         return cairn_fail(err, CAIRN_INVALID, "tensor %s: a split lists one region of it",
                           own.name);
@@ -275,7 +274,7 @@ void cairn_client_shares_release(struct cairn_client_shares *shares) {
     *shares = (struct cairn_client_shares){0};
 }
 
-/* ---- what a begin says of them ---- */
+/* ---- the splits in a begin ---- */
 
 static json_t *marks_json(const struct cairn_split *split) {
     json_t *marks = json_array();
@@ -333,7 +332,7 @@ enum cairn_code cairn_client_shares_open(struct cairn_client_shares *shares,
 
 /* ---- cutting ---- */
 
-struct listed { /* a name that is looked for in a list */
+struct listed { /* search key */
     const struct cairn_split *split;
     const char *name;
 };
@@ -358,7 +357,7 @@ static bool same_part(const struct cairn_client_piece *a, const struct cairn_cli
            memcmp(a->fragment.count, b->fragment.count, sizeof a->fragment.count) == 0;
 }
 
-/* From byte `from` of the piece on. */
+/* The part of the piece that starts at byte `from`. */
 static struct cairn_client_piece part_of(const struct cairn_client_piece *piece,
                                          const struct cairn_fragment *fragment, uint64_t from) {
     struct cairn_client_piece part = *piece;
@@ -386,7 +385,7 @@ static unsigned cut(const struct cairn_split *split, uint32_t of,
                     const struct cairn_client_piece *piece,
                     struct cairn_client_piece ret[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX]) {
     struct cairn_fragment fragments[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX];
-    CAIRN_PROMISE(split->share[of], return 0); /* 0: this rank has none of it */
+    CAIRN_PROMISE(split->share[of], return 0); /* 0: this rank has no share */
     const struct cairn_plan_share *share = &split->plan.shares[split->share[of] - 1];
     uint64_t from = share->start * cairn_dtype_bits(piece->dtype) / 8;
     const struct cairn_plan_split_item item = {.dimension_count = piece->dimension_count,
@@ -396,7 +395,7 @@ static unsigned cut(const struct cairn_split *split, uint32_t of,
     unsigned count = cairn_plan_share_fragments(&item, share, fragments);
     if (!count ||
         (!share->start && piece->form == CAIRN_WHOLE && share->count == piece->fragment.count[0])) {
-        ret[0] = *piece; /* all of it, or a tensor without elements: as it was described */
+        ret[0] = *piece; /* the whole tensor, or an empty one: as described */
         ret[0].kind = CAIRN_TENSOR_SHARDED;
         return 1;
     }
@@ -404,7 +403,7 @@ static unsigned cut(const struct cairn_split *split, uint32_t of,
         ret[i] = part_of(piece, &fragments[i], from);
         from += ret[i].bytes;
     }
-    CAIRN_PROMISE(from <= piece->bytes, return 0); /* else bytes beyond the source are read */
+    CAIRN_PROMISE(from <= piece->bytes, return 0); /* else bytes beyond the source would be read */
     return count;
 }
 
@@ -498,7 +497,7 @@ enum cairn_code cairn_client_shares_complete(const struct cairn_client_shares *s
     return CAIRN_OK;
 }
 
-/* ---- looks: a group of which this save has no list is answered without digests ---- */
+/* ---- looks; a group without a list in this save is answered without digests ---- */
 
 bool cairn_client_can_look(struct cairn_session *session) {
     return cairn_client_speaks(session, VERSION_OF_LOOKS, "looks at lists", NULL) == CAIRN_OK;

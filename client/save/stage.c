@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage: the call during which training stands still, or what a thread of the library does in its
- * place (client/save/stage.c). One pass copies every byte to its final place
- * and makes the block checksums. While it runs, `staged` tells the uploader how far each shard is,
- * so that the first parts are sent while the last ones are copied. Where no uploader is there at
- * the end of the copy, the call returns CAIRN_UPLOADER_GONE and the stager is handed over to the
- * session's thread, which stages and seals with the next uploader.
+ * Stages a save, during the call for which training stands still, or on a library thread. One pass
+ * copies every byte to its final place and computes block checksums; `staged` messages let the
+ * uploader send the first parts meanwhile. If no uploader is there at the end of the copy, the call
+ * returns CAIRN_UPLOADER_GONE and hands the stager over to the session's thread, which stages and
+ * seals with the next uploader.
  */
 #include "client/save/stager.h"
 
@@ -29,11 +28,10 @@
 struct telling {
     struct cairn_client_stager *stager;
     size_t index;
-    uint64_t before; /* bytes of the shards before this one */
+    uint64_t before; /* bytes of the earlier shards */
 };
 
-/* The version may be over already, or the save cancelled by another thread: then no byte more is
- * copied and nothing is sealed. */
+/* Fails if the version is over or the save was cancelled: nothing more is copied or sealed. */
 static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
                                     struct cairn_error *err) {
     CAIRN_HOLD(&stager->session->lock);
@@ -42,7 +40,7 @@ static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
     return code;
 }
 
-/* Nobody is told by a thread of the library: those who wait for it tell, and are woken. */
+/* A library thread does not call progress; it wakes waiting calls, which do. */
 static void tell_progress(const struct cairn_client_stager *stager) {
     CAIRN_HOLD(&stager->session->lock);
     if (stager->behind)
@@ -68,7 +66,7 @@ static enum cairn_code on_copied(void *owner, uint64_t bytes, struct cairn_error
     return CAIRN_OK;
 }
 
-/* A trainer's stream may wait for them from here on. */
+/* From here on a trainer's stream may wait for the copies. */
 static void on_queued(void *owner) {
     const struct telling *telling = owner;
     CAIRN_HOLD(&telling->stager->session->lock);
@@ -76,7 +74,7 @@ static void on_queued(void *owner) {
     cairn_client_changed(telling->stager->session);
 }
 
-/* Q41: a save writes into its own generation alone. */
+/* Q41: a save writes only into its own generation. */
 static bool fits_slab(const struct cairn_client_stager *stager,
                       const struct cairn_client_shard *shard) {
     int generation = stager->save->generation;
@@ -105,7 +103,7 @@ static enum cairn_code begin_job(struct cairn_client_stager *stager, size_t inde
     return CAIRN_OK;
 }
 
-/* No call of another thread uses it any more (cairn_save_fence_stream). */
+/* Waits until no cairn_save_fence_stream uses the job, then ends it. */
 static void end_job(struct cairn_client_stager *stager) {
     struct cairn_session *session = stager->session;
     cairn_lock_take(&session->lock);
@@ -133,7 +131,7 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     return code;
 }
 
-/* Until leave_sources a fence waits for this thread, also where the save ends meanwhile. */
+/* Until leave_sources a fence waits for this thread, even if the save ends meanwhile. */
 static enum cairn_code enter_sources(const struct cairn_client_stager *stager,
                                      struct cairn_error *err) {
     CAIRN_HOLD(&stager->session->lock);
@@ -149,7 +147,7 @@ static void leave_sources(const struct cairn_client_stager *stager) {
     cairn_client_changed(stager->session);
 }
 
-/* ---- have the sources stayed as they were? ---- */
+/* ---- verify_sources ---- */
 
 static enum cairn_code on_compared(void *owner, uint64_t bytes, struct cairn_error *err) {
     CAIRN_UNUSED uint64_t all = bytes;
@@ -159,7 +157,7 @@ static enum cairn_code on_compared(void *owner, uint64_t bytes, struct cairn_err
 static enum cairn_code say_changed(const struct cairn_client_shard *shard,
                                    const struct cairn_client_run *runs, uint64_t block,
                                    struct cairn_error *err) {
-    const struct cairn_client_run *run = runs; /* the first piece that the block has bytes of */
+    const struct cairn_client_run *run = runs; /* the block's first piece */
     for (size_t i = 0; i + 1 < shard->run_count; i++, run++)
         if (run->piece && run->offset + run->bytes > block * CAIRN_BLOCK_BYTES) break;
     return cairn_fail(err, CAIRN_SOURCE_CHANGED,
@@ -168,7 +166,7 @@ static enum cairn_code say_changed(const struct cairn_client_shard *shard,
                       run->piece ? run->piece->name : shard->name);
 }
 
-/* Once more to the same place: the bytes there change only where a source has. */
+/* Copies again to the same place: bytes there change only if a source changed. */
 static enum cairn_code compare_shard(struct cairn_client_stager *stager, size_t index,
                                      struct cairn_error *err) {
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
@@ -217,7 +215,7 @@ static void lock_slab(const struct cairn_client_stager *stager) {
                                  "saves");
 }
 
-/* CAIRN_OK: memory was not asked for, or not refused. */
+/* CAIRN_OK: memory was not requested, or not refused. */
 static enum cairn_code say_unreserved(struct cairn_session *session, struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
     if (!session->saves->unreserved.code) return CAIRN_OK;
@@ -244,7 +242,7 @@ static enum cairn_code check_room(const struct cairn_client_stager *stager,
     return CAIRN_OK;
 }
 
-/* Names and sizes of the shards from `first` on, for the error of a wait that times out. */
+/* Notes names and sizes of the shards from `first` on, for a timed-out wait's error. */
 static enum cairn_code note_shards(struct cairn_client_stager *stager, size_t first,
                                    struct cairn_error *err) {
     const struct cairn_client_arrangement *arrangement = &stager->arrangement;
@@ -265,7 +263,7 @@ static enum cairn_code note_shards(struct cairn_client_stager *stager, size_t fi
     return whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards' names");
 }
 
-/* Room for the checksums of all shards; those of the ones before stay. */
+/* Makes room for the checksums of all shards; earlier ones stay. */
 static enum cairn_code make_blocks(struct cairn_client_stager *stager, size_t first,
                                    struct cairn_error *err) {
     const struct cairn_client_arrangement *arrangement = &stager->arrangement;
@@ -293,7 +291,7 @@ static enum cairn_code make_blocks(struct cairn_client_stager *stager, size_t fi
     return CAIRN_OK;
 }
 
-/* What was described since the last call gets its place: at first all. */
+/* Lays out what was described since the last call: at first everything. */
 static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     size_t first = stager->arrangement.shard_count;
@@ -314,9 +312,9 @@ static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_
 
 /* ---- the calls: place, copy, seal ---- */
 
-/* True: the stager is the session's thread's from here on: the uploader is away, or is stopping and
- * does not know the save. *ret_back: an uploader is there, and this thread must go on. Both false:
- * the save is over, or was given files. */
+/* True: the session's thread now owns the stager, because the uploader is away, or is stopping and
+ * does not know the save. *ret_back: an uploader is there, and this thread must continue. Both
+ * false: the save is over, or has files. */
 static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     struct cairn_save *save = stager->save;
     CAIRN_HOLD(&stager->session->lock);
@@ -333,8 +331,8 @@ static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     return true;
 }
 
-/* CAIRN_UPLOADER_GONE with *ret_handed_over: the caller's part is done. A save whose bytes are
- * copied is not given up because the link ended again (Q43). */
+/* CAIRN_UPLOADER_GONE with *ret_handed_over: the caller is done. A copied save is not given up
+ * because the link ended again (Q43). */
 static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                          bool *ret_handed_over, struct cairn_error *err) {
     bool back = true;
@@ -347,7 +345,7 @@ static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uin
     }
 }
 
-/* What has its place and is not in the slab yet. */
+/* Copies the shards that are laid out but not in the slab. */
 static enum cairn_code copy_shards(struct cairn_client_stager *stager, struct cairn_error *err) {
     const struct cairn_client_arrangement *arrangement = &stager->arrangement;
     uint64_t before = 0;
@@ -365,11 +363,11 @@ static enum cairn_code copy_shards(struct cairn_client_stager *stager, struct ca
     return still_wanted(stager, err);
 }
 
-/* The sources may be changed from here on. */
+/* From here on the sources may be changed. */
 static void note_copied(const struct cairn_client_stager *stager) {
     struct cairn_save *save = stager->save;
     CAIRN_HOLD(&stager->session->lock);
-    if (cairn_client_save_over(save)) return; /* its thread says so at its end */
+    if (cairn_client_save_over(save)) return; /* its thread signals the end */
     save->copied = true;
     save->behind.reads = false;
     if (stager->session->saves->copier == save) stager->session->saves->copier = NULL;
@@ -377,7 +375,7 @@ static void note_copied(const struct cairn_client_stager *stager) {
     cairn_client_changed(stager->session);
 }
 
-/* One deadline for all waits of the call; the time that copying takes is added to it. */
+/* One deadline for all waits of the call, extended by the time of the copy. */
 static enum cairn_code copy(struct cairn_client_stager *stager, uint64_t *deadline_ms,
                             struct cairn_error *err) {
     if (!stager->arrangement.placed) CAIRN_TRY(prepare(stager, err));
@@ -394,7 +392,7 @@ static enum cairn_code copy(struct cairn_client_stager *stager, uint64_t *deadli
     return CAIRN_OK;
 }
 
-/* What was described after the copy goes behind it. */
+/* Copies what was described after the copy. */
 static enum cairn_code copy_late(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                  struct cairn_error *err) {
     const struct cairn_save *save = stager->save;
@@ -419,16 +417,15 @@ static enum cairn_code seal(struct cairn_client_stager *stager, uint64_t deadlin
     return seal_or_hand_over(stager, deadline_ms, ret_handed_over, err);
 }
 
-/* Q40: the seal had reached the uploader, and its answer was lost. */
+/* Q40: the uploader received the seal, and its answer was lost. */
 static bool is_committed(const struct cairn_save *save) {
     CAIRN_HOLD(&save->session->lock);
     return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
 }
 
-/* How far a call takes the save. */
 enum until { PLACED, COPIED, SEALED };
 
-/* The save's stager, which this thread has from here on. A save that is over ends the call. */
+/* Gives save->kept to this thread. A save that is over fails the call. */
 static enum cairn_code take_stager(struct cairn_save *save, enum until until,
                                    struct cairn_error *err) {
     struct cairn_client_stager *kept = save->kept;
@@ -441,7 +438,7 @@ static enum cairn_code take_stager(struct cairn_save *save, enum until until,
     cairn_lock_give(&save->session->lock);
     if (over) {
         CAIRN_HOLD(&save->session->lock);
-        if (kept) cairn_client_save_give(save); /* no other thread is at it */
+        if (kept) cairn_client_save_give(save); /* no other thread works on it */
         return cairn_client_save_problem(save, err);
     }
     if (!possible)
@@ -456,7 +453,7 @@ static enum cairn_code take_stager(struct cairn_save *save, enum until until,
     return CAIRN_OK;
 }
 
-/* The call is over, and the save waits for the next one. False: it has ended meanwhile. */
+/* The call ends and the save waits for the next one. False: the save ended meanwhile. */
 static bool park(struct cairn_save *save) {
     CAIRN_HOLD(&save->session->lock);
     if (cairn_client_save_over(save)) return false;
@@ -513,7 +510,7 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
                          save->session->socket);
         return cairn_client_save_named(save, code, err);
     }
-    if (!code && until != SEALED) *err = save->problem; /* it ended as the call did */
+    if (!code && until != SEALED) *err = save->problem; /* the save ended together with the call */
     if (!code && until != SEALED) code = save->problem.code;
     if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);
     cairn_client_save_sealed(save);
@@ -522,30 +519,29 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
     return CAIRN_OK;
 }
 
-/* ---- behind the trainer's back ---- */
+/* ---- copying while training goes on ---- */
 
 static void copy_and_seal(struct cairn_client_stager *stager) {
     struct cairn_save *save = stager->save;
     struct cairn_error why = {0};
     bool handed_over = false;
     enum cairn_code code = place_copy_seal(stager, SEALED, &handed_over, &why);
-    if (!handed_over) release(stager); /* else the session's thread may have freed it by now */
+    if (!handed_over) release(stager); /* else the session's thread may have freed it */
     if (handed_over)
         cairn_client_save_retire_pieces(save);
-    else if (code && !is_committed(save)) /* over before: its verdict is known */
+    else if (code && !is_committed(save)) /* it was over: its verdict is known */
         (void)cairn_client_save_give_up(save, &why, true);
     else
         cairn_client_save_sealed(save);
 }
 
-/* Each slot that was given out must be written before anything is copied: the call may be repeated
- * then. */
+/* Refuses the copy until each slot is declared written; the call may be repeated. */
 static enum cairn_code check_written(const struct cairn_save *save, struct cairn_error *err) {
     const struct cairn_client_stager *stager = save->kept;
     cairn_lock_take(&save->session->lock);
     bool fresh = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
     cairn_lock_give(&save->session->lock);
-    if (stager ? stager->copied : !fresh) return CAIRN_OK; /* else take() says what is wrong */
+    if (stager ? stager->copied : !fresh) return CAIRN_OK; /* take_stager() fails */
     for (size_t i = 0; i < save->piece_count; i++)
         if (save->pieces[i].by_caller && save->pieces[i].bytes && !save->pieces[i].written)
             return CAIRN_CLIENT_REFUSE(save, err,
@@ -596,12 +592,13 @@ static enum cairn_code make_ready(struct cairn_save *save, struct cairn_client_s
 
 /* ---- the thread of cairn_save_stage_begin ---- */
 
-/* One save of a session is copied at a time, so that no more threads copy than `copy_threads`; its
- * seal may wait for the uploader while the next one is copied. After the fence the thread reads no
- * source (P4). It is nicer than the trainer's threads, and a call of its session: cairn_close ends
- * and awaits it. Where no thread can be started, cairn_save_stage_begin does it all itself. */
+/* A session copies one save at a time, so that at most `copy_threads` threads copy; its seal may
+ * wait for the uploader while the next save is copied. After the fence the thread reads no
+ * source (P4). It has a lower priority than the trainer's threads, and counts as a call of the
+ * session: cairn_close ends it and waits. Without a thread, cairn_save_stage_begin does
+ * everything itself. */
 
-/* A save that is over has its turn at once: nothing of it is copied. */
+/* A save that is over gets its turn at once: nothing is copied. */
 static void take_turn(struct cairn_save *save) {
     struct cairn_session *session = save->session;
     CAIRN_HOLD(&session->lock);
@@ -655,7 +652,7 @@ enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_err
     return CAIRN_OK;
 }
 
-/* ---- slots: places in the slab that the caller fills itself ---- */
+/* ---- slots: slab memory that the caller fills itself ---- */
 
 static enum cairn_code slot(struct cairn_save *save, uint32_t index,
                             struct cairn_client_piece **ret, struct cairn_error *err) {
@@ -664,7 +661,7 @@ static enum cairn_code slot(struct cairn_save *save, uint32_t index,
     if (!stager) CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!stager) CAIRN_TRY(take_until(save, PLACED, err));
     stager = save->kept;
-    if (!stager->slots) { /* by index, in the order in which they were described */
+    if (!stager->slots) { /* in the order of description */
         stager->slots = calloc(save->piece_count + 1, sizeof *stager->slots);
         if (!stager->slots)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of slots");

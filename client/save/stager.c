@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages `stage`, `staged` and `seal`. When the link ends, the copy goes on, and all three
- * are sent again over the next one: the checksums of the one pass are kept until the seal.
+ * The messages `stage`, `staged` and `seal`. If the link ends, the copy continues, and all three
+ * are sent again over the next: block checksums are kept until the seal.
  */
 #include "client/save/stager.h"
 
@@ -16,10 +16,10 @@
 #include "common/text.h"
 
 #define REPLICATED_JSON_BYTES_MAX (800 * CAIRN_KIB)
-#define COMPARED_MIN 2 /* comparisons that make a habit of a block's change */
+#define COMPARED_MIN 2 /* comparisons until a block counts as always changing */
 
-/* Frames hold 1 MiB of JSON, and labels and meta may need 128 KiB of it. Replicated checksums only
- * serve to find silent differences, so those that do not fit are left out. */
+/* Frames hold 1 MiB of JSON, of which labels and meta may need 128 KiB. Replicated checksums only
+ * help to find silent differences, so those that do not fit are omitted. */
 
 void cairn_client_stager_free(struct cairn_client_stager *stager) {
     if (!stager) return;
@@ -32,8 +32,7 @@ void cairn_client_stager_free(struct cairn_client_stager *stager) {
     free(stager);
 }
 
-/* The link ended: the copy goes on without one, and send_all repeats every message over the
- * next. */
+/* If the link ended: continue without one; send_all repeats every message over the next. */
 static enum cairn_code without_link(struct cairn_client_stager *stager, enum cairn_code code) {
     if (code != CAIRN_UPLOADER_GONE || stager->alone) return code;
     stager->epoch = 0;
@@ -86,8 +85,8 @@ enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stag
     return CAIRN_OK;
 }
 
-/* A save that was cancelled while its `begin` was under way has given its generation back. Lending
- * it would leave it lent for ever: `free` names an owner that nobody has here. */
+/* A save cancelled during its `begin` has released its generation. Lending the generation would
+ * never end: `free` would name an owner unknown here. */
 static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generation *own,
                             bool *ret_lent, struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
@@ -95,12 +94,12 @@ static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generat
         if (save->problem.code) return cairn_client_save_problem(save, err);
         return cairn_fail(err, CAIRN_CANCELLED, "step %" PRIu64 " has ended", save->step);
     }
-    *ret_lent = own->lent; /* already, by the offer */
+    *ret_lent = own->lent; /* lent by the offer */
     own->lent = true;
     return CAIRN_OK;
 }
 
-/* The uploader holds the generation from `stage` on, unless it refuses: then no `free` comes. */
+/* The uploader holds the generation from `stage` on, unless it refuses: then no `free` follows. */
 static enum cairn_code send_stage(struct cairn_client_stager *stager, uint32_t epoch,
                                   uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
@@ -117,20 +116,19 @@ static enum cairn_code send_stage(struct cairn_client_stager *stager, uint32_t e
         .epoch = epoch, .deadline_ms = deadline_ms};
     enum cairn_code code = call(stager, &request, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
-    /* `conflict` on a save whose seal was sent: the uploader before journaled that seal and died
-     * before it answered. The slab still has the bytes that were sealed. */
+    /* `conflict` on a save whose seal was sent: the previous uploader journaled that seal but died
+     * before it answered. The slab still has the sealed bytes. */
     stager->sealed = code == CAIRN_CONFLICT && stager->save->seal_sent;
     CAIRN_HOLD(&session->lock);
     if (own->lent) own->lent = lent;
     return stager->sealed ? CAIRN_OK : code;
 }
 
-/* Over the present link: begin where the uploader does not know the save, then `stage`. */
 enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stager,
                                                uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_save *save = stager->save;
     struct cairn_session *session = stager->session;
-    uint32_t epoch = 1; /* of no meaning when alone */
+    uint32_t epoch = 1; /* unused when alone */
     cairn_lock_take(&session->lock);
     enum cairn_code code =
         stager->alone ? CAIRN_OK : cairn_client_reach(session, false, deadline_ms, &epoch, err);
@@ -178,7 +176,7 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
         const struct cairn_client_piece *piece = &stager->save->pieces[i];
         char crc[16];
         if (piece->kind != CAIRN_TENSOR_REPLICATED || piece->in_file) continue;
-        /* Escapes make a byte of a name six bytes of JSON at the most. */
+        /* JSON escapes expand a name's byte to at most six. */
         bytes += 6 * strlen(piece->name) + 40;
         if (bytes > REPLICATED_JSON_BYTES_MAX) break;
         snprintf(crc, sizeof crc, "%08" PRIx32, piece->crc32c);
@@ -189,7 +187,7 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
     return CAIRN_OK;
 }
 
-/* table: by this name the uploader has it from an earlier seal over the same link; NULL: sent. */
+/* table: its name at the uploader since an earlier seal on this link; NULL: send it. */
 static enum cairn_code call_seal(struct cairn_client_stager *stager, const char *table,
                                  uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_client_arrangement *arrangement = &stager->arrangement;
@@ -229,7 +227,6 @@ static enum cairn_code send_seal(struct cairn_client_stager *stager, uint64_t de
     return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in send_stage */
 }
 
-/* Until the uploader has journaled the seal, over as many links as it takes. */
 enum cairn_code cairn_client_stager_send_all(struct cairn_client_stager *stager,
                                              uint64_t deadline_ms, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_sound(stager->session, err));
@@ -240,7 +237,7 @@ enum cairn_code cairn_client_stager_send_all(struct cairn_client_stager *stager,
     return code;
 }
 
-/* ---- blocks beside those of the save before ---- */
+/* ---- comparing blocks with the previous save's ---- */
 
 void cairn_client_stale_release(struct cairn_client_stale *stale) {
     free(stale->blocks);
@@ -248,7 +245,7 @@ void cairn_client_stale_release(struct cairn_client_stale *stale) {
     *stale = (struct cairn_client_stale){0};
 }
 
-/* Without memory nothing is compared. */
+/* Starts a comparison; without memory nothing is compared. */
 static void begin(struct cairn_client_stale *stale, uint64_t step, const uint32_t *blocks,
                   size_t count) {
     cairn_client_stale_release(stale);
@@ -275,7 +272,7 @@ void cairn_client_stale_look(struct cairn_save *save, const uint32_t *blocks, si
         begin(stale, save->step, blocks, count);
         return;
     }
-    if (save->step == stale->step) return; /* the same step again: it is to be the same */
+    if (save->step == stale->step) return; /* the same step again is expected to be equal */
     for (size_t i = 0; i < count; i++) {
         follow += stale->follows[i];
         same += stale->follows[i] && blocks[i] == stale->blocks[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A search is a row of comparisons; each ends in learn(), which begins the next one. */
+/* A search is a series of comparisons; each ends in learn(), which starts the next. */
 #include "client/save/threads.h"
 
 #include <pthread.h>
@@ -7,21 +7,21 @@
 #include <unistd.h>
 
 #define ROUNDS CAIRN_CLIENT_THREADS_ROUNDS
-#define SHARE_BYTES_MIN (32 * CAIRN_MIB) /* for a thread to be worth its start */
-#define LEARN_BYTES (64 * CAIRN_MIB)     /* of each thread, for its rate to be the memory's */
+#define SHARE_BYTES_MIN (32 * CAIRN_MIB) /* per thread, to be worth its start */
+#define LEARN_BYTES (64 * CAIRN_MIB)     /* per thread, for the rate to be the memory's */
 #define LEG_BYTES (128 * CAIRN_MIB)
-#define NEAR 0.93   /* of the best rate is as good, with fewer threads */
-#define RISING 1.03 /* twice as many are tried again above it */
+#define NEAR 0.93   /* a rate this near the best counts as equal, with fewer threads */
+#define RISING 1.03 /* growth above which the count is doubled again */
 #define ROUNDS_MIN 3
 #define ROUNDS_CLEAR 4
-#define TIGHT 1.05 /* legs so near to each other were not disturbed */
+#define TIGHT 1.05 /* legs this close were not disturbed */
 #define OFF 1.25
 #define OFF_IN_ROW 3
 #define COPIES_BETWEEN 16
-#define TRIES_SHARE 20 /* one part in so many of the time may be tries */
+#define TRIES_SHARE 20 /* at most 1/20 of the time goes to tries */
 #define TRIES_SHARE_OFF 4
 #define FIRST_MAX 4
-#define PART_OTHER 64 /* one part in so many may come from elsewhere */
+#define PART_OTHER 64 /* at most 1/64 may come from other sources */
 
 /* ---- rates ---- */
 
@@ -52,7 +52,7 @@ static bool is_tight(const struct cairn_client_rates *rates) {
     return best(rates) <= worst(rates) * TIGHT;
 }
 
-/* After as many legs of both. */
+/* Enough equal numbers of legs for a decision? */
 static bool is_plain(const struct cairn_client_rates *own, const struct cairn_client_rates *other) {
     double apart = own->count >= ROUNDS_CLEAR ? 1.1 : OFF;
     if (own->count < ROUNDS_MIN) return false;
@@ -74,7 +74,7 @@ static void know(struct cairn_client_threads *threads, uint32_t count, double ra
     threads->known[threads->known_count++].rate = rate;
 }
 
-/* The fewest whose rate is near the best. */
+/* The smallest count with a rate near the best. */
 static uint32_t pick(const struct cairn_client_threads *threads) {
     double most = 0;
     uint32_t ret = UINT32_MAX;
@@ -86,7 +86,7 @@ static uint32_t pick(const struct cairn_client_threads *threads) {
     return ret;
 }
 
-/* 1, 2, 3, 4, 6, 8, 12, 16 ...: the last one below count; 0: there is none. */
+/* The series 1, 2, 3, 4, 6, 8, 12, 16 ...: the last below count; 0: none. */
 static uint32_t fewer(uint32_t count) {
     uint32_t ret = 0;
     for (uint32_t two = 1; two < count; two *= 2) {
@@ -123,7 +123,7 @@ static void try_fewer(struct cairn_client_threads *threads) {
     if (count && rate_of(threads, count) <= 0)
         compare(threads, count);
     else
-        settle(threads); /* one that is known would have been picked */
+        settle(threads); /* a known count would have been picked */
 }
 
 static void try_more(struct cairn_client_threads *threads, uint32_t than) {
@@ -149,7 +149,7 @@ static void decide(struct cairn_client_threads *threads) {
         if (threads->known[i].rate > before) before = threads->known[i].rate;
     double rate = own * typical(&threads->other) / typical(&threads->own);
     know(threads, tried, rate);
-    if (!threads->down && rate * NEAR > own) threads->kept = tried; /* what follows is beside it */
+    if (!threads->down && rate * NEAR > own) threads->kept = tried; /* the new reference */
     if (threads->down && pick(threads) != tried)
         settle(threads);
     else if (threads->down || rate < RISING * before)
@@ -172,7 +172,7 @@ static void watch(struct cairn_client_threads *threads, double rate) {
 
 static bool is_due(const struct cairn_client_threads *threads) {
     bool off = threads->off_above >= OFF_IN_ROW || threads->off_below >= OFF_IN_ROW;
-    if (threads->largest_bytes >= 2 * threads->settled_bytes) return true; /* more may be tried */
+    if (threads->largest_bytes >= 2 * threads->settled_bytes) return true; /* more may help now */
     if (off && threads->copied_us >= TRIES_SHARE_OFF * threads->tries_us) return true;
     return threads->copies >= COPIES_BETWEEN &&
            threads->copied_us >= TRIES_SHARE * threads->tries_us;
@@ -195,7 +195,7 @@ struct cairn_client_leg cairn_client_threads_next(struct cairn_client_threads *t
         search(threads);
     if (threads->tried) {
         unsigned own = threads->own.count, other = threads->other.count;
-        /* who was first is second in the next round, since the first leg of a save may differ */
+        /* alternates the order, because a save's first leg may differ */
         bool tries = own > other || (own == other && own % 2);
         count = tries ? threads->tried : threads->kept;
     }
@@ -224,20 +224,18 @@ void cairn_client_threads_learn(struct cairn_client_threads *threads,
         decide(threads);
 }
 
-/* ---- one shard: a plain mutex and no ranked lock guards what the process has learned ---- */
+/* ---- results of the process, under a plain mutex instead of a ranked lock ---- */
 
 enum kind { PLAIN, WORKED, KINDS, UNLEARNED = KINDS };
 
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
-    uint32_t cores, ranks; /* for which it was learned; 0: nothing was */
+    uint32_t cores, ranks; /* valid for these; 0: nothing learned */
     struct cairn_client_threads kinds[KINDS];
 } learned;
 
-/* ---- what the process has learned ---- */
-
-/* Whoever held the guard is not in the child, and may have left half of a change. */
+/* The guard's holder is not in the child, and may have left half a change. */
 static void after_fork_in_child(void) {
     pthread_mutex_init(&guard, NULL);
     learned.cores = 0;
@@ -247,7 +245,7 @@ static void start(void) {
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
-/* With the guard held. */
+/* The guard is held. */
 static struct cairn_client_threads *learned_for(enum kind kind, uint32_t cores, uint32_t ranks) {
     if (learned.cores != cores || learned.ranks != ranks) {
         struct cairn_client_bounds bounds = cairn_client_copying_bounds(cores, ranks);
@@ -268,12 +266,12 @@ struct copying {
     uint32_t cores, ranks;
 };
 
-/* What the process may use, which a job's launcher often cuts to its share of the node already. */
+/* Cores of the process, which a job's launcher often cuts to its share of the node. */
 static uint32_t cores_allowed(void) {
     cpu_set_t set;
     if (!sched_getaffinity(0, sizeof set, &set)) return (uint32_t)CPU_COUNT(&set);
     long all = sysconf(_SC_NPROCESSORS_ONLN); /* reads a file */
-    return all > 0 ? (uint32_t)all : 1;       /* more cores than a set has room for */
+    return all > 0 ? (uint32_t)all : 1;       /* more cores than a cpu_set_t holds */
 }
 
 struct cairn_client_bounds cairn_client_copying_bounds(uint32_t cores, uint32_t ranks) {

@@ -1,47 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threads: with how many threads the next bytes are copied, learned from the copies before.
+ * threads: choose the number of copy threads from the rates of earlier copies.
  *
- * Why:     one core uses up the memory of one machine, and sixteen do not use up another's; how
- *          many help depends on the memory, on the node's other ranks and on what else runs, and
- *          is known only by copying.
- * Promise: 1   from the first guess on, two counts are compared in turns, leg by leg of real
- *              shards: twice as many for as long as that helps, then a step down for as long as
- *              nothing is lost. The smallest count is kept whose rate is near the best one's (7 %).
- *          2   a count's rate is the mean of the better half of eight legs, since what disturbs a
- *              copy makes it slower; fewer legs are enough, but never less than three of each,
- *              where they are alike or far apart.
- *          3   no count is above the limit, and none has less than 32 MiB for each thread; copies
- *              with less than 64 MiB for each thread teach nothing.
- *          4   once settled it tries again when 20 times the time of the last tries was copied, and
- *              16 shards; after 4 times that time where three shards in a row took a time that is
- *              off by more than a quarter; and at once where a shard is twice as large as any
- *              before, since more threads are worth a try then.
- *          5   the same copies and times make the same decisions.
- *          6   copy_threads of the session is the number of threads, and nothing is tried.
+ * Why:     one core saturates one machine's memory, sixteen do not saturate another's; the useful
+ *          number depends on the memory, on the node's other ranks and on other load, and only
+ *          copying shows it.
+ * Promise: 1   from the first guess on, two counts are compared in alternating legs of real shards:
+ *              the count doubles while that helps, then steps down while nothing is lost. The
+ *              smallest count whose rate is within 7 % of the best is kept.
+ *          2   a count's rate is the mean of the better half of eight legs, because disturbances
+ *              only slow a copy down; fewer legs suffice, but at least three each, if the rates are
+ *              alike or far apart.
+ *          3   no count exceeds the limit or gives a thread less than 32 MiB; copies with less than
+ *              64 MiB per thread teach nothing.
+ *          4   a settled search restarts after copies of 20 times its last duration and 16 shards;
+ *              after 4 times, if three consecutive shards deviate by more than a quarter; and at
+ *              once if a shard is twice as large as any before, because more threads may then help.
+ *          5   the same copies and times give the same decisions.
+ *          6   a session's copy_threads fixes the number; nothing is tried.
  *          7   a rank's limit is its share of the cores that the process may use; the first guess
- *              is half of that, since with the other half others send, and at most 4.
- *          8   two numbers are learned: of shards of plain memory, and of those of which more than
- *              one part in 64 is gathered or converted. Of the latter whole shards are compared,
- *              since one part of them is not like another. Where more than one part in 64 is put
- *              there by functions, devices or the caller, the first guess counts and nothing is
- *              learned. The same of a copy behind the trainer's back (cairn_save_stage_begin): what
- *              it takes is not what a copy takes for which training stands still.
- *          9   what was learned is the process's: another session, also a renewed one, goes on with
- *              it as long as cores and ranks of the node are the same.
+ *              is half of that, at most 4, because the other half serves the senders.
+ *          8   two numbers are learned: for shards of plain memory, and for shards of which more
+ *              than 1/64 is gathered or converted. The latter compare whole shards, because their
+ *              parts differ. If more than 1/64 comes from functions, devices or the caller, the
+ *              first guess is used and nothing is learned; the same for copies during training
+ *              (cairn_save_stage_begin), whose times differ from those of a stall.
+ *          9   results belong to the process: another session, also a renewed one, reuses them
+ *              while the node's cores and ranks are the same.
  * Limits:  64 threads.
- * Threads: of struct cairn_client_threads the caller's lock; cairn_client_copying is any thread's,
- *          its numbers are guarded by a plain mutex, which a forked child has anew.
- * Next:    client/save/copy.h copies; tests/client/test_threads.c has machines of all kinds.
+ * Threads: struct cairn_client_threads: its caller's lock; cairn_client_copying: any thread, a
+ *          plain mutex guards its numbers, re-initialised in a forked child.
+ * Next:    client/save/copy.h copies; tests/client/test_threads.c simulates machines.
  *
- * A leg is 128 MiB a thread: some 15 ms, of which starting the threads is a percent. Short legs
- * keep a bad try cheap, and legs in turns see the same load. Ranks of a node save together, begin
- * with the same guess and try the same at about the same time; so what is compared is what the node
- * has if all of them do it, and no rank wins what the others lose.
+ * A leg is 128 MiB per thread: about 15 ms, of which starting the threads takes 1 %. Short legs
+ * keep a bad try cheap, and alternating legs see the same load. Ranks of a node save together,
+ * start from the same guess and try the same counts at about the same time; so a comparison
+ * measures the node with all ranks doing so, and no rank gains what others lose.
  *
- * What was learned ends with the process. A restarted trainer learns it within its first saves, at
- * the cost of a few legs; and the job that comes next on a machine may have other ranks, cores and
- * neighbours, so a number that outlives the process would have to be tried anyway.
+ * Results are not stored beyond the process. A restarted trainer relearns them within its first
+ * saves for a few legs; the next job on a machine may have other ranks, cores and neighbours, so a
+ * stored number would have to be tried anyway.
  */
 #pragma once
 
@@ -54,54 +52,52 @@ struct cairn_client_leg {
     uint32_t threads;
     uint64_t bytes;
 };
-struct cairn_client_rates { /* bytes a microsecond */
+struct cairn_client_rates { /* bytes per microsecond */
     double at[CAIRN_CLIENT_THREADS_ROUNDS];
     unsigned count;
 };
 struct cairn_client_threads {
     uint32_t limit;
-    uint32_t kept;          /* what is settled on so far */
-    uint32_t tried;         /* compared with it; 0: nothing is */
-    bool down;              /* the comparisons with fewer have begun */
-    uint64_t largest_bytes; /* of the shards so far; more threads than these are good for are not
-                               tried */
-    struct cairn_client_rates own, other; /* of this comparison */
+    uint32_t kept;          /* the count settled on so far */
+    uint32_t tried;         /* the count compared with it; 0: none */
+    bool down;              /* comparing with fewer threads */
+    uint64_t largest_bytes; /* largest shard so far; counts it is too small for are not tried */
+    struct cairn_client_rates own, other;
     struct {
         uint32_t threads;
-        double rate; /* in multiples of the rate of the count with which the search began */
-    } known[CAIRN_CLIENT_THREADS_KNOWN]; /* of this search */
+        double rate; /* relative to the count at the search's start */
+    } known[CAIRN_CLIENT_THREADS_KNOWN];
     unsigned known_count;
     bool settled;
-    struct cairn_client_rates calm;       /* first rates once settled */
-    unsigned off_above, off_below;        /* copies in a row that are far from these */
-    uint64_t tries_us, copied_us, copies; /* of the last search; since it */
-    uint64_t settled_bytes;               /* largest_bytes when it ended */
+    struct cairn_client_rates calm;       /* first rates after settling */
+    unsigned off_above, off_below;        /* consecutive copies far from them */
+    uint64_t tries_us, copied_us, copies; /* tries_us: of the last search; the others: since then */
+    uint64_t settled_bytes;               /* largest_bytes at its end */
 };
-/* first: the guess, at most limit. */
+/* first: the initial guess, at most limit. */
 void cairn_client_threads_init(struct cairn_client_threads *ret, uint32_t first, uint32_t limit);
-/* How the next bytes of a shard are to be copied, of which `left` are left. whole: they are not
- * alike, so that only whole shards are compared. */
+/* Chooses threads and bytes for the next leg of a shard with left_bytes left. whole: the shard's
+ * parts differ, so only whole shards are compared. */
 struct cairn_client_leg cairn_client_threads_next(struct cairn_client_threads *threads,
                                                   uint64_t left_bytes, bool whole);
-/* What it took. */
 void cairn_client_threads_learn(struct cairn_client_threads *threads,
                                 const struct cairn_client_leg *leg, uint64_t us);
 
-/* ---- one shard, with as many threads as help on this machine ---- */
+/* ---- copying one shard with the best number of threads ---- */
 
-/* How a save was copied, so far. */
+/* Statistics of a save's copy so far. */
 struct cairn_client_copied {
-    uint32_t threads;    /* that copied the greatest part at once ... */
-    uint64_t part_bytes; /* ... which is this */
-    uint64_t bytes, us;  /* of all parts */
+    uint32_t threads; /* of the largest part copied at once */
+    uint64_t part_bytes;
+    uint64_t bytes, us; /* of all parts */
 };
-/* Bytes a second; 0: nothing was copied. */
+/* Bytes per second; 0: nothing was copied. */
 uint64_t cairn_client_copied_rate(const struct cairn_client_copied *copied);
 struct cairn_client_bounds {
     uint32_t first, limit;
 };
 struct cairn_client_bounds cairn_client_copying_bounds(uint32_t cores, uint32_t ranks);
-/* As cairn_client_copy; copy->threads, from and until are this function's. */
+/* As cairn_client_copy; sets copy->threads, from and until itself. */
 enum cairn_code cairn_client_copying(const struct cairn_session *session,
                                      const struct cairn_client_copy *copy,
                                      struct cairn_client_copied *in_copied,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits for milestones, and problems that arose while no call waited. */
+/* Waits for milestones, and reports problems that arose while no call waited. */
 
 #include <cairn/poll.h>
 #include <cairn/stage.h>
@@ -11,14 +11,14 @@
 #include "client/save/stager.h"
 #include "common/text.h"
 
-#define VERSION_OF_WHY 7 /* of the socket */
+#define VERSION_OF_WHY 7 /* socket version that introduced `save_why` */
 
 /* ---- progress ---- */
 
 static void read_status(const struct cairn_save *save, struct cairn_save_status *ret) {
     bool staged = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
     bool durable = save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
-    uint64_t sent_bytes = save->sent_bytes; /* of files some are sent before all are staged */
+    uint64_t sent_bytes = save->sent_bytes; /* files may be sent before everything is staged */
     if (staged) sent_bytes = cairn_min_u64(sent_bytes, save->total_bytes);
     *ret =
         (struct cairn_save_status){.step = save->step,
@@ -32,7 +32,7 @@ static void read_status(const struct cairn_save *save, struct cairn_save_status 
     memcpy(ret->version, save->version, sizeof ret->version);
 }
 
-/* durable_bytes goes with reached and total_bytes; times are no progress. */
+/* durable_bytes follows reached and total_bytes; times are not progress. */
 static bool is_news(const struct cairn_save_status *now, const struct cairn_save_status *told) {
     return now->reached != told->reached || now->total_bytes != told->total_bytes ||
            now->staged_bytes != told->staged_bytes || now->sent_bytes != told->sent_bytes;
@@ -52,7 +52,7 @@ void cairn_client_progress_tell(struct cairn_save *save, uint64_t until_ms) {
     } while (cairn_mono_ms() < until_ms);
 }
 
-/* ---- what is known when a wait times out ---- */
+/* ---- the error of a wait that times out ---- */
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
     bool committed = save->state.reached == CAIRN_CLIENT_REACHED_COMMITTED;
@@ -72,13 +72,13 @@ static const char *milestone_text(enum cairn_milestone milestone) {
     return milestone == CAIRN_DURABLE ? "durable" : "committed";
 }
 
-/* A cause is said once, whoever had it first. */
+/* True: err already includes the cause. */
 static bool is_said(const struct cairn_error *err, const struct cairn_error *cause) {
     struct cairn_view said = cairn_view_of(err->message), text = cairn_view_of(cause->message);
     return text.size && memmem(said.data, said.size, text.data, text.size);
 }
 
-/* "; the store is away for 12.0 s: <cause>" */
+/* Appends "; the store is away for 12.0 s: <cause>". */
 static void add_trouble(const struct cairn_client_trouble *trouble, const char *what,
                         struct cairn_error *err) {
     if (!trouble->why.code || is_said(err, &trouble->why)) return;
@@ -86,7 +86,7 @@ static void add_trouble(const struct cairn_client_trouble *trouble, const char *
                      (double)(cairn_mono_ms() - trouble->since_ms) / 1000, trouble->why.message);
 }
 
-/* Of a save that is sealed: the store has not acknowledged all of it. */
+/* For a sealed save that the store has not fully acknowledged. */
 static void say_sent(const struct cairn_save *save, enum cairn_milestone milestone,
                      struct cairn_error *err) {
     const struct cairn_client_sent *first = NULL;
@@ -124,7 +124,7 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
                          "not partnered yet: no other node has all of it, and it is not committed");
     else if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
         say_sent(save, milestone, why);
-    else /* what it waits for is known where there was time to ask */
+    else /* waits_for is known if there was time to ask */
         (void)cairn_fail(
             why, CAIRN_TIMEOUT, "not committed yet: this rank's shards are durable; %s",
             save->waits_for ? save->waits_for : "the server has not said that every rank's are");
@@ -136,17 +136,16 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
     return CAIRN_TIMEOUT;
 }
 
-/* One wait, and what it asks before it gives up. */
 struct waiting {
     struct cairn_save *save;
     enum cairn_milestone milestone;
-    uint64_t ping_ms, deadline_ms, pinged_ms; /* pinged_ms 0: not yet */
+    uint64_t ping_ms, deadline_ms, pinged_ms; /* pinged_ms 0: no ping yet */
     bool asked;
     struct cairn_client_pending why;
 };
 
-/* What the server names, or, where it refuses, what it says then: that the run is frozen. That it
- * does not answer is said by a trouble. */
+/* Keeps the server's reason, or its refusal's message (such as a frozen run). A server that does
+ * not answer is reported as a trouble. */
 static void take_why(void *subject, const struct cairn_frame *answer) {
     struct cairn_save *save = subject;
     struct cairn_msg_save_waits told = {0};
@@ -161,7 +160,7 @@ static void take_why(void *subject, const struct cairn_frame *answer) {
     }
 }
 
-/* The lock is held, but for the time in which the messages are queued. */
+/* The lock is released while the messages are queued. */
 static void ping(struct waiting *waiting) {
     struct cairn_save *save = waiting->save;
     struct cairn_session *session = save->session;
@@ -169,7 +168,7 @@ static void ping(struct waiting *waiting) {
                 save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE &&
                 session->locked.version >= VERSION_OF_WHY;
     waiting->pinged_ms = cairn_mono_ms();
-    free(CAIRN_TAKE(save->waits_for)); /* of an earlier wait */
+    free(CAIRN_TAKE(save->waits_for)); /* an earlier wait's */
     cairn_lock_give(&session->lock);
     cairn_client_ping(session);
     const struct cairn_client_request request = {
@@ -183,8 +182,8 @@ static void ping(struct waiting *waiting) {
     cairn_lock_take(&session->lock);
 }
 
-/* Wait for a change, the time of the ping or the deadline. The ping goes out before the deadline,
- * so that a timeout can say whether the uploader still answers. */
+/* Waits for a change, the time of the ping, or the deadline. The ping precedes the deadline, so
+ * that a timeout can say whether the uploader answers. */
 static enum cairn_code look_again(struct waiting *waiting, struct cairn_error *err) {
     struct cairn_session *session = waiting->save->session;
     uint64_t deadline_ms = waiting->deadline_ms, now_ms = cairn_mono_ms();
@@ -227,7 +226,7 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
     }
     if (!waiting.asked) return code;
     cairn_lock_give(&save->session->lock);
-    cairn_client_abandon(save->session, &waiting.why); /* a late answer finds nobody */
+    cairn_client_abandon(save->session, &waiting.why); /* drops a late answer */
     cairn_lock_take(&save->session->lock);
     return code;
 }
@@ -247,7 +246,7 @@ static enum cairn_code check_begun(const struct cairn_save *save, struct cairn_e
     return CAIRN_CLIENT_REFUSE(save, err, "nothing is being copied");
 }
 
-/* Until no source is read, or `done` says so. The lock is held. */
+/* Waits until no source is read, or done(save). The lock is held. */
 static enum cairn_code await(struct cairn_save *save, bool (*done)(const struct cairn_save *save),
                              uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = save->session;
@@ -313,12 +312,11 @@ enum cairn_code cairn_save_fence_stream(struct cairn_save *save, void *stream,
     return code;
 }
 
-/* ---- the descriptor: holds 1 from a change on until it was looked at, so that no call blocks ----
- * */
+/* ---- the descriptor: holds 1 from a change until the next poll, so that no call blocks ---- */
 
 static void mark_looked_at(struct cairn_save *save) {
     eventfd_t count;
-    if (!save->changed || cairn_client_save_over(save)) return; /* readable for good */
+    if (!save->changed || cairn_client_save_over(save)) return; /* stays readable */
     save->changed = false;
     if (save->fd >= 0) (void)!eventfd_read(save->fd, &count);
 }

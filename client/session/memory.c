@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slabs and window are the uploader's memory, mapped here; a plug-in copies between it and a
- * device. */
+/* Maps the uploader's slabs and window; a plug-in copies between them and a device. */
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -17,8 +16,8 @@
 
 /* ---- the device ---- */
 
-/* Beside the object that holds this code: an installation may be moved, and a trainer's search path
- * may have another release. */
+/* Loads the plug-in from libcairn's own folder: an installation may be moved, and the search path
+ * may lead to another release. */
 static void *load_beside(void) {
     char path[PATH_MAX];
     Dl_info own;
@@ -64,7 +63,7 @@ void cairn_client_device_release(struct cairn_client_device *device) {
     *device = (struct cairn_client_device){0};
 }
 
-/* Loading takes no lock of the session, since it may take a second. */
+/* Loads without the session's lock, because loading may take a second. */
 enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
                                          struct cairn_error *err) {
     struct cairn_client_device device = {0};
@@ -146,7 +145,7 @@ void cairn_client_window_release(struct cairn_session *session) {
         if (session->window.busy[slot]) cairn_frame_release(&session->window.pending[slot].answer);
     memset(session->window.busy, 0, sizeof session->window.busy);
     if (session->window.epoch) {
-        if (session->device.handle) /* else it was never page-locked */
+        if (session->device.handle) /* without a device it was never page-locked */
             session->device.plugin->unlock(session->device.handle, session->window.slab.data);
         cairn_client_process_unwatch(session->window.slab.fd);
         cairn_slab_release(&session->window.slab);
@@ -189,7 +188,7 @@ static enum cairn_code map_window(struct cairn_session *session, uint32_t epoch,
     return CAIRN_OK;
 }
 
-/* Asked for once a link, at half the size as long as memory is short. */
+/* One request per link, halved while memory is short. */
 enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t epoch,
                                          uint64_t wanted_bytes, uint64_t deadline_ms,
                                          struct cairn_error *err) {
@@ -206,7 +205,7 @@ enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t
     }
 }
 
-/* ---- the way of a save, gone once before the first one ---- */
+/* ---- warm-up: a save's path, tested before the first save ---- */
 
 static enum cairn_code warm_device(struct cairn_session *session, enum cairn_memory memory,
                                    struct cairn_error *err) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Open a session: check the options, connect, open the attempt, map the slabs; close it; renew it.
- * Everything here runs before the session's thread starts or after it ended.
+ * Opens a session (options, connection, attempt, slabs), frees it and renews it. This file runs
+ * before the session's thread starts or after it ended.
  */
 
 #include <inttypes.h>
@@ -33,7 +33,6 @@ static enum cairn_code read_ranks(const struct cairn_open_options *options,
     return CAIRN_OK;
 }
 
-/* The header of the tensors shard and padding come on top of the caller's own bytes. */
 enum cairn_code cairn_client_bytes_check(const struct cairn_session *session, uint64_t bytes,
                                          uint64_t *node_bytes, struct cairn_error *err) {
     const uint64_t most = UINT64_C(1) << 60;
@@ -169,11 +168,11 @@ static enum cairn_code connect_and_open(struct cairn_session *session, uint64_t 
     }
     session->locked.state = CAIRN_CLIENT_UP;
     session->locked.epoch = 1;
-    session->link.interruptible = false; /* its thread takes no signals */
+    session->link.interruptible = false; /* the session's thread blocks signals */
     return cairn_client_thread_start(session, err);
 }
 
-/* Release the link and what was received over it: slabs and the uploader's name of the session. */
+/* Releases the link and everything received over it: the slabs and the session's uuid. */
 static void forget_link(struct cairn_session *session) {
     cairn_client_link_close(&session->link);
     struct cairn_client_slabs slabs;
@@ -182,11 +181,10 @@ static void forget_link(struct cairn_session *session) {
     session->uuid[0] = '\0';
 }
 
-/* When the link ends before the session is open, all is tried again: the same process gets the same
- * attempt (Q2). The same where a socket's file is there and nobody listens, as after a kill.
- * Without a socket's file a trainer may be on the wrong node, and the call fails at once; a
- * read_only session waits until its deadline, since an uploader has no socket for a moment while it
- * is restarted. */
+/* Retries from the start if the link ends before the session is open (the same process gets the
+ * same attempt, Q2), or if the socket's file exists without a listener, as after a kill. Without
+ * that file the trainer may be on the wrong node, so the call fails at once; a read_only session
+ * waits until its deadline, because a restarting uploader briefly has no socket. */
 static enum cairn_code open_until(struct cairn_session *session, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0), until_ms = deadline_ms;
     bool met = session->read_only;
@@ -202,8 +200,8 @@ static enum cairn_code open_until(struct cairn_session *session, struct cairn_er
     }
 }
 
-/* Opening waits several times. A signal between two of them would be handled by the program and
- * seen by no wait, so all but those of faults are blocked, and taken inside the waits alone. */
+/* Opening waits several times; a signal handled between two waits would interrupt none of them. So
+ * all signals except faults are blocked, and delivered only inside the waits. */
 enum cairn_code cairn_client_session_open(struct cairn_session *session, struct cairn_error *err) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
     sigset_t blocked, before;
@@ -223,7 +221,7 @@ enum cairn_code cairn_client_session_open(struct cairn_session *session, struct 
 /* ---- life ---- */
 
 void cairn_client_session_free(struct cairn_session *session) {
-    cairn_client_device_release(&session->device); /* before the memory goes that it has locked */
+    cairn_client_device_release(&session->device); /* unlocks memory that is unmapped next */
     forget_link(session);
     cairn_client_window_release(session);
     cairn_condition_release(&session->changed);
@@ -287,7 +285,6 @@ enum cairn_code cairn_client_session_renewal(const struct cairn_session *session
     struct cairn_open_options own;
     struct cairn_session *made = NULL;
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
-    /* what it does not name stays as it was */
     if (!own.run) own.run = session->run;
     if (!own.socket) own.socket = session->socket;
     if (!own.timeout_ms) own.timeout_ms = session->timeout_ms;
@@ -312,7 +309,7 @@ static void swap_texts(char **one, char **other) {
 
 void cairn_client_session_take(struct cairn_session *session, struct cairn_session *take_made) {
     CAIRN_PROMISE(!session->thread_started && session->link.fd < 0, return );
-    cairn_client_device_release(&session->device); /* before the memory goes that it has locked */
+    cairn_client_device_release(&session->device); /* unlocks memory that is unmapped next */
     forget_link(session);
     cairn_client_window_release(session);
     memcpy(session->job, take_made->job, sizeof session->job);
@@ -335,7 +332,7 @@ void cairn_client_session_take(struct cairn_session *session, struct cairn_sessi
     session->attempt = 0;
     session->nonce[0] = '\0';
     cairn_client_session_free(take_made);
-    CAIRN_HOLD(&session->lock); /* `leaving` keeps calls out until it is open */
+    CAIRN_HOLD(&session->lock); /* `leaving` refuses calls until the session is open */
     session->locked.stop = false;
 }
 
@@ -349,7 +346,7 @@ void cairn_client_session_refuse(struct cairn_session *session, const struct cai
     cairn_client_changed(session);
 }
 
-/* ---- what the attempt said ---- */
+/* ---- upload weights of the attempt ---- */
 
 enum cairn_code cairn_session_weights(struct cairn_session *session, const uint32_t *ranks,
                                       size_t count, uint32_t *ret_weights,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structs of options: their size, then their bytes, then what is missing or must not be there. The
- * rest is what the environment says. */
+/* Checks option structs; reads job string, incarnation and origin from the environment. */
 #include "client/session/options.h"
 
 #include <cairn/cairn.h>
@@ -13,7 +12,7 @@
 #include "common/text.h"
 #include "common/trace.h"
 
-/* A struct of options is a few hundred bytes; a larger size is not one. */
+/* An option struct has a few hundred bytes; a larger size is garbage. */
 #define OPTIONS_BYTES_MAX (4 * CAIRN_KIB)
 
 enum cairn_code cairn_client_options(const void *given, void *ret, size_t ret_bytes,
@@ -75,7 +74,7 @@ static enum cairn_code take_counted(const char *where, const char *id, const cha
 
 static const struct {
     const char *name, *id, *restarts;
-    bool names_job; /* its id is the job string where none is given */
+    bool names_job; /* without an explicit job string, its id is used */
 } launchers[] = {{"torchelastic", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", true},
                  {"pmix", "PMIX_NAMESPACE", NULL, false},
                  {"slurm", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", true}};
@@ -125,7 +124,7 @@ enum cairn_code cairn_client_incarnation(const struct cairn_client_job_sources *
             launchers[i].restarts ? variable(sources, launchers[i].restarts) : NULL;
         if (take_counted(launchers[i].name, id, restarts, text, &ignored) != CAIRN_OK ||
             strlen(text) >= CAIRN_CLIENT_INCARNATION_BYTES)
-            return CAIRN_OK; /* a part of it could be the same at the next start */
+            return CAIRN_OK; /* a truncated text could repeat at the next start */
         memcpy(ret, text, strlen(text) + 1);
         return CAIRN_OK;
     }
@@ -139,7 +138,7 @@ enum cairn_code cairn_client_incarnation(const struct cairn_client_job_sources *
 #define PARENTS_MAX 32
 #define PACKED_BYTES_MAX (4 << 20) /* some 50,000 branches and tags */
 
-/* What schedulers call the job, and its restart. */
+/* Job id and restart count as schedulers set them. */
 static const struct {
     const char *name, *variable;
 } jobs[] = {
@@ -153,7 +152,7 @@ static const struct {
     {"kubernetes_namespace", "POD_NAMESPACE"},
 };
 
-/* What images of these libraries say of themselves; none of them is loaded for it. */
+/* Versions from the environment of container images; no library is loaded for this. */
 static const struct {
     const char *name, *variable;
 } libraries[] = {
@@ -190,7 +189,7 @@ static bool is_commit(const char *text) {
     return !text[size] && (size == 40 || size == 64);
 }
 
-/* Branches that `git gc` has put together: a line each, "<commit> <ref>". */
+/* Looks in packed-refs, written by `git gc`: lines of "<commit> <ref>". */
 static bool find_packed(const char *repository, const char *ref, char *ret, size_t capacity) {
     char path[2 * PATH_BYTES + 16];
     CAIRN_AUTO(buf) text = {.limit = PACKED_BYTES_MAX};
@@ -211,7 +210,7 @@ static bool find_ref(const char *repository, const char *ref, char *ret, size_t 
     return load_line(repository, ref, ret, capacity) || find_packed(repository, ref, ret, capacity);
 }
 
-/* The folder of the repository: .git, or where a file of that name points to. */
+/* The repository's folder: .git, or the target of a .git file. */
 static bool find_repository(char ret[PATH_BYTES]) {
     char folder[PATH_BYTES - 16], line[PATH_BYTES];
     if (!getcwd(folder, sizeof folder)) return false;
@@ -238,7 +237,7 @@ static void put_commit(json_t *object) {
     const char *ref = head + strlen("ref: ");
     put_text(object, "git_branch", ref + strlen("refs/heads/"));
     bool found = find_ref(repository, ref, commit, sizeof commit);
-    /* A worktree's branches are in the folder of the repository it belongs to. */
+    /* A worktree's branches are in the main repository's folder. */
     if (!found && load_line(repository, "commondir", common, sizeof common)) {
         char path[2 * PATH_BYTES + 2];
         snprintf(path, sizeof path, "%s%s%s", common[0] == '/' ? "" : repository,
@@ -248,8 +247,8 @@ static void put_commit(json_t *object) {
     if (found && is_commit(commit)) put_text(object, "git_commit", commit);
 }
 
-/* Containers have neither variable. The file itself is read, since getpwuid may ask a directory in
- * the network, and a trainer must not wait for one. */
+/* Containers often set neither variable. Reads /etc/passwd itself, because getpwuid may query a
+ * network directory and would block the trainer. */
 static void put_user(json_t *object) {
     const char *user = getenv("USER");
     if (!user || !*user) user = getenv("LOGNAME");
@@ -258,7 +257,7 @@ static void put_user(json_t *object) {
         return;
     }
     FILE *file = fopen("/etc/passwd", "re");
-    char name[1024]; /* name:password:number: and what is not needed */
+    char name[1024]; /* only "name:password:number:" is needed */
     while (file && fgets(name, sizeof name, file)) {
         char *password = strchr(name, ':'), *number = password ? strchr(password + 1, ':') : NULL;
         if (!number || number[1] < '0' || number[1] > '9') continue;
@@ -270,7 +269,7 @@ static void put_user(json_t *object) {
     if (file) fclose(file);
 }
 
-/* The interpreter's file is called python3.11, behind all its links. */
+/* /proc/self/exe resolves all links to a file such as python3.11. */
 static void put_python(json_t *versions) {
     static const char python[] = "python";
     char path[PATH_BYTES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One small set of process-wide facts. A plain mutex and not a ranked lock: it is taken by the
- * fork handlers, where a thread may hold any other lock.
+ * Process-wide state under a plain mutex instead of a ranked lock, because the fork handlers take
+ * it while the thread may hold any other lock.
  */
 #include "client/session/process.h"
 
@@ -42,7 +42,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
     char nonce[CAIRN_UUID_TEXT_BYTES];
     struct counter *counters;
-    int watched[WATCHED_MAX]; /* fd + 1; 0 is an empty place */
+    int watched[WATCHED_MAX]; /* fd + 1; 0: empty */
 } process;
 
 static void before_fork(void) {
@@ -71,7 +71,7 @@ static void guard_take(void) {
     pthread_mutex_lock(&guard);
 }
 
-/* By its number: the C library of a trainer may be older than its function pidfd_open. */
+/* A raw system call: the trainer's C library may be older than pidfd_open. */
 int cairn_client_process_fd(void) {
     return (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
@@ -122,7 +122,7 @@ static struct step_count *steps_add(struct steps *steps) {
     return &steps->at[steps->count++];
 }
 
-/* Steps mostly grow, so the newest is looked at first. */
+/* Steps mostly grow, so the search starts at the newest. */
 static struct step_count *step_find(struct counter *counter, uint64_t step) {
     struct steps *counted = &counter->counted;
     for (size_t i = counted->count; i > 0; i--)
@@ -161,7 +161,7 @@ void cairn_client_process_settle(const struct cairn_client_counter *counter, uin
     pthread_mutex_unlock(&guard);
 }
 
-/* How many begins of a step there were before the first that is not settled. */
+/* Number of begins of a step before the first unsettled one. */
 static uint32_t settled_of(const struct counter *counter, const struct step_count *count) {
     uint32_t n = count->n;
     for (size_t i = 0; i < counter->unsettled.count; i++) {
@@ -199,27 +199,26 @@ json_t *cairn_client_process_counts(uint32_t rank) {
     return counts;
 }
 
-/* ---- the last chance ---- */
+/* ---- last chance ---- */
 
-/* A signal that announces the end sets a flag, which the trainer looks at between its steps. The
- * handler calls nothing but clock_gettime and the handler that was there before it, since a save
- * inside of a handler would find locks taken and tensors half written. */
+/* A signal that announces the end sets a flag, which the trainer polls between steps. The handler
+ * only reads the clock and calls the previous handler: a save there would meet held locks. */
 
 static pthread_mutex_t watch_mutex = PTHREAD_MUTEX_INITIALIZER;
-/* Changed with the mutex held, while none of these signals has our handler. */
+/* Changed with the mutex held, while no watched signal has our handler. */
 static struct {
     int number;
     struct sigaction before;
 } watched[SIGNALS_MAX];
 static size_t watched_count;
 static uint32_t grace_ms;
-static _Atomic pid_t owner; /* a forked child has not been told of its own end; 0: no watch */
+static _Atomic pid_t owner; /* the watching process: a forked child ignores the flag; 0: no watch */
 static _Atomic int seen;
 static _Atomic uint64_t seen_ms;
 
 static uint64_t now_ms(void) {
     struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* may be called in a handler */
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* async-signal-safe */
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
@@ -234,7 +233,7 @@ static void call_before(int number, siginfo_t *info, void *context) {
     }
 }
 
-/* The time counts from the first signal: further ones do not move the end. */
+/* Grace counts from the first signal; later ones do not extend it. */
 static void on_signal(int number, siginfo_t *info, void *context) {
     int saved_errno = errno, none = 0;
     uint64_t never = 0;
@@ -259,7 +258,7 @@ static enum cairn_code watch(const int *numbers, size_t count, struct cairn_erro
         watched[i].number = numbers[i];
         if (sigaction(numbers[i], NULL, &watched[i].before))
             return cairn_fail(err, CAIRN_INVALID, "signal %d cannot be watched", numbers[i]);
-        watched_count = i + 1; /* before the handler can look for it */
+        watched_count = i + 1; /* before the handler can search it */
         if (sigaction(numbers[i], &action, NULL)) {
             watched_count = i;
             return cairn_fail(err, CAIRN_INVALID, "signal %d cannot be watched", numbers[i]);

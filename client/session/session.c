@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls. A call queues its frame, sends what is queued, and reads the socket until its answer is
- * there; where another thread reads it (wire.h), it waits for the answer under the session's lock.
+ * A call queues its frame, sends the queue, and reads the socket until its answer arrives; if
+ * another thread is reading (wire.h), the call waits for its answer under the session's lock.
  */
 #include "client/session/session.h"
 
@@ -67,8 +67,8 @@ uint64_t cairn_client_left_ms(uint64_t deadline_ms) {
 
 /* ---- waiting ---- */
 
-/* A signal handler, also one with SA_RESTART, ends poll with EINTR; pthread_cond_timedwait goes
- * on. */
+/* poll, because any signal handler ends it with EINTR, also one with SA_RESTART;
+ * pthread_cond_timedwait would continue. */
 static enum cairn_code sleep_on(struct cairn_session *session, int fd, uint64_t until_ms) {
     struct cairn_client_sleeper own = {.fd = fd};
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
@@ -120,7 +120,7 @@ void cairn_client_changed(struct cairn_session *session) {
     const struct cairn_client_sleeper *at;
     cairn_condition_broadcast(&session->changed);
     LIST_FOREACH(at, &session->locked.sleepers, place)
-        if (write(at->fd, &one, sizeof one) < 0) continue; /* it was woken before */
+        if (write(at->fd, &one, sizeof one) < 0) continue; /* already woken */
 }
 
 enum cairn_code cairn_client_timed_out(const struct cairn_session *session, const char *wanted,
@@ -128,7 +128,7 @@ enum cairn_code cairn_client_timed_out(const struct cairn_session *session, cons
     char process[40] = "";
     if (session->locked.uploader_pid > 0)
         snprintf(process, sizeof process, " (process %d)", session->locked.uploader_pid);
-    /* Of one that has never said anything since it was asked, not since the machine was started. */
+    /* Without any frame so far, silence counts from the request, not from the machine's start. */
     uint64_t heard_ms = session->locked.received_ms ? session->locked.received_ms : since_ms;
     if (session->locked.received_ms && session->locked.received_ms >= since_ms)
         return cairn_fail(err, CAIRN_TIMEOUT, "the uploader at %s%s did not send %s in time",
@@ -299,7 +299,7 @@ enum cairn_code cairn_client_call(struct cairn_session *session,
     return cairn_client_await(session, request, &pending, ret, err);
 }
 
-/* Restores are numbered from 1, so every uploader answers `not-found` at once. */
+/* Restore ids start at 1, so every uploader answers `not-found` to id 0 at once. */
 void cairn_client_ping(struct cairn_session *session) {
     struct cairn_client_pending pending;
     const struct cairn_client_request request = {CAIRN_CLIENT_REQUEST(release, .restore = 0),
@@ -310,7 +310,7 @@ void cairn_client_ping(struct cairn_session *session) {
 
 /* ---- threads ---- */
 
-/* Signals are blocked before the thread is made, so that it never has one to take. */
+/* Blocks signals before pthread_create, so that the new thread never receives one. */
 int cairn_client_thread(pthread_t *ret, const pthread_attr_t *attributes, void *(*run)(void *owner),
                         void *owner) {
     sigset_t all, before;

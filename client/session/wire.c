@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames in and out, in turns (two flags under the session's lock). While no call reads, the
- * session's thread does; it sleeps on an epoll descriptor. When the uploader goes away, that thread
- * tries again until it is back. Only the end of the socket makes it connect again, never a
- * time-out: an uploader that is merely slow still reads from the slabs (Q15).
+ * Reads and writes frames in turns (two flags under the session's lock). While no call reads, the
+ * session's thread sleeps on an epoll descriptor. It reconnects when the socket ends, never after a
+ * time-out: a slow uploader still reads from the slabs (Q15).
  */
 #include "client/session/wire.h"
 
@@ -68,7 +67,7 @@ enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_lin
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_BUSY || code == CAIRN_NOT_FOUND)
         return cairn_within(err, CAIRN_UPLOADER_GONE, "no uploader");
     if (code) return cairn_within(err, code, "uploader");
-    /* Another user could have put a socket of its own there, and would get all that is staged. */
+    /* Another user could have put its own socket there, and would receive all staged bytes. */
     const char *users = getenv("CAIRN_UPLOADER_USERS");
     code = cairn_net_listener_check(fd, path, users, "CAIRN_UPLOADER_USERS", err);
     if (code) {
@@ -111,8 +110,8 @@ static ssize_t send_some(int fd, struct cairn_client_message *message) {
     return sendmsg(fd, &out, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Sends what the socket takes of one message, without waiting: the session's thread goes on reading
- * while the uploader is slow to read. *ret_done: the message went out whole. */
+/* Sends as much of one message as the socket takes, without waiting, so that the session's thread
+ * keeps reading while the uploader reads slowly. *ret_done: the message is sent. */
 static enum cairn_code flush_message(const struct cairn_client_link *link,
                                      struct cairn_client_message *message, bool *ret_done,
                                      struct cairn_error *err) {
@@ -129,7 +128,7 @@ static enum cairn_code flush_message(const struct cairn_client_link *link,
     return CAIRN_OK;
 }
 
-/* The next whole frame that is already here: *ret_ready. The peer's end is CAIRN_UPLOADER_GONE. */
+/* *ret_ready: a whole frame had arrived. CAIRN_UPLOADER_GONE: the peer ended the link. */
 static enum cairn_code next_frame(struct cairn_client_link *link, struct cairn_frame *ret,
                                   bool *ret_ready, struct cairn_error *err) {
     CAIRN_TRY(cairn_frame_next(&link->reader, ret, ret_ready, err));
@@ -170,9 +169,9 @@ enum cairn_code cairn_client_answer_check(const struct cairn_frame *answer, cons
     return why.code;
 }
 
-/* ---- taking frames in: answers by their `id`, events by the sink ---- */
+/* ---- dispatching frames: answers by their `id`, events to the sink ---- */
 
-/* False: no call waits for this answer. */
+/* False: no call awaits this answer. */
 static bool take_answer(struct cairn_session *session, struct cairn_frame *frame, uint64_t id) {
     struct cairn_client_pending *pending;
     LIST_FOREACH(pending, &session->locked.pending, place)
@@ -203,7 +202,7 @@ static bool dispatch(struct cairn_session *session, struct cairn_frame *frame) {
     return fine;
 }
 
-/* Pending calls end with CAIRN_UPLOADER_GONE, the state is AWAY. The lock is held. */
+/* Ends pending calls with CAIRN_UPLOADER_GONE and sets the state AWAY. The lock is held. */
 static void note_link_ended(struct cairn_session *session) {
     struct cairn_client_pending *pending;
     struct cairn_client_message *message;
@@ -225,7 +224,7 @@ static void note_link_ended(struct cairn_session *session) {
 
 /* ---- turns; the lock is held ---- */
 
-/* The session's thread hears the socket, or does not. */
+/* Adds the socket to the session thread's epoll set, or removes it. */
 static enum cairn_code set_heard(struct cairn_session *session, bool heard,
                                  struct cairn_error *err) {
     struct epoll_event event = {.events = EPOLLIN};
@@ -240,7 +239,7 @@ static bool is_usable(const struct cairn_session *session) {
            !session->locked.stop;
 }
 
-/* Whoever closes the link waits for the turns. */
+/* The thread that closes the link waits for the turns. */
 static void turn_given(struct cairn_session *session) {
     if (is_usable(session)) return;
     cairn_client_changed(session);
@@ -258,13 +257,13 @@ static void give_reading(struct cairn_session *session, bool by_call, bool broke
     CAIRN_PROMISE(session->locked.reading, return );
     session->locked.reading = false;
     if (broken) session->locked.cut = true;
-    if (by_call && set_heard(session, true, NULL)) session->locked.cut = true; /* nobody hears */
+    if (by_call && set_heard(session, true, NULL)) session->locked.cut = true; /* no reader */
     turn_given(session);
 }
 
 /* ---- reading ---- */
 
-/* All that is there, up to that answer. */
+/* Handles all frames that have arrived, up to that answer. */
 static enum cairn_code receive(struct cairn_session *session,
                                const struct cairn_client_pending *answer) {
     for (;;) {
@@ -273,12 +272,12 @@ static enum cairn_code receive(struct cairn_session *session,
         CAIRN_TRY(next_frame(&session->link, &frame, &ready, NULL));
         if (!ready) return CAIRN_OK;
         CAIRN_HOLD(&session->lock);
-        if (!dispatch(session, &frame)) return CAIRN_PROTOCOL; /* an unknown event */
+        if (!dispatch(session, &frame)) return CAIRN_PROTOCOL; /* unknown event */
         if (answer && answer->done) return CAIRN_OK;
     }
 }
 
-/* CAIRN_TIMEOUT, CAIRN_INTERRUPTED, or something may be there. */
+/* CAIRN_TIMEOUT, CAIRN_INTERRUPTED, or CAIRN_OK: data may be there. */
 static enum cairn_code wait_for_frame(struct cairn_session *session, uint64_t until_ms) {
     struct pollfd wanted = {.fd = session->link.fd, .events = POLLIN};
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, until_ms);
@@ -329,12 +328,11 @@ bool cairn_client_wire_send(struct cairn_session *session) {
     return !done;
 }
 
-/* Waits for the turns and closes the link. Until the session's state is another one, nobody gets a
- * turn. */
+/* Waits for the turns and closes the link; `cut` prevents new turns until the state changes. */
 static void close_link(struct cairn_session *session) {
     cairn_lock_take(&session->lock);
     session->locked.cut = true;
-    /* A call that waits on the socket sees its end. */
+    /* Ends the poll of a call that reads. */
     if (session->locked.reading) (void)shutdown(session->link.fd, SHUT_RDWR);
     while (session->locked.reading || session->locked.writing)
         (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
@@ -343,14 +341,14 @@ static void close_link(struct cairn_session *session) {
     cairn_client_link_close(&session->link);
 }
 
-/* ---- calls over a link that this thread has for itself ---- */
+/* ---- calls over a link that this thread has exclusively ---- */
 
 struct wait {
     const char *wanted;
     uint64_t since_ms, deadline_ms;
 };
 
-/* CAIRN_OK: go on waiting. */
+/* CAIRN_OK: keep waiting. */
 static enum cairn_code check_deadline(struct cairn_session *session, const struct wait *wait,
                                       struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
@@ -360,8 +358,7 @@ static enum cairn_code check_deadline(struct cairn_session *session, const struc
     return CAIRN_OK;
 }
 
-/* CAIRN_OK: the socket may be ready. Nothing wakes this poll when the session is closed, so a wait
- * checks for that every STOP_LOOK_MS. */
+/* CAIRN_OK: the socket may be ready. Checks `stop` every STOP_LOOK_MS: closing does not wake it. */
 static enum cairn_code await_socket(struct cairn_session *session, const struct wait *wait,
                                     short events, struct cairn_error *err) {
     const struct cairn_client_link *link = &session->link;
@@ -397,12 +394,12 @@ static enum cairn_code next_alone(struct cairn_session *session, const struct wa
     }
 }
 
-/* An `error` without an id: the uploader ends the connection, and says why. */
+/* An `error` without an id: the uploader's reason for ending the connection. */
 static bool is_refusal(const struct cairn_frame *frame) {
     return strcmp(frame->name, "error") == 0 && !json_object_get(frame->message, "id");
 }
 
-/* The uploader has ended the connection, and what it said before that counts more. */
+/* The connection ended; a refusal received before that is the better error. */
 static enum cairn_code ended(struct cairn_session *session, enum cairn_code code,
                              struct cairn_error *err) {
     for (bool ready = true; ready;) {
@@ -449,7 +446,7 @@ enum cairn_code cairn_client_call_alone(struct cairn_session *session,
     return CAIRN_OK;
 }
 
-/* The journal goes by the node's name, so that under another one its saves are not known. */
+/* The journal is keyed by the node's name, so a renamed node does not find its saves. */
 static void note_node(struct cairn_session *session, const char *node) {
     char *now = session->locked.node, *before = session->locked.renamed;
     if (strcmp(now, node) == 0) return;
@@ -495,8 +492,7 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
 
 /* ---- the session's thread ---- */
 
-/* Takes in what is there and sends what is queued. *ret_more: the socket took not all of it. False:
- * the link is broken. */
+/* Reads what has arrived, sends the queue. *ret_more: not all was sent. False: the link broke. */
 static bool serve_link(struct cairn_session *session, bool *ret_more) {
     cairn_lock_take(&session->lock);
     bool mine = take_reading(session, false);
@@ -510,7 +506,7 @@ static bool serve_link(struct cairn_session *session, bool *ret_more) {
     return !session->locked.cut;
 }
 
-/* more: also until the socket takes something again. */
+/* more: also wakes when the socket is writable. */
 static void sleep_until_woken(struct cairn_session *session, bool more, int timeout_ms) {
     uint64_t woken;
     struct pollfd wanted[2] = {{.fd = session->heard_fd, .events = POLLIN},
@@ -530,8 +526,7 @@ static void serve_until_woken(struct cairn_session *session) {
     note_link_ended(session);
 }
 
-/* K05: a refusal that a later try would get again. A full disk of the uploader's journal is not one
- * (Q45). */
+/* K05: true for a refusal that a retry would get again; a full journal disk is transient (Q45). */
 static bool is_final(enum cairn_code code) {
     return code != CAIRN_OK && code != CAIRN_UPLOADER_GONE && code != CAIRN_CANCELLED &&
            code != CAIRN_PROTOCOL && code != CAIRN_IO && code != CAIRN_NO_MEMORY &&
@@ -553,8 +548,8 @@ static enum cairn_code reconnect(struct cairn_session *session) {
     enum cairn_code code = connect_again(session, &why);
     if (code) cairn_client_link_close(&session->link);
     CAIRN_HOLD(&session->lock);
-    /* An uploader that is not there is expected; a lack of descriptors is not, nor one that does
-     * not take the session back. */
+    /* An absent uploader is expected, so no reason is kept; a lack of descriptors, or an uploader
+     * that refuses the session, is reported. */
     session->locked.turned_away = code && !why.os_errno && code != CAIRN_UPLOADER_GONE;
     snprintf(session->locked.away_why, sizeof(session->locked.away_why), "%s",
              code && (why.os_errno || session->locked.turned_away) ? why.message : "");
@@ -626,7 +621,7 @@ void cairn_client_session_stop(struct cairn_session *session) {
     while (session->locked.calls) /* none of them waits any more; one may still copy */
         (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
     cairn_lock_give(&session->lock);
-    if (session->wake_fd >= 0) close(session->wake_fd); /* no call may wake the thread any more */
+    if (session->wake_fd >= 0) close(session->wake_fd); /* no call can wake the thread any more */
     if (session->heard_fd >= 0) close(session->heard_fd);
     session->wake_fd = session->heard_fd = -1;
 }

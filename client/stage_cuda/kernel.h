@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel: what each of a device's threads does where a copy of bytes alone is not enough.
+ * kernel: the work of one device thread where copying bytes is not enough.
  *
- * Why:     half the bytes cross the link where the device rounds them before; elements that lie
- *          apart cross it as one range; and what the device has summed no core needs to read.
- * Promise: 1   converted bytes are those of formats/convert.h; sums are those of common/crc.h.
- *          2   thread `first` of `step` takes every step-th element, so any number of threads does.
- *          3   no division of 64 bits for an element, unless a dimension has 2^31 of them.
+ * Why:     rounding on the device halves the bytes on the link; scattered elements cross it as one
+ *          range; and a chunk that the device checksums needs no core.
+ * Promise: 1   converted bytes equal those of formats/convert.h; checksums those of common/crc.h.
+ *          2   thread `first` of `step` handles every step-th element, so any number of threads
+ *              works.
+ *          3   no 64-bit division per element, unless a dimension has 2^31 elements.
  * Limits:  conversions among F32, BF16 and F16; elements of 1 to 16 bytes otherwise; `into` is
- *          aligned to its elements, a source maybe to nothing.
- * Threads: any number at once, each with a `first` of its own.
+ *          aligned to its elements, sources may be unaligned.
+ * Threads: any number at once, each with its own `first`.
  * Next:    kernel.cu runs it on a device, tests/support/fake_cuda_driver.c without one.
  */
 #pragma once
@@ -19,13 +20,13 @@
 #include "formats/rounded.h"
 
 #define CAIRN_KERNEL_DIMENSIONS_MAX 8
-#define CAIRN_KERNEL_PACKED_MAX 240 /* a kernel's arguments have 4 KiB */
-/* A chunk is summed by 32 threads, each of which takes every 32nd word of 4 bytes. */
+#define CAIRN_KERNEL_PACKED_MAX 240 /* kernel arguments are limited to 4 KiB */
+/* 32 threads checksum a chunk; each takes every 32nd 4-byte word. */
 #define CAIRN_KERNEL_SUM_BYTES 65536
 #define CAIRN_KERNEL_SUM_LANES 32
 #define CAIRN_KERNEL_SUM_ROWS (CAIRN_KERNEL_SUM_BYTES / 4 / CAIRN_KERNEL_SUM_LANES)
 
-/* name, what it does */
+/* name, purpose */
 #define CAIRN_KERNELS(X)                                                                           \
     X(gather, "elements from where they lie, maybe as another type, one behind the other")         \
     X(pack, "many small ranges, one behind the other")                                             \
@@ -41,28 +42,28 @@ enum cairn_kernel_type {
     CAIRN_KERNEL_F32,
     CAIRN_KERNEL_BF16,
     CAIRN_KERNEL_F16,
-    CAIRN_KERNEL_1, /* so many bytes as they are */
+    CAIRN_KERNEL_1, /* this many bytes, unconverted */
     CAIRN_KERNEL_2,
     CAIRN_KERNEL_4,
     CAIRN_KERNEL_8,
     CAIRN_KERNEL_16
 };
 
-/* These go by value to the kernels: their layout is one for the host's compiler and for nvcc. */
+/* Passed to kernels by value: the host's compiler and nvcc lay them out alike. */
 struct cairn_kernel_gathering {
-    const uint8_t *source; /* the first element of all; unless `wide`, of the first index of from */
+    const uint8_t *source; /* the first element; unless `wide`, that of the first index of from */
     uint8_t *into;
-    uint64_t from, elements; /* of the row-major sequence; the first one goes to into[0] */
+    uint64_t from, elements; /* range of the row-major sequence; its first goes to into[0] */
     uint64_t count[CAIRN_KERNEL_DIMENSIONS_MAX];
     int64_t stride_bytes[CAIRN_KERNEL_DIMENSIONS_MAX];
     uint32_t first[CAIRN_KERNEL_DIMENSIONS_MAX]; /* the other indices of `from`, unless `wide` */
-    uint32_t dimension_count;                    /* 0: one element */
-    uint32_t wide;              /* a dimension but the first, or `elements`, has 2^31 or more */
-    uint32_t source_type, type; /* enum cairn_kernel_type; one of bytes is both */
+    uint32_t dimension_count;                    /* 0: a single element */
+    uint32_t wide;              /* `elements` or a dimension but the first is 2^31 or more */
+    uint32_t source_type, type; /* enum cairn_kernel_type; equal if unconverted */
 };
 struct cairn_kernel_packed {
     const uint8_t *from;
-    uint32_t at, bytes; /* at: in `into` */
+    uint32_t at, bytes; /* at: offset in `into` */
 };
 struct cairn_kernel_packing {
     uint8_t *into;
@@ -71,16 +72,16 @@ struct cairn_kernel_packing {
 };
 struct cairn_kernel_summing {
     const uint8_t *source;
-    uint64_t *sums;                          /* of each chunk: the sum, and a 1 above it */
-    uint64_t count;                          /* of chunks */
-    uint32_t polynomial, zeros;              /* zeros: the sum of a chunk of them */
-    uint32_t factor[CAIRN_KERNEL_SUM_LANES]; /* of a lane, to the end of the chunk */
-    uint32_t row[8][16];                     /* half a byte at each place, moved over a row */
+    uint64_t *sums;                          /* per chunk: the checksum with 1 above it */
+    uint64_t count;                          /* chunks */
+    uint32_t polynomial, zeros;              /* zeros: checksum of a zero chunk */
+    uint32_t factor[CAIRN_KERNEL_SUM_LANES]; /* per lane, to the chunk's end */
+    uint32_t row[8][16];                     /* per half byte: its value moved over a row */
 };
 
 /* ---- gather ---- */
 
-/* Bytes from the first element to the one of that place in the sequence. */
+/* Offset in bytes of the element with this index. */
 CAIRN_ROUNDED int64_t cairn_kernel_place_wide(const struct cairn_kernel_gathering *all,
                                               uint64_t element) {
     int64_t place = 0;
@@ -91,7 +92,7 @@ CAIRN_ROUNDED int64_t cairn_kernel_place_wide(const struct cairn_kernel_gatherin
     return all->dimension_count ? place + (int64_t)element * all->stride_bytes[0] : 0;
 }
 
-/* The same of the i-th element behind `from`: each dimension takes the carry of the one inside. */
+/* The same for the i-th element after `from`: each dimension carries into the next outer one. */
 CAIRN_ROUNDED int64_t cairn_kernel_place(const struct cairn_kernel_gathering *all, uint32_t i) {
     int64_t place = 0;
     for (uint32_t d = all->dimension_count; d > 1; d--) {
@@ -102,7 +103,7 @@ CAIRN_ROUNDED int64_t cairn_kernel_place(const struct cairn_kernel_gathering *al
     return all->dimension_count ? place + (int64_t)i * all->stride_bytes[0] : 0;
 }
 
-/* One load where the place allows it, else one for each byte. */
+/* One load if aligned, else byte by byte. */
 CAIRN_ROUNDED void cairn_kernel_move(uint8_t *to, const uint8_t *at, size_t width) {
 #define CAIRN_KERNEL_MOVE(bytes)                                                                   \
     if (width == (bytes)) {                                                                        \
@@ -157,7 +158,7 @@ CAIRN_ROUNDED void cairn_kernel_gather_some(const struct cairn_kernel_gathering 
 
 /* ---- pack ---- */
 
-/* Thread `first` of `step` of the block that has this range. */
+/* Thread `first` of `step` in the block of this range. */
 CAIRN_ROUNDED void cairn_kernel_pack_some(const struct cairn_kernel_packing *all, uint64_t range,
                                           uint64_t first, uint64_t step) {
     const uint8_t *from = all->ranges[range].from;
@@ -174,7 +175,7 @@ CAIRN_ROUNDED void cairn_kernel_pack_some(const struct cairn_kernel_packing *all
 
 /* ---- sum ---- */
 
-/* The product of two polynomials modulo the checksum's; bit 31 is the coefficient of x^0. */
+/* Product of two polynomials modulo the checksum's; bit 31 is the coefficient of x^0. */
 CAIRN_ROUNDED uint32_t cairn_kernel_multiply(uint32_t a, uint32_t b, uint32_t polynomial) {
     uint32_t product = 0;
     for (uint32_t bit = (uint32_t)1 << 31; bit; bit >>= 1) {
@@ -184,12 +185,12 @@ CAIRN_ROUNDED uint32_t cairn_kernel_multiply(uint32_t a, uint32_t b, uint32_t po
     return product;
 }
 
-/* The sum of the words of one lane, moved over a row for each that comes behind. */
+/* Checksum of one lane's words, moved over a row per later word. */
 CAIRN_ROUNDED uint32_t cairn_kernel_sum_words(const uint8_t *chunk, uint32_t lane,
                                               const uint32_t (*row)[16]) {
     uint32_t sum = 0, words[8];
     for (uint32_t at = 0; at < CAIRN_KERNEL_SUM_ROWS; at += 8) {
-        for (uint32_t i = 0; i < 8; i++) /* several loads under way at once */
+        for (uint32_t i = 0; i < 8; i++) /* several loads in flight */
             cairn_kernel_move((uint8_t *)&words[i],
                               chunk + 4 * ((at + i) * CAIRN_KERNEL_SUM_LANES + lane), 4);
         for (uint32_t i = 0; i < 8; i++) {
@@ -201,7 +202,7 @@ CAIRN_ROUNDED uint32_t cairn_kernel_sum_words(const uint8_t *chunk, uint32_t lan
     return sum;
 }
 
-/* What a lane has of the chunk's sum; exclusive or of all of them, and of `zeros`, is it. */
+/* One lane's part of the checksum, which is the xor of all lanes' parts and `zeros`. */
 CAIRN_ROUNDED uint32_t cairn_kernel_sum_lane(const struct cairn_kernel_summing *all,
                                              const uint8_t *chunk, uint32_t lane,
                                              const uint32_t (*row)[16]) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels have a stream of their own, so that one runs while a copy is under way. A copy out of a
- * scratch waits for the event that it is filled, and the next kernel that fills it for the one that
- * it is empty. Few blocks keep the link busy, and leave a large device to the trainer.
+ * Kernels have their own stream, so that one runs during a copy. A copy out of a scratch waits for
+ * its `filled` event, and the next kernel that fills it for its `emptied` event. Few blocks keep
+ * the link busy and leave most of the device to the trainer.
  */
 
 #include <limits.h>
@@ -11,21 +11,21 @@
 #include "client/stage_cuda/inside.h"
 #include "common/crc.h"
 
-#define THREADS 256 /* of a block */
+#define THREADS 256 /* per block */
 #define BLOCKS_MAX 256
 #define ELEMENTS_WIDE ((uint64_t)1 << 31)
-#define PITCH_MAX INT_MAX /* of a copy in rows; more is copied row by row */
-/* As much as is asked for at once (client/save/copy.c). With 8 MiB an H200 converted at 0.88 of the
- * speed of a bare copy: a copy that waits for an event begins some 20 us late. */
+#define PITCH_MAX INT_MAX /* of a 2D copy; wider pitches are copied row by row */
+/* The unit of one copy request (client/save/copy.c). With 8 MiB an H200 converted at 0.88 of a bare
+ * copy's speed: a copy that waits for an event starts about 20 us late. */
 #define SCRATCH_BYTES_MAX (16 * CAIRN_MIB)
 #define SCRATCH_BYTES_MIN (64 * CAIRN_KIB)
-#define PACKED_BYTES_MAX (64 * CAIRN_KIB) /* copied in as long as a call of a copy takes */
-#define ROW_BYTES_MIN (16 * CAIRN_KIB)    /* from here on rows are copied from where they lie */
+#define PACKED_BYTES_MAX (64 * CAIRN_KIB) /* takes as long as one copy call */
+#define ROW_BYTES_MIN (16 * CAIRN_KIB)    /* from here on rows are copied directly */
 
 /* ---- the image ---- */
 
-/* The bytes of the file that nvcc made stand in the plug-in, so there is no file to find: machine
- * code for the devices that the toolkit knew, and PTX for newer ones. NULL: built without nvcc. */
+/* nvcc's output is embedded in the plug-in: machine code for the devices the toolkit knew, and PTX
+ * for newer ones. NULL: built without nvcc. */
 #ifdef CAIRN_CUDA_IMAGE_FILE
 __asm__(".section .rodata\n"
         ".balign 64\n"
@@ -79,7 +79,7 @@ static enum cairn_code load(const struct cairn_cuda *cuda, struct cairn_cuda_pla
     return CAIRN_OK;
 }
 
-/* What does not depend on the bytes. */
+/* Tables that do not depend on the data. */
 static struct cairn_kernel_summing summing(void) {
     static const uint8_t zeros[CAIRN_KERNEL_SUM_BYTES];
     struct cairn_kernel_summing ret = {.polynomial = cairn_crc32c_power_of_x(32)};
@@ -108,10 +108,10 @@ enum cairn_code cairn_cuda_kernels_load(struct cairn_cuda *cuda, struct cairn_cu
 
 /* ---- elements ---- */
 
-/* What a part's elements are to a kernel: all but `into`, `from` and `elements`. */
+/* A part's elements for a kernel, without `into`, `from` and `elements`. */
 struct elements {
     struct cairn_kernel_gathering all;
-    size_t width; /* of an element as it is stored */
+    size_t width; /* of a stored element */
 };
 
 static bool type_of(unsigned dtype, uint32_t *ret, size_t *ret_width) {
@@ -132,7 +132,7 @@ enum cairn_code cairn_cuda_kernels_convert(unsigned source_dtype, unsigned dtype
     return cairn_fail(err, CAIRN_UNSUPPORTED, "on a device F32, BF16 and F16 alone are converted");
 }
 
-/* Pairs of elements are elements of twice the width where all of them stand at whole ones. */
+/* Merges pairs of elements into elements of twice the width while alignment allows. */
 static void widen(struct cairn_kernel_gathering *all, size_t *width) {
     unsigned last = all->dimension_count - 1;
     while (*width < 16) {
@@ -145,7 +145,7 @@ static void widen(struct cairn_kernel_gathering *all, size_t *width) {
     }
 }
 
-/* The widest element that the rows of the part allow. */
+/* Uses the widest element that the part's rows allow. */
 static struct elements elements_of(const struct cairn_device_part *part) {
     struct elements ret = {.all = {.source = part->memory, .dimension_count = 1}};
     struct cairn_kernel_gathering *all = &ret.all;
@@ -174,7 +174,7 @@ static struct elements elements_of(const struct cairn_device_part *part) {
     return ret;
 }
 
-/* Bytes of each contiguous row; UINT64_MAX where there are no rows. */
+/* Bytes of a contiguous row; UINT64_MAX: no rows. */
 static uint64_t contiguous_row_bytes(const struct elements *elements) {
     const struct cairn_kernel_gathering *all = &elements->all;
     unsigned last = all->dimension_count - 1;
@@ -183,7 +183,7 @@ static uint64_t contiguous_row_bytes(const struct elements *elements) {
     return all->dimension_count == 1 ? UINT64_MAX : all->count[last] * elements->width;
 }
 
-/* ---- starting ---- */
+/* ---- launching ---- */
 
 static enum cairn_code start(const struct cairn_cuda_lane *lane, enum cairn_kernel kernel,
                              uint64_t blocks, const void *arguments, struct cairn_error *err) {
@@ -213,21 +213,20 @@ static enum cairn_code start_gather(const struct cairn_cuda_lane *lane,
     return start(lane, CAIRN_KERNEL_gather, blocks, &all, err);
 }
 
-/* ---- rows: a strided part is cut into planes; those that join wait until one comes that does not
- * ---- */
+/* ---- rows: a strided part is cut into planes; joinable planes wait to be copied together ---- */
 
 struct copying {
     const struct cairn_cuda_runtime *cuda;
     const struct cairn_device_part *part;
     void *stream;
-    struct cairn_strided_rows plane; /* the first of those that wait to be copied at once */
-    size_t planes;                   /* how many do */
-    int64_t plane_bytes;             /* from one to the next */
+    struct cairn_strided_rows plane; /* the first waiting plane */
+    size_t planes;                   /* number of waiting planes */
+    int64_t plane_bytes;             /* distance between them */
     enum cairn_code code;
     struct cairn_error *err;
 };
 
-/* Rows of `bytes` each, `step` apart at the device and one behind the other in host memory. */
+/* Copies rows of `bytes`, `step` apart on the device and contiguous in host memory. */
 static enum cairn_code copy_rows(const struct copying *copying, int64_t place, uint64_t dense,
                                  size_t bytes, uint64_t rows, int64_t step) {
     const struct cairn_cuda_runtime *cuda = copying->cuda;
@@ -284,8 +283,7 @@ static enum cairn_code copy_planes(const struct copying *copying) {
     return CAIRN_CUDA(copying->cuda, Memcpy3DAsync, (&planes, copying->stream), copying->err);
 }
 
-/* Is it as the planes that wait, as far behind the last of them as that behind the one before it,
- * and by whole rows? */
+/* True: next has the shape of the waiting planes and follows at their distance, in whole rows. */
 static bool joins(const struct copying *copying, const struct cairn_strided_rows *next,
                   int64_t *ret_step) {
     const struct cairn_strided_rows *plane = &copying->plane;
@@ -322,7 +320,7 @@ static bool copy_cut(void *owner, const struct cairn_strided_rows *rows) {
     return copying->code == CAIRN_OK;
 }
 
-/* Queue it in the stream, for the copy engines alone. Not for a part that is converted. */
+/* Queues an unconverted part on the copy engines only. */
 static enum cairn_code copy_in_rows(const struct cairn_cuda_runtime *runtime, void *stream,
                                     const struct cairn_device_part *part, struct cairn_error *err) {
     struct copying copying = {.cuda = runtime, .part = part, .stream = stream, .err = err};
@@ -362,7 +360,7 @@ bool cairn_cuda_is_late(struct cairn_cuda_summed *summed, uint64_t asked) {
     return true;
 }
 
-/* Of whole chunks among the bytes that go to `host`, which the device has at `bytes`. */
+/* Checksums the whole chunks among the bytes for `host`, which the device has at `bytes`. */
 static enum cairn_code sum(struct cairn_cuda_lane *lane, const uint8_t *bytes, const uint8_t *host,
                            uint64_t size, struct cairn_error *err) {
     struct cairn_cuda_summed *summed = lane->summed;
@@ -384,7 +382,7 @@ static enum cairn_code sum(struct cairn_cuda_lane *lane, const uint8_t *bytes, c
     return start(lane, CAIRN_KERNEL_sum, cairn_min_u64(blocks, BLOCKS_MAX), &all, err);
 }
 
-/* ---- by way of a scratch ---- */
+/* ---- copies through a scratch ---- */
 
 static enum cairn_code make_scratch(struct cairn_cuda_lane *lane,
                                     struct cairn_cuda_scratch *scratch, struct cairn_error *err) {
@@ -408,7 +406,7 @@ static enum cairn_code make_scratch(struct cairn_cuda_lane *lane,
     }
 }
 
-/* The scratch whose turn it is, free to be filled by the stream of the kernels. */
+/* The next scratch, ready to be filled by the kernel stream. */
 static enum cairn_code begin_scratch(struct cairn_cuda_lane *lane, struct cairn_cuda_scratch **ret,
                                      struct cairn_error *err) {
     struct cairn_cuda_scratch *scratches = lane->streams.scratches;
@@ -425,7 +423,7 @@ static enum cairn_code begin_scratch(struct cairn_cuda_lane *lane, struct cairn_
                       (lane->streams.kernels, scratch->emptied, 0), err);
 }
 
-/* The bytes [skip, skip + size) of it go to host. */
+/* Queues the copy of its bytes [skip, skip + size) to host. */
 static enum cairn_code end_scratch(struct cairn_cuda_lane *lane, struct cairn_cuda_scratch *scratch,
                                    size_t skip, uint8_t *host, uint64_t size,
                                    struct cairn_error *err) {
@@ -443,8 +441,8 @@ static enum cairn_code end_scratch(struct cairn_cuda_lane *lane, struct cairn_cu
     return sum(lane, scratch->memory + skip, host, size, err);
 }
 
-/* A part may begin and end within an element, since blocks do. What is not converted can do without
- * a scratch. */
+/* A part may begin and end inside an element, because blocks do. Without memory for a scratch an
+ * unconverted part is copied in rows. */
 static enum cairn_code gather(struct cairn_cuda_lane *lane, const struct cairn_device_part *part,
                               const struct elements *elements, struct cairn_error *err) {
     size_t width = elements->width;
@@ -491,7 +489,7 @@ void cairn_cuda_lane_join(struct cairn_cuda_lane *lane, const struct cairn_devic
     lane->queued = true;
 }
 
-/* Each by itself: there is one alone, or too little memory to put them together. */
+/* Copies each range alone: there is only one, or too little memory to pack them. */
 static enum cairn_code copy_ranges(const struct cairn_cuda_lane *lane, struct cairn_error *err) {
     for (uint64_t i = 0; i < lane->packing.count; i++) {
         const struct cairn_kernel_packed *range = &lane->packing.ranges[i];

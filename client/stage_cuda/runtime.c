@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime, its driver, and contexts. What a context keeps is a stack. After a failure all of it
- * goes: a handle may be of a context that was destroyed and made again at the same address. */
+/* The runtime, its driver, and contexts. A context's cache is a stack. A failure empties it: a
+ * handle may belong to a context that was destroyed and recreated at the same address. */
 #include "client/stage_cuda/inside.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* Blocking: who waits for it sleeps, and leaves the core to others. */
+/* Blocking: a waiting thread sleeps and frees its core. */
 #define EVENT_FLAGS (CAIRN_CUDA_EVENT_NO_TIMING | CAIRN_CUDA_EVENT_BLOCKING)
 
-/* ---- the runtime: by soname, newest first: what the process has, then what the loader finds ----
- * */
+/* ---- the runtime: by soname, newest first: the process's own, else the loader's ---- */
 
 static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
 
@@ -18,14 +17,14 @@ static void *find_library(void) {
     void *library = NULL;
     for (size_t i = 0; i < CAIRN_COUNT(names) && !library; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
-    if (!library && dlsym(RTLD_DEFAULT, "cudaMemcpyAsync")) /* linked statically, and shown */
+    if (!library && dlsym(RTLD_DEFAULT, "cudaMemcpyAsync")) /* linked statically, symbols visible */
         library = dlopen(NULL, RTLD_NOW);
     for (size_t i = 0; i < CAIRN_COUNT(names) && !library; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     return library;
 }
 
-/* Of a library of CUDA: "runtime" or "driver". */
+/* which: "runtime" or "driver". */
 static bool find(void *library, const char *which, const char *name, void *ret,
                  struct cairn_error *err) {
     void *symbol = dlsym(library, name);
@@ -58,7 +57,7 @@ enum cairn_code cairn_cuda_check(const struct cairn_cuda_runtime *cuda, const ch
                       cuda->text_of(status));
 }
 
-/* ---- the driver: a process that has a runtime has it loaded ---- */
+/* ---- the driver, which a process with a runtime has loaded ---- */
 
 static enum cairn_code find_driver(struct cairn_cuda_driver *ret, struct cairn_error *err) {
     void *library = dlsym(RTLD_DEFAULT, "cuModuleLoadData") ? dlopen(NULL, RTLD_NOW) : NULL;
@@ -91,7 +90,7 @@ enum cairn_code cairn_cuda_init(struct cairn_cuda *cuda, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* ---- what a place keeps; the lock is held, and the thread is in the place ---- */
+/* ---- a place's cache; the lock is held, and the thread is in the place ---- */
 
 static void destroy_streams(const struct cairn_cuda *cuda,
                             const struct cairn_cuda_streams *streams) {
@@ -139,9 +138,9 @@ void cairn_cuda_release(struct cairn_cuda *cuda) {
     cairn_lock_release(&cuda->lock);
 }
 
-/* ---- which place ---- */
+/* ---- finding the place ---- */
 
-/* The lock is held. retained: the context is held once more for it. */
+/* The lock is held. retained: the caller retained the context. */
 static enum cairn_code add(struct cairn_cuda *cuda, void *context, int device, bool retained,
                            struct cairn_cuda_place **ret, struct cairn_error *err) {
     if (cuda->locked.place_count == CAIRN_CUDA_PLACES_MAX)
@@ -165,7 +164,7 @@ static enum cairn_code place_in(struct cairn_cuda *cuda, void *context, int devi
     return add(cuda, context, device, false, ret, err);
 }
 
-/* The device's primary context, which the process has opened. */
+/* The device's primary context, opened by the process. */
 static enum cairn_code place_primary(struct cairn_cuda *cuda, int device,
                                      struct cairn_cuda_place **ret, struct cairn_error *err) {
     void *context = NULL;
@@ -186,7 +185,7 @@ static bool is_open(const struct cairn_cuda *cuda, int device) {
     return !cuda->driver.DevicePrimaryCtxGetState(device, &flags, &active) && active;
 }
 
-/* The thread's own context; false: it has none. */
+/* The thread's current context; false: none. */
 static bool own_context(const struct cairn_cuda *cuda, void **ret, int *ret_device) {
     return !cuda->driver.CtxGetCurrent(ret) && *ret && !cuda->driver.CtxGetDevice(ret_device);
 }
@@ -221,7 +220,7 @@ enum cairn_code cairn_cuda_place_any(struct cairn_cuda *cuda, struct cairn_cuda_
     return is_open(cuda, device) ? place_primary(cuda, device, ret, err) : CAIRN_OK;
 }
 
-/* ---- in and out ---- */
+/* ---- entering and leaving ---- */
 
 enum cairn_code cairn_cuda_enter(const struct cairn_cuda *cuda,
                                  const struct cairn_cuda_place *place, struct cairn_cuda_entry *ret,
@@ -239,7 +238,7 @@ void cairn_cuda_entry_release(struct cairn_cuda_entry *entry) {
     (void)entry->cuda->driver.CtxPopCurrent_v2(&context);
 }
 
-/* ---- what is kept ---- */
+/* ---- cached objects ---- */
 
 enum cairn_code cairn_cuda_event_take(struct cairn_cuda *cuda, struct cairn_cuda_place *place,
                                       void **ret, struct cairn_error *err) {
@@ -260,7 +259,7 @@ void cairn_cuda_event_give(struct cairn_cuda *cuda, struct cairn_cuda_place *pla
     if (!kept && cuda->runtime.EventDestroy(event)) (void)cuda->runtime.GetLastError();
 }
 
-/* The kernels come before those of the trainer: they take little, and a copy waits for them. */
+/* Kernels get the highest priority: they are short, and copies wait for them. */
 static enum cairn_code make_streams(const struct cairn_cuda *cuda, struct cairn_cuda_streams *ret,
                                     struct cairn_error *err) {
     int least = 0, greatest = 0;

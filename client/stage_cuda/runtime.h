@@ -3,17 +3,16 @@
  * runtime: functions of the CUDA runtime and its driver, found in the trainer's process.
  *
  * Why:     a process must not have two runtimes, and a trainer brings its own (PyTorch's wheels
- *          do): so nothing is linked, and no header is needed to build. What is declared here is
- *          the part of the runtime's binary interface that releases 11 to 13 share; where a toolkit
- *          is installed, tests/client/cuda_types.c compares it with the toolkit's headers. A
- *          runtime registers the kernels of its own release's nvcc only; the driver takes an image
- *          as it is. And only the driver tells whose context memory has, and makes one current in a
- *          thread for as long as a call takes. Its functions are the same in every release since
- *          CUDA 10.1.
- * Promise: 1   the runtime that the process has is taken; only where it has none one is loaded.
- *          2   an error of a call made here is not left for the trainer to find (cudaGetLastError).
- *          3   a stream of the runtime is one of the driver, and a device's context is the one that
- *              the runtime has made current.
+ *          do): so nothing is linked, and the build needs no CUDA header. The declarations cover
+ *          the binary interface common to runtimes 11 to 13; where a toolkit is installed,
+ *          tests/client/cuda_types.c compares them with its headers. A runtime registers kernels
+ *          only from its own release's nvcc; the driver loads any image. Only the driver reports
+ *          the context of memory and can make it current for one call. Its functions are unchanged
+ *          since CUDA 10.1.
+ * Promise: 1   the process's runtime is used; one is loaded only if the process has none.
+ *          2   an error of our call is not left for the trainer to find (cudaGetLastError).
+ *          3   a runtime stream is a driver stream, and a device's context is the one that the
+ *              runtime made current.
  * Limits:  Linux, 64 bits.
  * Threads: immutable after init.
  * Next:    inside.h.
@@ -34,16 +33,16 @@ enum {
     CAIRN_CUDA_HOST_PORTABLE = 1,
     CAIRN_CUDA_HOST_READ_ONLY = 8,
     CAIRN_CUDA_STREAM_NON_BLOCKING = 1,
-    CAIRN_CUDA_READ_ONLY_SUPPORTED = 113, /* an attribute: HOST_READ_ONLY may be asked for */
-    CAIRN_CUDA_EVENT_BLOCKING = 1,        /* who waits sleeps, and leaves the core to others */
+    CAIRN_CUDA_READ_ONLY_SUPPORTED = 113, /* attribute: HOST_READ_ONLY is supported */
+    CAIRN_CUDA_EVENT_BLOCKING = 1,        /* a waiting thread sleeps */
     CAIRN_CUDA_EVENT_NO_TIMING = 2
 };
 struct cairn_cuda_pointer {
     int type, device;
     void *on_device, *on_host;
-    long reserved[32]; /* releases write up to 8 of them */
+    long reserved[32]; /* releases write up to 8 of these */
 };
-/* Planes of rows, as Memcpy3DAsync takes them: rows are `pitch` apart and planes `height` rows. */
+/* Arguments of Memcpy3DAsync: rows are `pitch` bytes apart, planes `height` rows. */
 struct cairn_cuda_pitched {
     void *memory;
     size_t pitch, width, height;
@@ -58,7 +57,7 @@ struct cairn_cuda_planes {
     size_t row_bytes, rows, planes;
     int kind;
 };
-/* name, arguments; each returns an int, 0: done */
+/* name, arguments; each returns an int, 0: success */
 #define CAIRN_CUDA_CALLS(X)                                                                        \
     X(GetDevice, (int *))                                                                          \
     X(DeviceGetAttribute, (int *, int, int))                                                       \
@@ -90,7 +89,7 @@ struct cairn_cuda_runtime {
     const char *(*name_of)(int status);
     const char *(*text_of)(int status);
 };
-/* CAIRN_OK for 0; else an error with the call and CUDA's name and text of it. */
+/* CAIRN_OK for 0; else an error with the call and CUDA's name and text. */
 enum cairn_code cairn_cuda_check(const struct cairn_cuda_runtime *cuda, const char *call,
                                  int status, struct cairn_error *err) CAIRN_MUST_USE;
 #define CAIRN_CUDA(cuda, call, arguments, err)                                                     \
@@ -98,7 +97,7 @@ enum cairn_code cairn_cuda_check(const struct cairn_cuda_runtime *cuda, const ch
 
 /* ---- the driver ---- */
 
-/* name, arguments; each returns an int, 0: done */
+/* name, arguments; each returns an int, 0: success */
 #define CAIRN_CUDA_DRIVER_CALLS(X)                                                                 \
     X(PointerGetAttribute, (void *, int, uint64_t))                                                \
     X(CtxGetCurrent, (void **))                                                                    \
@@ -129,7 +128,7 @@ struct cairn_cuda_driver {
     CAIRN_CUDA_DRIVER_CALLS(CAIRN_CUDA_FIELD)
 #undef CAIRN_CUDA_FIELD
 };
-/* CAIRN_OK for 0; else an error with the call and CUDA's name of it. */
+/* CAIRN_OK for 0; else an error with the call and CUDA's name. */
 enum cairn_code cairn_cuda_driver_check(const struct cairn_cuda_driver *driver, const char *call,
                                         int status, struct cairn_error *err) CAIRN_MUST_USE;
 #define CAIRN_CUDA_DRIVER(driver, call, arguments, err)                                            \

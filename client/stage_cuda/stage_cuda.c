@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies between CUDA devices and memory that is shared with the uploader. A job has a lane for
- * each context that its memory lies in. Its streams wait, by an event, for what the trainer's
- * stream had when the job began, so the trainer's stream itself never waits. A mark is an event
- * behind the copies of each lane: what was queued before it is done once it has passed.
+ * Copies between CUDA devices and memory shared with the uploader. A job has a lane per context of
+ * its memory. The lane's streams wait, by an event, for the work on the trainer's stream at the
+ * job's begin; the trainer's stream never waits. A mark is an event behind the copies of each lane:
+ * once it passes, everything queued before it is done.
  */
 #include <stdlib.h>
 
@@ -30,8 +30,8 @@ struct followed {
     size_t lane;
 };
 struct mark {
-    uint64_t asked;          /* of the job's sums, when it was put */
-    void *events[LANES_MAX]; /* NULL: nothing was queued there before it */
+    uint64_t asked;          /* `summed.asked` when the mark was put */
+    void *events[LANES_MAX]; /* NULL: nothing was queued there before */
 };
 struct cairn_device_job {
     struct cairn_device *device;
@@ -39,13 +39,13 @@ struct cairn_device_job {
     size_t lane_count;
     struct followed *followed;
     size_t followed_count, followed_capacity;
-    struct mark **marks; /* NULL: nothing was queued before it */
+    struct mark **marks; /* NULL: nothing was queued before */
     size_t mark_count;
-    struct followed *fences; /* events behind the job's copies; by the device's lock */
+    struct followed *fences; /* events behind the job's copies; guarded by the device's lock */
     size_t fence_count, fence_capacity;
     struct cairn_cuda_summed summed;
     _Atomic bool failed;
-    struct { /* the allocation that was looked for last */
+    struct { /* the last allocation looked up */
         uint64_t begin, bytes;
         size_t lane;
     } near;
@@ -64,7 +64,7 @@ static enum cairn_code check(struct cairn_device *device, const void *source,
     return cairn_cuda_place_of(&device->cuda, source, &place, err);
 }
 
-/* Loads the kernels, so that what a device lacks is told before a save is staged. */
+/* Loads the kernels, so that an unsuitable device is reported before staging. */
 static enum cairn_code convertible(struct cairn_device *device, const void *source,
                                    unsigned source_dtype, unsigned dtype, struct cairn_error *err) {
     struct cairn_cuda_place *place = NULL;
@@ -104,7 +104,7 @@ static enum cairn_code lane_in(struct cairn_device_job *job, struct cairn_cuda_p
     return code;
 }
 
-/* Tensors of a trainer lie side by side in few allocations. */
+/* Cached, because a trainer's tensors lie side by side in few allocations. */
 static enum cairn_code lane_of(struct cairn_device_job *job, const void *memory, size_t *ret,
                                struct cairn_error *err) {
     const struct cairn_cuda_driver *driver = &job->device->cuda.driver;
@@ -244,7 +244,7 @@ static const uint64_t *sums(const struct cairn_device_job *job) {
 
 /* ---- fences ---- */
 
-/* Kernels read the memory, too: those that sum it, and those that gather. */
+/* Also fences the kernel stream, whose gather and checksum kernels read the memory. */
 static enum cairn_code fence_after(struct cairn_device_job *job, size_t number, void *own,
                                    void *stream, struct cairn_error *err) {
     struct cairn_cuda *cuda = &job->device->cuda;
@@ -270,12 +270,12 @@ static enum cairn_code fence(struct cairn_device_job *job, void *stream, struct 
 
 /* ---- ends ---- */
 
-/* What goes wrong here goes wrong after the last byte, or was reported: nothing is returned. */
+/* Errors here come after the last byte or were reported already, so none is returned. */
 static void end_lane(struct cairn_device_job *job, size_t number, bool last) {
     struct cairn_cuda_lane *lane = job->lanes[number];
     struct cairn_cuda *cuda = lane->cuda;
     CAIRN_AUTO(cuda_entry) entered = {0};
-    if (cairn_cuda_enter(cuda, lane->place, &entered, NULL)) return; /* a context that is gone */
+    if (cairn_cuda_enter(cuda, lane->place, &entered, NULL)) return; /* the context is gone */
     for (size_t k = 0; k < job->mark_count; k++)
         if (job->marks[k]) cairn_cuda_event_give(cuda, lane->place, job->marks[k]->events[number]);
     for (size_t k = 0; k < job->followed_count; k++)
@@ -298,7 +298,7 @@ static void end(struct cairn_device_job *job) {
     free(job);
 }
 
-/* ---- memory of the host ---- */
+/* ---- page-locked host memory ---- */
 
 static enum cairn_code register_memory(struct cairn_cuda *cuda, struct cairn_cuda_place *place,
                                        void *memory, size_t bytes, bool read_only,
@@ -313,7 +313,7 @@ static enum cairn_code register_memory(struct cairn_cuda *cuda, struct cairn_cud
                           "device %d takes no memory that is mapped to be read", place->device);
     CAIRN_CUDA_WITHIN(cuda, place, err);
     enum cairn_code code = CAIRN_CUDA(&cuda->runtime, HostRegister, (memory, bytes, flags), err);
-    /* While nothing waits for them; who needs them says what lacks. */
+    /* Preloads the kernels outside of any save; a failure is reported when they are needed. */
     CAIRN_UNUSED enum cairn_code kernels = cairn_cuda_kernels_load(cuda, place, NULL);
     return code;
 }

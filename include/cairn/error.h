@@ -6,11 +6,11 @@
  *          thread-local or global last error would be read on the wrong thread.
  * Promise: 1   the return value alone decides control flow; CAIRN_OK is 0.
  *          2   the struct is untouched on success, filled on failure, and may be NULL.
- *          3   nothing is allocated while failing.
- *          4   message and request_id are valid UTF-8 without control characters, whatever
- *              names and replies they were made of: what is neither appears as \xNN.
- * Limits:  messages are one line, at most 319 bytes. What is longer loses its middle ("..."), names
- *          within it first; the beginning says where, and the end what to do.
+ *          3   failing allocates nothing.
+ *          4   message and request_id are valid UTF-8 without control characters, whatever names
+ *              and replies they quote: other bytes appear as \xNN.
+ * Limits:  messages are one line of at most 319 bytes. A longer message loses its middle ("..."),
+ *          long names first; its beginning says where it failed and its end what to do.
  * Threads: a struct belongs to its caller; the functions here only read constant tables.
  * Next:    cairn/codes.h for every code; cairn/cairn.h for the calls that return them.
  */
@@ -31,28 +31,27 @@ struct cairn_error {
     enum cairn_code code;
     int os_errno;        /* 0: the operating system was not involved */
     int http_status;     /* 0: no reply arrived */
-    const char *origin;  /* file:line where it was first seen; static storage */
-    char request_id[48]; /* the store's own id, to quote to its operator; may be empty */
+    const char *origin;  /* file:line of the first failure; static storage */
+    char request_id[48]; /* the store's request id, for its operator; may be empty */
     char message[320];   /* one line, outermost context first */
 };
 
-/* What one code means to its users; static storage, never NULL. */
+/* A code's meaning; static storage, never NULL. */
 struct cairn_code_info {
     const char *name;    /* "STALE_ATTEMPT" */
     const char *slug;    /* "stale-attempt": the `code` of a problem+json body */
     int http_status;     /* the status the server answers with */
     int retryable;       /* 1: the same call may succeed later without a change */
-    int exit_status;     /* what `cairn` exits with */
-    const char *meaning; /* one sentence for the person who reads it */
+    int exit_status;     /* exit status of `cairn` */
+    const char *meaning; /* one sentence for a person */
 };
 
 const struct cairn_code_info *cairn_code_info(enum cairn_code code);
 
-/* The table by index, for other languages: the code's number is its index, from 0 (CAIRN_OK); NULL
- * past the last. */
+/* Iterates over the codes, for other languages: index is the code's number; NULL past the last. */
 const struct cairn_code_info *cairn_code_at(unsigned index);
 
-/* The code of a slug; CAIRN_INTERNAL when the slug is unknown. */
+/* The code of a slug; CAIRN_INTERNAL for an unknown slug. */
 enum cairn_code cairn_code_from_slug(const char *slug);
 
 #if defined(__GNUC__)
