@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This node: cairn uploader status|drain, asked over its socket; warmup; health. */
+/* This node: cairn uploader status|drain over the socket; warmup; health. */
 
 #include <cairn/cairn.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "common/trace.h"
 
 #define ANSWER_MS 10000
-#define RATE_MS 500 /* between the two looks of which the rate is made */
+#define RATE_MS 500 /* between the two samples of the rate */
 #define LOOK_MS 200
 #define DRAIN_DEFAULT_MS 600000
 
@@ -23,7 +23,7 @@ static const struct cairn_cli_flag uploader_flags[] = {
      "Of drain: until all that was staged is stored and told, at most --timeout (10min)."},
 };
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 struct ask {
     struct cairn_cli_uploader link;
@@ -142,16 +142,14 @@ static bool is_done(const struct cairn_msg_report *said) {
     return !said->unfinished && !said->staging;
 }
 
-/* Bytes of saves that were finished meanwhile are in no report any more, so what was seen of them
- * counts on. */
+/* Finished saves vanish from reports, so the largest total seen is kept. */
 static void show_progress(struct cairn_cli_meter *meter, const struct cairn_msg_report *said) {
     uint64_t left = said->total_bytes > said->done_bytes ? said->total_bytes - said->done_bytes : 0;
     if (left > meter->total_bytes) meter->total_bytes = left;
     cairn_cli_meter_set(meter, meter->total_bytes - left, said->staging ? "staging" : NULL);
 }
 
-/* After its last answer an uploader that has ended had nothing to do any more, or has left it in
- * the journal. */
+/* An uploader that ended after its last reply was idle or left its work in the journal. */
 static enum cairn_code wait_for_end(struct ask *at, uint64_t deadline_ms,
                                     struct cairn_cli_meter *meter, struct cairn_error *err) {
     for (;;) {
@@ -213,9 +211,9 @@ const struct cairn_cli_verb cairn_cli_verb_uploader = {
 
 /* ---- warmup node|ls ---- */
 
-/* Before a job, whether the ranks of this node could save; or what the ranks of a run's newest
- * attempt have found. An attempt ends every older one of its run, so the node's look has a run of
- * its own, on which nothing trains. */
+/* Tests before a job whether this node's ranks could save, or lists what the ranks of a run's
+ * newest attempt found. Opening an attempt ends older ones of its run, so warmup uses a run of its
+ * own. */
 
 #define RANKS_MAX 256
 #define ROWS_MAX 1000000
@@ -228,8 +226,6 @@ static const struct cairn_cli_flag warmup_flags[] = {
     {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
      "Of node: what one save of a rank stages; default: its memory is not looked at."},
 };
-
-/* ---- what is printed ---- */
 
 static void cell_found(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->probe.ok ? "ok" : row->probe.code ? row->probe.code : "");
@@ -251,7 +247,7 @@ struct warm {
     const char *socket;
     uint64_t bytes;
     uint32_t ranks, timeout_ms;
-    struct cairn_session *sessions[RANKS_MAX]; /* all stay open: the node holds all at once */
+    struct cairn_session *sessions[RANKS_MAX]; /* kept open: a node holds all at once */
 };
 
 static void warm_release(struct warm *warm) {
@@ -290,7 +286,7 @@ static enum cairn_code prepare(const struct cairn_cli *cli, struct warm *ret,
     return CAIRN_OK;
 }
 
-/* As the ranks of a job do it, one after the other: an attempt, memory, a probe in the store. */
+/* Opens an attempt, maps memory and probes the store, rank by rank, as a job does. */
 static enum cairn_code warm_rank(struct warm *warm, uint32_t rank, struct cairn_error *err) {
     const struct cairn_open_options options = {.size = sizeof options,
                                                .run = warm->run,
@@ -335,8 +331,6 @@ static enum cairn_code warm_all(const struct cairn_cli *cli, struct warm *warm,
                         failed, warm->ranks);
 }
 
-/* ---- */
-
 static enum cairn_code list_probes(const struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref run = {0};
     CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &run.name, err));
@@ -379,7 +373,7 @@ static const struct cairn_cli_flag health_flags[] = {
      "Not only whether it answers: also whether it can do its work now."},
 };
 
-#define TROUBLES_BYTES 400 /* what is wrong, with "; " between */
+#define TROUBLES_BYTES 400 /* problems, separated by "; " */
 
 static void add_trouble(char troubles[TROUBLES_BYTES], const char *what, const char *text) {
     cairn_cli_add(troubles, TROUBLES_BYTES, "; ", "%s%s%s", what, *what ? ": " : "", text);
