@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the sink keeps: objects, open uploads, and bodies that several may use. */
+/* The sink's objects, open uploads, and shared bodies. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 #define HUGE_BYTES (2 * CAIRN_MIB)
 
-/* The first touch of small pages costs more than receiving them does. */
+/* First touches of small pages cost more than receiving. */
 uint8_t *sink_room(uint64_t bytes) {
     if (bytes < HUGE_BYTES) return malloc(bytes + 1);
     size_t size = (size_t)cairn_round_up(bytes, HUGE_BYTES);

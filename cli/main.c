@@ -115,16 +115,15 @@ static int unknown_verb(const char *name, bool json) {
     return status_of(code, &err);
 }
 
-/* Takes the trace context from TRACEPARENT, as OpenTelemetry does, else begins a new trace; the
- * server's log shows its id for every call of this run. */
+/* Continues the trace of TRACEPARENT (as OpenTelemetry does) or begins one; the server logs its
+ * id. */
 static void take_trace(struct cairn_trace *ret) {
     const char *text = getenv("TRACEPARENT");
     if (!text || !cairn_trace_parse(cairn_view_of(text), ret)) cairn_trace_new(ret);
     cairn_trace_set(ret);
 }
 
-/* A server that runs this command sets CAIRN_PARENT: the command ends with the thread that started
- * it. */
+/* CAIRN_PARENT, set by a server: the command ends with the thread that started it. */
 static enum cairn_code follow_parent(struct cairn_error *err) {
     const char *text = getenv("CAIRN_PARENT");
     uint64_t pid = 0;
@@ -133,8 +132,8 @@ static enum cairn_code follow_parent(struct cairn_error *err) {
     return cairn_parent_follow(pid, err);
 }
 
-/* A server that runs this command sets CAIRN_MEMORY: address space beyond the size at start; the
- * kernel refuses more, also to the uploader that the command starts. */
+/* CAIRN_MEMORY, set by a server: the kernel refuses address space beyond start size + this, also to
+ * the uploader that the command starts. */
 static enum cairn_code limit_memory(struct cairn_error *err) {
     const char *text = getenv("CAIRN_MEMORY");
     CAIRN_AUTO(buf) pages = {.limit = 4096};

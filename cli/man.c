@@ -116,8 +116,6 @@ static void close_page(FILE *file) {
     exit(1);
 }
 
-/* ---- daemons ---- */
-
 /* Input: "NAME: purpose", free text, then " --flag VALUE" lines, each followed by indented help. */
 static void write_daemon(FILE *from, FILE *to) {
     char line[4096], name[64] = "";

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket: finds and reads stored versions, from the server or from a store alone; reads objects of
- *         a bucket as files.
+ * bucket: finds and reads stored versions, from the server or a store alone; a bucket's objects.
  *
  * Why:     without the server a restore must return the same version as with it, and users must see
  *          what can be restored; checks must not depend on where bytes came from. Inspecting a
  *          bucket must not need a disk of its size.
- * Promise: 1   a store is opened read-only unless `writes` is set; a store.json of another format
- *              number is refused with both numbers. --timeout bounds each request.
+ * Promise: 1   a store is opened read-only unless `writes` is set; a store.json of another number
+ *              is refused, naming it. --timeout bounds each request.
  *          2   latest and a step mean what the server means (Q25): attempts are replayed for
  *              superseded and revived versions, trashed ones are left out. A version id needs only
  *              its own objects. A damaged answer is CAIRN_CORRUPT, never an older version. An
@@ -15,8 +14,7 @@
  *              so and what may be wrong with the answer.
  *          P3  every block returned was compared with checksums.bin, proven as
  *              api/documents/committed.h says. A difference is CAIRN_CORRUPT naming run, step,
- *              shard, byte range, expected and found, after one more read over another connection
- *              (S17).
+ *              shard, byte range, expected and found, after a re-read over a new connection (S17).
  *          P4  after 5 s of waiting for a store, standard error says so.
  *          P14 a missing or wrong document of the version is CAIRN_CORRUPT. Reading whole shards
  *              needs record, manifest and checksums.bin only.
@@ -56,7 +54,7 @@ enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker,
 
 /* ---- which version a reference means ---- */
 
-/* damaged_too: returns a version with a damaged or missing record or manifest; else it is
+/* damaged_too: also finds versions with a damaged or missing record or manifest; else these are
  * CAIRN_CORRUPT, or CAIRN_NOT_COMMITTED for a version id without a record. */
 enum cairn_code cairn_cli_history_find(struct cairn_store_worker *worker,
                                        const struct cairn_cli_ref *ref, bool damaged_too,
@@ -89,8 +87,8 @@ struct cairn_cli_source {
     struct cairn_store_tags *tags; /* indexed by shard; with a store only */
     struct cairn_cli_held *held;   /* the lease; with a server only */
 };
-/* Resolves the reference; with --store by promise 2. Reads no document, so it also finds damaged
- * versions. */
+/* Resolves the reference; with --store by promise 2. Reads no document, so damaged versions
+ * pass. */
 enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -105,8 +103,7 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_source_release(struct cairn_cli_source *source);
-/* Opens the version named by the first argument with `open` (_find or _open), calls work(), and
- * releases it. */
+/* Opens the first argument's version by `open` (_find or _open), calls work() and releases it. */
 enum cairn_code cairn_cli_source_use(
     const struct cairn_cli *cli,
     enum cairn_code (*open)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
@@ -187,8 +184,7 @@ struct cairn_cli_object {
 };
 
 bool cairn_cli_is_bucket(const char *place);
-/* url: s3://bucket[/PATH][?OPTIONS], options of store/s3/url.def. Does not check whether an object
- * or a prefix exists. */
+/* url: s3://bucket[/PATH][?OPTIONS], options of store/s3/url.def; sends no request. */
 enum cairn_code cairn_cli_bucket_source_open(const struct cairn_cli *cli, const char *url,
                                              struct cairn_cli_bucket_source **ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
@@ -200,8 +196,8 @@ const char *cairn_cli_bucket_source_base(const struct cairn_cli_bucket_source *s
 enum cairn_code cairn_cli_bucket_source_object(struct cairn_cli_bucket_source *source,
                                                const char *name, struct cairn_cli_object *ret,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Calls each() for every object below URL + folder ("" or ending in a slash) with the rest of its
- * name, until a call fails. */
+/* Calls each() with the rest of the name of every object below URL + folder ("" or with a final
+ * slash), until a call fails. */
 enum cairn_code cairn_cli_bucket_source_list(struct cairn_cli_bucket_source *source,
                                              const char *folder,
                                              enum cairn_code (*each)(void *owner, const char *name,

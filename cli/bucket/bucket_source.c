@@ -203,8 +203,6 @@ const char *cairn_cli_bucket_source_base(const struct cairn_cli_bucket_source *s
     return source->base;
 }
 
-/* ---- objects ---- */
-
 static enum cairn_code key_of(const struct cairn_cli_bucket_source *source, const char *name,
                               struct cairn_buf *ret, struct cairn_error *err) {
     return cairn_buf_printf(ret, err, "%s%s%s", source->base, *source->base && *name ? "/" : "",

@@ -367,8 +367,8 @@ static enum cairn_code choose(struct history *history, bool by_step, uint64_t st
     return CAIRN_OK;
 }
 
-/* Attempt numbers start at 1 without gaps, so missing records are counted from the newest number
- * seen anywhere. */
+/* Attempt numbers start at 1 without gaps: missing records are counted from the newest number
+ * seen. */
 static void count_lost(struct history *history) {
     uint64_t newest = 0, readable = 0;
     for (size_t i = 0; i < history->version_count; i++) {

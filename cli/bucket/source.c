@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source: opens a committed version and reads its verified blocks, singly or with several threads,
- * from server or store. */
+/* source: opens a version and reads its verified blocks from server or store, also in parallel. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +19,9 @@
 
 /* ---- the read lease of a version ---- */
 
-/* Q29: taken before the first byte is read, renewed three times per TTL, released at the end; after
- * Ctrl-C it expires. Without a lease the command continues with one note, because the server may be
- * older. CAIRN_DELETED, CAIRN_ABORTED: too late. */
+/* Q29: the lease is taken before the first byte is read, renewed three times per TTL and released
+ * at the end; after Ctrl-C it expires. An older server has no leases: the command notes that and
+ * continues. CAIRN_DELETED, CAIRN_ABORTED: too late. */
 
 #define TTL_S 300
 #define AGAIN_MS 5000
@@ -97,8 +96,8 @@ static enum cairn_code begin_lease(const struct cairn_cli *cli,
     return code;
 }
 
-/* The server verifies this much of a shard before it sends, so damage in a shorter range comes as
- * an error reply. */
+/* The server verifies this much of a shard before it sends: damage in a shorter range is an error
+ * reply. */
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_cli_reader {
@@ -146,7 +145,7 @@ static void note_document_retry(const char *key, const struct cairn_error *why) 
     cairn_cli_note("note: %s: %s; it was read once more, and was right", key, why->message);
 }
 
-/* Proven again here, because a proxy may have altered the server's reply. */
+/* The server's documents are proven again here, because a proxy may have altered them. */
 static enum cairn_code get_from_server(void *owner, enum cairn_document document, const char *key,
                                        bool again, struct cairn_buf *ret, struct cairn_error *err) {
     static const char *const tails[CAIRN_DOCUMENT_COUNT] = {[CAIRN_DOCUMENT_MANIFEST] = "/manifest",
@@ -217,8 +216,6 @@ static void tell_of_wait(struct cairn_thread *thread, void *owner) {
                 notice->store, (unsigned long long)(cairn_mono_ms() - notice->started_ms) / 1000);
 }
 
-/* ---- opening ---- */
-
 static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  bool damaged_too, struct cairn_cli_source *ret,
                                  struct cairn_error *err) {
@@ -246,8 +243,7 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
                                       struct cairn_cli_source *ret, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = open_once(cli, ref, false, ret, &why);
-    /* Wrongly read bytes may have chosen the wrong version (S17), so opening is tried twice; store
-     * only. */
+    /* Misread bytes may have chosen the wrong version (S17): a store is tried twice. */
     if (code == CAIRN_CORRUPT && cli->store) {
         const struct cairn_error first = why;
         why = (struct cairn_error){0};

@@ -118,8 +118,6 @@ enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
     return CAIRN_OK;
 }
 
-/* ---- a version with shards and tensors ---- */
-
 size_t cairn_cli_opaque_count(const json_t *shards) {
     size_t count = 0;
     const json_t *item = NULL;
@@ -193,8 +191,6 @@ enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
     cairn_cli_source_release(&source);
     return code;
 }
-
-/* ---- runs ---- */
 
 struct names {
     struct cairn_run_name *items;

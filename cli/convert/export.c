@@ -365,8 +365,6 @@ static struct cairn_cli_left_out left_out_of(const struct cairn_cli_export *job)
                                        .only = job->only};
 }
 
-/* ---- reporting what --dtype did ---- */
-
 /* Why a tensor keeps its type. */
 static const char *why_kept(const struct cairn_assembly_tensor *tensor) {
     if (cairn_convertible(tensor->dtype, CAIRN_DTYPE_F32))

@@ -84,8 +84,8 @@ static void init_claim(struct claim *claim) {
     atomic_store(&claim->next_ms, cairn_mono_ms() + CLAIM_BEAT_MS);
 }
 
-/* token: the log's UUID. False: another export on this machine holds the claim. If no lock can be
- * made, the claim is not exclusive. */
+/* token: the log's UUID. False: another export on this machine holds it. Without locks returns
+ * true. */
 static bool take_claim(struct claim *claim, const char *token) {
     const char *folder = getenv("TMPDIR");
     enum cairn_code code = CAIRN_NOT_FOUND;
@@ -246,8 +246,8 @@ static enum cairn_code read_log(struct bucket *bucket, const struct cairn_buf *t
     return CAIRN_OK;
 }
 
-/* A log of another machine or container: its writer counts as ended after CLAIM_SILENT_MS without a
- * change. CAIRN_NOT_FOUND: the export ended. */
+/* Waits CLAIM_SILENT_MS for a change of another machine's log; without one its writer has ended.
+ * CAIRN_NOT_FOUND: the export ended. */
 static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_buf *before,
                                      struct cairn_error *err) {
     CAIRN_AUTO(buf) now = {.limit = LOG_BYTES_MAX};
@@ -448,8 +448,6 @@ static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand
     memcpy(part->etag, send.etag, sizeof part->etag);
     return CAIRN_OK;
 }
-
-/* ---- completing uploads ---- */
 
 /* Combined CRC32C; false: a part's checksum is unknown. */
 static bool whole_crc32c(const struct upload *upload, size_t count, uint32_t *ret) {

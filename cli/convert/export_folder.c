@@ -205,8 +205,8 @@ static enum cairn_code already(const struct folder *folder, const char *name,
     return cairn_cli_export_already(folder->sink.place, name, err);
 }
 
-/* Existing names come from an earlier export that was killed while it named its complete files, or
- * they are a conflict. */
+/* Existing names are a conflict, unless a killed export was giving its complete files their
+ * names. */
 static enum cairn_code check_names(struct folder *folder, struct cairn_error *err) {
     struct cairn_cli_export_plan *plan = folder->sink.plan;
     const char *index = cairn_cli_export_naming(plan->export)->index;
@@ -304,8 +304,6 @@ static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand
     return note_window(&folder->log, cairn_cli_export_window_of(span), memory, span->size, err);
 }
 
-/* ---- final names ---- */
-
 /* The existing index may be the resumed export's or foreign. */
 static enum cairn_code compare_index(const struct folder *folder, const char *name,
                                      const struct cairn_buf *text, struct cairn_error *err) {
@@ -355,8 +353,6 @@ static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_
     }
     return cairn_cli_export_has_index(plan) ? write_index(folder, err) : CAIRN_OK;
 }
-
-/* ---- cleanup ---- */
 
 static void close_folder(struct cairn_cli_export_sink *sink, bool published, bool keep) {
     struct folder *folder = folder_of(sink);

@@ -174,8 +174,7 @@ static int by_place(const void *a, const void *b) {
     return (x->offset_bytes > y->offset_bytes) - (x->offset_bytes < y->offset_bytes);
 }
 
-/* A view that repeats elements refers to the same bytes several times, but a rank table lists each
- * place once. */
+/* A view that repeats elements refers to bytes twice, but a rank table lists each place once. */
 static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
                                      const struct cairn_assembly_tensor *tensor, bool *ret,
                                      struct cairn_error *err) {
@@ -192,8 +191,7 @@ static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-/* *ret: why the tensor cannot be described as ranges of the files; NULL: it can, and its pieces are
- * such ranges. */
+/* *ret: why the tensor is no list of ranges of the files; NULL: its pieces are such ranges. */
 static enum cairn_code why_not(struct cairn_cli_weights *weights, size_t number, const char **ret,
                                struct cairn_error *why, struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly;

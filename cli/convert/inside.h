@@ -69,8 +69,7 @@ struct cairn_cli_weights {
     struct cairn_cli_weights_file **files; /* separately allocated: inputs point into them */
     size_t count, capacity;                /* capacity: objects only */
 };
-/* Whether text means a stored version (project/run@step), no file or bucket; *ret is its
- * reference. */
+/* Whether text is a stored version, *ret (project/run@step), and not a file or a bucket. */
 bool cairn_cli_weights_is_stored(const struct cairn_cli *cli, const char *text,
                                  struct cairn_cli_ref *ret);
 /* text: a path, s3://bucket/path, or project/run@step. */
@@ -86,12 +85,11 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
 enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
                                          uint8_t ret[CAIRN_SHA256_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* For an import, before the assembly's seals are read: adds seals of bytes outside tensors, because
- * whole files are kept. */
+/* For an import, before reading the assembly's seals: seals the bytes outside tensors, too. */
 enum cairn_code cairn_cli_weights_seal_all(struct cairn_cli_weights *weights,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* Adds the files' non-tensor values as objects, with archives or by name; call once. DCP has them
- * since opening, unless stored. */
+/* Adds non-tensor values as objects, with archives or by name; call once. An opened DCP folder has
+ * them already, a stored one does not. */
 enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* Name of the local file behind an input; NULL: the input was unpacked from a file. */
@@ -191,8 +189,7 @@ struct cairn_cli_export_shard {
     bool in_place;  /* an earlier export gave it its name */
     bool published; /* this export gave it its name */
 };
-/* File names: "model.safetensors", "model-00001-of-00002.safetensors"; DCP: "__0_1.distcp", as of
- * rank 0. */
+/* "model.safetensors", "model-00001-of-00002.safetensors"; DCP: "__0_1.distcp", as of rank 0. */
 struct cairn_cli_export_naming {
     const char *stem, *end, *index;
     bool always; /* an index even for one file */
@@ -235,8 +232,7 @@ void cairn_cli_export_plan_digest(const struct cairn_cli_export_plan *plan,
 struct cairn_cli_export_identity {
     uint8_t source[CAIRN_SHA256_BYTES], plan[CAIRN_SHA256_BYTES];
 };
-/* CAIRN_CONFLICT: `place` has an export with another identity. way_out: what to remove besides its
- * log. */
+/* CAIRN_CONFLICT: `place` has another export. way_out: what to remove besides its log. */
 enum cairn_code cairn_cli_export_identity_check(const struct cairn_cli_export_identity *found,
                                                 const struct cairn_cli_export_identity *wanted,
                                                 const char *place, const char *way_out,

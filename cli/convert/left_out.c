@@ -138,8 +138,7 @@ static bool is_model(const char *name) {
     return strncmp(name, "pytorch_model", 13) == 0 && size > 4 && !strcmp(name + size - 4, ".bin");
 }
 
-/* A version's format is only the saver's claim: if a file cannot be parsed, its values are left out
- * by the file's name. */
+/* A version's format is only a claim: if a file cannot be parsed, it is left out by name. */
 static enum cairn_code add_or_leave_out(struct cairn_cli_weights *weights, const char *name,
                                         enum cairn_code code, const struct cairn_error *why,
                                         struct cairn_error *err) {
@@ -196,8 +195,6 @@ enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, b
     }
     return CAIRN_OK;
 }
-
-/* ---- rows and notes ---- */
 
 #define NO_TENSOR                                                                                  \
     "an item: bytes by name, no tensor; cairn_restore_read and .../tensors/NAME/data give it"

@@ -70,8 +70,6 @@ void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
     *weights = (struct cairn_cli_weights){0};
 }
 
-/* ---- listing a folder ---- */
-
 static enum cairn_code add_file(struct cairn_cli_weights *weights, const char *name,
                                 size_t *capacity, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(weights->files, weights->count, *capacity, FILES_MAX,
@@ -179,8 +177,7 @@ static enum cairn_code open_name(void *context, const char *name, const struct c
     return open_path(weights, weights->folder_fd, name, file, err);
 }
 
-/* The first line of a `latest` file: the name of a folder beside it. The file is untrusted, so no
- * message quotes it. */
+/* Reads the tag folder's name from `latest`. The file is untrusted, so no message quotes it. */
 static enum cairn_code take_tag(const struct cairn_input *input, const char *latest, char ret[256],
                                 struct cairn_error *err) {
     size_t size = (size_t)cairn_min_u64(input->size_bytes, 255);

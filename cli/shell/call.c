@@ -104,10 +104,8 @@ enum cairn_code cairn_cli_list_add(json_t *items, json_t *take_item, struct cair
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }
 
-/* ---- a server of another release ---- */
-
-/* These codes may mean that the server lacks the path, method, parameter or member, or that its
- * answer lacks one. They have other causes, too, so the caller only suggests this one. */
+/* The server may lack the path, method, parameter or member, or its answer a member. These codes
+ * have other causes, too, so a newer release is only suggested. */
 static bool may_be_of_releases(const struct cairn_cli *cli, enum cairn_code code,
                                const struct cairn_error *err) {
     bool refused = (code == CAIRN_NOT_FOUND || code == CAIRN_INVALID) && err->http_status;
@@ -127,8 +125,6 @@ enum cairn_code cairn_cli_ref_latest(const struct cairn_cli *cli, struct cairn_c
     if (!ret->version[0]) cairn_text_copy(ret->version, sizeof ret->version, "latest");
     return CAIRN_OK;
 }
-
-/* ---- references ---- */
 
 static bool version_valid(const char *text) {
     struct cairn_view view = cairn_view_of(text);

@@ -2,19 +2,16 @@
 /*
  * call: requests of a verb to the server or to this node's uploader, and their replies.
  *
- * Why:     every verb names a run or a checkpoint in the same way, and most make one or two
- *          requests about it. A restart behind a load balancer or a 502 of a proxy must not end a
- *          wait of an hour.
+ * Why:     verbs name runs and checkpoints in the same way, and most make one or two requests. A
+ *          restart behind a load balancer or a proxy's 502 must not end a wait of an hour.
  * Promise: 1   only this file builds the path of a run or checkpoint.
- *          2   a reply is parsed by its form in api/messages.def; a mismatch is CAIRN_PROTOCOL
- *              naming the member.
+ *          2   a reply that does not fit api/messages.def is CAIRN_PROTOCOL naming the member.
  *          3   a patient call retries transient failures (no answer, unavailable, busy, timeout, a
  *              proxy's 5xx) until its deadline, then returns the last failure.
  *          4   before the first answer only a 5xx is retried: where nothing listens the address is
  *              probably wrong, and the call fails at once.
  *          5   an outage is noted once, and its end once.
- *          6   no long poll exceeds CAIRN_CLI_LONG_POLL_MS, which is below proxies' timeouts
- *              (docs/proxies.md).
+ *          6   long polls stay below proxies' timeouts (docs/proxies.md): CAIRN_CLI_LONG_POLL_MS.
  *          7   a failed, cancelled or interrupted operation is an error with its code and message;
  *              at the deadline it is CAIRN_TIMEOUT, and the server continues.
  *          8   a request to the uploader ends at its deadline; CAIRN_UPLOADER_GONE: nothing
@@ -45,8 +42,8 @@ enum cairn_code cairn_cli_ref_run(const char *verb, const char *text, struct cai
 /* Parses a reference with @: a checkpoint. */
 enum cairn_code cairn_cli_ref_checkpoint(const char *text, struct cairn_cli_ref *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* "/v1/runs/PROJECT/RUN[/checkpoints/VERSION]" + tail; ref NULL: "/v1" + tail. tail begins with "/"
- * or "?", or is "". */
+/* "/v1/runs/PROJECT/RUN[/checkpoints/VERSION]" or, if ref is NULL, "/v1", then tail ("/...", "?..."
+ * or ""). */
 enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,
                                struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -62,16 +59,15 @@ struct cairn_cli_call {
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Like cairn_cli_call, and parses the reply into ret_row: the form's struct, zeroed or with its
- * defaults; its strings point into *ret. */
+/* cairn_cli_call, then parses into ret_row, the form's struct (zeroed or with defaults); its
+ * strings point into *ret. */
 enum cairn_code cairn_cli_ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                               struct cairn_cli_call call, enum cairn_message form, json_t **ret,
                               void *ret_row, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_cli_get(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                               const char *tail, enum cairn_message form, json_t **ret,
                               void *ret_row, struct cairn_error *err) CAIRN_MUST_USE;
-/* A version by id, step or name. For a step without a readable save, returns its failed save, if
- * any; the state shows it. */
+/* A version by id, step or name; for a step without a readable save its failed save, if any. */
 enum cairn_code cairn_cli_version_or_failed(const struct cairn_cli *cli,
                                             const struct cairn_cli_ref *ref, json_t **ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
@@ -85,8 +81,8 @@ enum cairn_code cairn_cli_list_add(json_t *items, json_t *take_item,
 /* ret: the form's struct, zeroed or with its defaults; its strings point into json. */
 enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json, void *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* If the failure may be an older server's refusal of something it does not know, asks for the
- * server's release and, if it is older, names it in *err. */
+/* If an older server may have refused something unknown, asks for its release and names it in
+ * *err. */
 void cairn_cli_name_older_server(const struct cairn_cli *cli, enum cairn_code code,
                                  struct cairn_error *err);
 /* Parses the first argument; without a version it means latest. */
@@ -102,8 +98,8 @@ struct cairn_cli_patience {
     bool answered;     /* the server has answered at least once */
     bool away;         /* the last call got no answer */
 };
-/* Deadline of a whole wait: --timeout (cleared, so that it does not bound each request), else
- * otherwise_ms; 0: no deadline. */
+/* A whole wait's deadline: --timeout (cleared, so that it does not bound each request), else
+ * otherwise_ms; 0: none. */
 uint64_t cairn_cli_begin_wait(struct cairn_cli *cli, uint64_t otherwise_ms);
 /* Promises 3 and 4 for one failure. answered: the server has answered before. */
 bool cairn_cli_failure_passes(bool answered, enum cairn_code code, const struct cairn_error *why);
@@ -115,8 +111,7 @@ enum cairn_code cairn_cli_patient_call(struct cairn_cli_patience *patience,
 
 /* ---- server operations ---- */
 
-/* Waits until the operation has ended. *ret: its row if it succeeded; ret may be NULL. job labels
- * the progress meter ("verify"). */
+/* Waits for the operation's end. *ret: its row on success; may be NULL. job: label of the meter. */
 enum cairn_code cairn_cli_operation_follow(const struct cairn_cli *cli, const char *job,
                                            const char *id, json_t **ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;

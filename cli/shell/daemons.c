@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemons: spawned in their own process group and ended by pid. The command and its uploader each
- * hold a lock in the uploader's folder; the kernel drops a lock with its process, so a folder
- * without a held lock is abandoned. */
+/* daemons: spawned in their own process group and ended by pid. Command and uploader each hold a
+ * lock in the uploader's folder; the kernel drops locks of dead processes, so a folder without one
+ * is abandoned. */
 #include "cli/shell/daemons.h"
 
 #include <dirent.h>
@@ -148,8 +148,8 @@ void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
 #define NODE_FILE "node" /* holds the uploader's node name */
 #define NODE_BYTES 64
 #define TELL_MS 2000
-/* Younger folders without a lock may belong to a command that has not locked them yet; older ones
- * were left by a command killed before its lock. */
+/* Age from which a folder without a lock counts as left by a command killed before it took its
+ * lock. */
 #define UNLOCKED_MS 60000
 
 /* ---- folders that killed commands left ---- */
@@ -190,8 +190,8 @@ static bool is_abandoned(int take_folder_fd) {
     return locks || age_ms > UNLOCKED_MS;
 }
 
-/* Tells the server that the uploader named in the folder has ended, so that nothing waits for its
- * node. If the server is away, the next command tells it. */
+/* Reports the end of the folder's uploader to the server, so that nothing waits for its node. If
+ * the server is away, the next command reports it. */
 static void tell_ended(const struct cairn_cli *cli, const char *folder) {
     char path[PATH_MAX], node[NODE_BYTES] = "";
     int size = snprintf(path, sizeof path, "%s/" NODE_FILE, folder);
@@ -231,10 +231,8 @@ static void remove_abandoned(const struct cairn_cli *cli, const char *temporary)
     closedir(stream);
 }
 
-/* ---- start and stop ---- */
-
-/* A signal may come after the folder is made and before the uploader's pid is known; without this
- * lock _stop would miss the uploader. */
+/* A signal between creating the folder and knowing the uploader's pid: without this lock _stop
+ * would miss the uploader. */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static bool is_over; /* guarded by guard: _stop was called */
 

@@ -346,8 +346,6 @@ struct cairn_cli_profile *cairn_cli_profiles_find(struct cairn_cli_profiles *pro
     return NULL;
 }
 
-/* ---- the file ---- */
-
 static void find_path(char ret[CAIRN_CLI_PROFILE_VALUE_BYTES]) {
     const char *path = getenv("CAIRN_PROFILES"), *config = getenv("XDG_CONFIG_HOME"),
                *home = getenv("HOME");
@@ -459,8 +457,6 @@ enum cairn_code cairn_cli_profiles_save(const struct cairn_cli_profiles *profile
         CAIRN_TRY(write_profile(&profiles->items[i], &text, err));
     return cairn_file_replace(profiles->path, cairn_buf_view(&text), 0600, err);
 }
-
-/* ---- choosing a profile ---- */
 
 static const char *variable(const char *name) {
     const char *value = getenv(name);

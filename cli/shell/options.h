@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options: verbs, their flags, the parsed command line (struct cairn_cli), and the choice of a
- *          server.
+ * options: verbs, their flags, the parsed command line, and the choice of a server.
  *
  * Why:     flags, help, exit codes and output formats must be the same for all verbs, so they are
  *          rows of tables; users of several servers should retype neither addresses nor paths.
@@ -10,8 +9,7 @@
  *          3   help begins with examples; a mistyped verb or flag is answered with the nearest one.
  *          4   precedence: flag, profile of --profile, environment variable, profile of
  *              CAIRN_PROFILE or `profile use`, default.
- *          5   a profile's token and certificates are sent to its own server only, never to an
- *              address that comes from elsewhere.
+ *          5   a profile's token and certificates are sent to its own server only.
  *          6   the profiles file holds paths of tokens, never a token; it is replaced whole, mode
  *              0600, and refused if other users can read or write it.
  * Limits:  48 flags and 8 plain arguments a verb; 64 profiles, values of 1,023 bytes.
@@ -53,8 +51,7 @@ struct cairn_cli {
     const char *dtype, *only, *to, *tp_rules, *strip_prefix, *rename;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
-    bool tp_rules_of_any; /* --tp-rule is no error for other formats: diff checks it for its two
-                           * sides together */
+    bool tp_rules_of_any; /* accept --tp-rule for any format; diff checks its sides itself */
     bool whole_run;
     bool repair;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;

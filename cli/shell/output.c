@@ -32,8 +32,6 @@ enum cairn_code cairn_cli_flush(struct cairn_error *err) {
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-/* ---- text ---- */
-
 void cairn_cli_size(uint64_t bytes, char ret_text[24]) {
     if (forms.plain_sizes)
         snprintf(ret_text, 24, "%" PRIu64, bytes);
@@ -193,8 +191,7 @@ static enum cairn_code check_found(const struct fields *fields, const json_t *sa
     return CAIRN_OK;
 }
 
-/* names: separated by commas; a dot selects a member of an object. all: every name must exist in
- * some item. */
+/* names: separated by commas; dots select members. all: every name must exist in some item. */
 static enum cairn_code choose_fields(const json_t *json, const char *names, bool all, json_t **ret,
                                      struct cairn_error *err) {
     struct fields fields;

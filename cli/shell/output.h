@@ -5,18 +5,16 @@
  * Why:     every verb that lists prints the same formats; a terminal's user sees a coloured state
  *          before reading it; comparing with a store's bill needs powers of ten.
  * Promise: 1   JSON and YAML print the server's values unchanged; only tables reformat them.
- *          2   control characters and bidirectional marks are printed as '?' in text and escaped in
- *              JSON.
+ *          2   control characters and bidirectional marks are '?' in text and escaped in JSON.
  *          3   --fields: members appear under the names given, in that order; a member that an item
  *              lacks is null. A name that no item has is CAIRN_INVALID, listing the existing
  *              ones; in a stream each item needs at least one of the names.
- *          4   a reader of YAML 1.1 or 1.2 gets the value back: text that could be taken for a
- *              number, boolean, date or indicator is quoted.
+ *          4   YAML 1.1 and 1.2 readers get the value back: text that looks like a number, boolean,
+ *              date or indicator is quoted.
  *          5   sizes in tables and text have the chosen form: "1.5 GiB", with --si "1.6 GB", with
  *              --bytes "1610612736". JSON always has bytes.
- *          6   colours are used only for tables on a terminal that supports them, with NO_COLOR
- *              unset or empty (no-color.org). The text is the same without, and no information is
- *              in a colour alone.
+ *          6   only tables on a terminal that supports colours have them, unless NO_COLOR is set
+ *              (no-color.org). The text is the same without; no information is in a colour alone.
  * Limits:  16 columns; 64 names in --fields; CAIRN_CLI_SPARK_MAX values in a spark line. Longer
  *          texts are truncated.
  * Threads: main thread; sizes from any thread after cairn_cli_print_as.
@@ -51,11 +49,11 @@ struct cairn_cli_count {
 };
 struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many);
 
-/* Control characters and bidirectional marks become '?': another user's text must not steer the
+/* Replaces control and bidirectional characters by '?': foreign text must not steer the
  * terminal. */
 void cairn_cli_clean(char *text);
-/* Completes a CAIRN_NO_SPACE in err: space needed and free in the folder, the way out, and `left`,
- * which says what remains on disk. */
+/* Adds to a CAIRN_NO_SPACE in err: space needed and free in the folder, the way out, and `left`,
+ * what stays on disk. */
 enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
                                    struct cairn_error *err);
 /* One cleaned line on standard error. */
@@ -85,8 +83,7 @@ bool cairn_cli_paint_terminal(void);
 /* Escapes before and after coloured text; "" if colours are off. */
 const char *cairn_cli_tone(enum cairn_cli_tone tone);
 const char *cairn_cli_tone_end(enum cairn_cli_tone tone);
-/* Spark lines of stalls and intervals of committed versions; `versions` is newest first. Terminals
- * only. */
+/* Terminals only: spark lines of stalls and commit intervals; `versions` is newest first. */
 void cairn_cli_spark_versions(const json_t *versions);
 
 /* ---- tables ---- */

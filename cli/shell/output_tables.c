@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables: list items as rows, one checkpoint as lines. Colours are ECMA-48 escapes, spark lines
- * block characters. */
+/* tables: list items as rows, one checkpoint as lines; ECMA-48 colours, spark lines of blocks. */
 #include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -106,8 +105,6 @@ void cairn_cli_spark_versions(const json_t *versions) {
     print_spark("stall", stalls + CAIRN_CLI_SPARK_MAX - stall_count, stall_count);
     print_spark("interval", intervals + CAIRN_CLI_SPARK_MAX - interval_count, interval_count);
 }
-
-/* ---- cells ---- */
 
 static enum cairn_json_kind kind_of(enum cairn_message form,
                                     const struct cairn_cli_column *column) {
@@ -283,8 +280,6 @@ enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
     return cairn_cli_print(cli, items, table, err);
 }
 
-/* ---- tensors ---- */
-
 static void cell_shape(const union cairn_cli_row *row, char *ret, size_t capacity) {
     json_t *dimension;
     ret[0] = '\0';
@@ -376,8 +371,7 @@ static void print_said(const struct cairn_msg_version_row *version) {
     print_origin(json_object_get(version->meta, "origin"));
 }
 
-/* " (making)", " (2 objects damaged, found 2026-11-22T10:18:55Z)"; false: the copy is whole and
- * sound. */
+/* " (making)", " (2 objects damaged, found 2026-11-22T10:18:55Z)"; false: a sound whole copy. */
 static bool say_copy(const struct cairn_msg_copy_row *copy, char ret[128]) {
     struct cairn_msg_copy_damage damage = {0};
     bool whole = !strcmp(copy->state, "whole");

@@ -2,9 +2,8 @@
 /*
  * progress: progress meter, worker threads and signals of long-running commands.
  *
- * Why:     a progress bar is useless in a log file, an hour of silence is useless everywhere; an
- *          interrupted command must say what it leaves and how to resume, which no signal handler
- *          can do.
+ * Why:     a progress bar is useless in a log file, silence everywhere; an interrupted command must
+ *          say what it leaves and how to resume, which no signal handler can do.
  * Promise: 1   a terminal gets one line, redrawn; elsewhere a whole line is printed every 5 s and
  *              at the end, never a carriage return.
  *          2   the meter counts acknowledged bytes; only _end shows 100 %.
@@ -32,8 +31,7 @@ struct cairn_cli_meter {
     struct cairn_lock lock;
     enum cairn_cli_progress form; /* never AUTO */
     const char *job;              /* "put llm/7b@1000" */
-    const char *unit;             /* NULL: bytes; "versions": the byte counts are counts of
-                                   * versions */
+    const char *unit;             /* NULL: bytes; else the unit of the counts, "versions" */
     uint64_t total_bytes, total_items, started_ms;
     struct {
         uint64_t done_bytes, done_items, shown_ms;

@@ -56,8 +56,6 @@ static const struct cairn_manifest_shard *shard_at(const struct target *target, 
     return &target->source->version.manifest.shards[index];
 }
 
-/* ---- folders ---- */
-
 /* Opens the folder of name below the root; *ret_last: name's last component. */
 static enum cairn_code open_parent(const struct target *target, const char *name, bool make,
                                    int *ret_fd, const char **ret_last, struct cairn_error *err) {
@@ -85,8 +83,6 @@ static enum cairn_code open_parent(const struct target *target, const char *name
     fd = -1;
     return CAIRN_OK;
 }
-
-/* ---- existing files ---- */
 
 static const uint8_t *checksums_of(const struct target *target, uint32_t index, uint64_t offset) {
     uint64_t block = shard_at(target, index)->first_block + offset / CAIRN_BLOCK_BYTES;
@@ -221,8 +217,7 @@ static enum cairn_code write_small(const struct target *target, uint32_t shard, 
     return CAIRN_OK;
 }
 
-/* Direct I/O where the file system supports it; else starts writeback, so that the final sync is
- * short. */
+/* Direct I/O if possible; else starts writeback, so that the final sync is short. */
 static enum cairn_code write_piece(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
                                    size_t size, struct cairn_error *err) {
     const struct target *target = owner;
@@ -444,8 +439,7 @@ static enum cairn_code make_link(struct target *target, const char *name, const 
     return cairn_fail(err, CAIRN_CONFLICT, "%s is already there and is another", name);
 }
 
-/* Sets modes of name's parent folders, deepest first, after everything else: a mode may forbid
- * entering. */
+/* Sets parent folders' modes last and deepest first: a mode may forbid entering. */
 static enum cairn_code set_folder_modes(struct target *target, const char *name, bool itself,
                                         struct cairn_error *err) {
     char path[CAIRN_SHARD_NAME_BYTES_MAX + 1];
@@ -577,8 +571,8 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-/* After damage or a conflict the parts are useless to a later get. Parts of an earlier get stay if
- * this one does not begin. */
+/* After damage or a conflict a later get cannot use the parts. A get that does not begin keeps
+ * those of an earlier one. */
 static bool worth_keeping(enum cairn_code code) {
     return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
 }

@@ -176,8 +176,6 @@ static bool is_taken(const struct index *index, const char *name) {
     return i < index->count && index->choice.taken[i];
 }
 
-/* ---- headers ---- */
-
 static bool is_candidate(const struct cairn_cli_file *file) {
     size_t bytes = strlen(file->name), end = strlen(SUFFIX);
     return bytes > end && !strcmp(file->name + bytes - end, SUFFIX) && file->bytes >= 8;
@@ -314,8 +312,6 @@ static enum cairn_code mark_twice(struct work *work, struct cairn_error *err) {
             sorted[i - 1]->twice = sorted[i]->twice = true;
     return CAIRN_OK;
 }
-
-/* ---- describing ---- */
 
 static enum cairn_code describe_whole(struct work *work, const struct name *name,
                                       struct cairn_error *err) {

@@ -31,7 +31,7 @@
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
 
 /* A signal aborts the save, so that the command can be repeated at once. Before the save begins,
- * the signal thread ends the command, because the main thread may block for long. */
+ * the signal thread ends the process, because the main thread may block for long. */
 static struct {
     const char *verb;
     _Atomic int signal;
@@ -302,8 +302,7 @@ static enum cairn_code open_when_free(struct cairn_open_options *options,
         }
         enum cairn_code code = cairn_open(options, ret, &resume, err);
         if (code == CAIRN_RUN_BUSY) busy = *err;
-        if (code == CAIRN_TIMEOUT && busy.code) { /* the last try's timeout hides the cause: the run
-                                                   * was busy */
+        if (code == CAIRN_TIMEOUT && busy.code) { /* report the cause instead of the timeout */
             *err = busy;
             return CAIRN_RUN_BUSY;
         }

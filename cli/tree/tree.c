@@ -92,8 +92,6 @@ static enum cairn_code check_brackets(const char *text, size_t size, struct cair
     return CAIRN_OK;
 }
 
-/* ---- pattern lists ---- */
-
 enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, const char *text,
                                        struct cairn_error *err) {
     struct cairn_cli_pattern pattern = {.keeps = text[0] == '!'};
@@ -183,8 +181,8 @@ static bool name_good(const char *name) {
     return name && cairn_shard_name_check(cairn_view_of(name), NULL) == CAIRN_OK;
 }
 
-/* Whether the link stays in the tree: relative, ".." only at its beginning and at most once per
- * folder above the link. */
+/* Whether the link stays in the tree: relative, ".." only in front, at most once per parent
+ * folder. */
 static bool link_stays(const char *name, const char *target) {
     size_t depth = 0;
     if (!*target || *target == '/' || strlen(target) > TARGET_BYTES_MAX) return false;
@@ -200,8 +198,6 @@ static bool link_stays(const char *name, const char *target) {
     }
     return true;
 }
-
-/* ---- reading ---- */
 
 static bool parse_mode(const char *text, unsigned *ret) {
     char *end = NULL;
@@ -290,8 +286,6 @@ unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const 
     if (mode) return (unsigned)json_integer_value(mode);
     return folder ? meta->folder_mode : meta->file_mode;
 }
-
-/* ---- writing ---- */
 
 static json_t *modes_json(const struct cairn_cli_tree_meta *meta) {
     char text[16];

@@ -116,9 +116,9 @@ struct cairn_cli_tree {
     size_t excluded;
     struct cairn_cli_unkept unkept;
 };
-/* path: a folder or one file, kept under its own name. folder_fd: the open folder, path then only
- * labels messages; -1: opened by path. exclude may be NULL. CAIRN_INVALID: refused names are on
- * standard error. */
+/* path: a folder, or one file to keep under its own name. folder_fd: the open folder (path only
+ * labels messages), or -1. exclude may be NULL. CAIRN_INVALID: standard error lists the refused
+ * names. */
 enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_cli_links links,
                                     const struct cairn_cli_texts *exclude,
                                     struct cairn_cli_tree *ret,

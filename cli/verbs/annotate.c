@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Annotations of checkpoints and runs: cairn pin, unpin, label, metric; alias: a protecting name
- * for a checkpoint; lease: keeps a checkpoint for readers outside Cairn. */
+/* Annotations: cairn pin, unpin, label, metric; alias: a name that protects a checkpoint; lease:
+ * keeps a checkpoint for readers outside Cairn. */
 
 #include <math.h>
 #include <stdio.h>
@@ -61,8 +61,6 @@ static enum cairn_code run_unpin(struct cairn_cli *cli, struct cairn_error *err)
     CAIRN_TRY(cairn_cli_ref_checkpoint(cli->arguments[0], &ref, err));
     return patch(cli, &ref, json_pack("{s:b}", "pinned", false), "is not pinned", NULL, err);
 }
-
-/* ---- key=value, key- ---- */
 
 static json_t *number_of(const char *text) {
     char *end = NULL;
@@ -173,8 +171,7 @@ static enum cairn_code list_aliases(const struct cairn_cli *cli, struct cairn_er
     return CAIRN_OK;
 }
 
-/* Reads the alias first and sends its state as the condition, so that a concurrent change makes
- * this one fail. */
+/* Sends the alias's current state as the condition, so that a concurrent change makes this fail. */
 static enum cairn_code change_alias(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                     const char *alias, const char *ref, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *now = NULL, *after = NULL, *body = NULL;

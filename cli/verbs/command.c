@@ -31,8 +31,6 @@ const size_t cairn_cli_verb_count = CAIRN_COUNT(cairn_cli_verbs);
 
 #define TOKEN_BYTES_MAX 4096
 
-/* ---- listing ---- */
-
 static json_t *as_json(const struct cairn_cli_profiles *profiles,
                        const struct cairn_cli_profile *profile) {
     return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:b}", "name", profile->name, "server",
@@ -86,8 +84,6 @@ static enum cairn_code tell_profile(const struct cairn_cli *cli,
     return cairn_cli_flush(err);
 }
 
-/* ---- changing ---- */
-
 static enum cairn_code absolute(const char *path, char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
                                 struct cairn_error *err) {
     char here[CAIRN_CLI_PROFILE_VALUE_BYTES];
@@ -105,8 +101,7 @@ static enum cairn_code absolute(const char *path, char ret[CAIRN_CLI_PROFILE_VAL
     return cairn_fail(err, CAIRN_INVALID, "%.80s...: the path is too long", path);
 }
 
-/* Path of the token that `add` read from standard input: beside the profiles, readable by this user
- * only. */
+/* Where `add` stores a token from standard input: beside the profiles, for this user only. */
 static enum cairn_code own_token_file(const struct cairn_cli_profiles *profiles, const char *name,
                                       char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
                                       struct cairn_error *err) {
@@ -198,8 +193,6 @@ static enum cairn_code drop_profile(const struct cairn_cli *cli,
     return tell_profile(cli, profiles, &gone, "is no more", err);
 }
 
-/* ---- the verb ---- */
-
 /* Locks the profiles' folder, so that commands change the file one after the other. */
 static enum cairn_code open_folder(const struct cairn_cli_profiles *profiles, int *ret_lock_fd,
                                    struct cairn_error *err) {
@@ -258,8 +251,8 @@ const struct cairn_cli_verb cairn_cli_verb_profile = {
 #define ASK_MS_DEFAULT 1000
 #define PAGE "limit=1000" /* one request, newest first */
 
-/* Finds the choices of the synopsis' first argument: "ls|set|rm" in "cairn alias ls|set|rm [flags]
- * ...". Other first arguments contain other characters. */
+/* Finds the first argument's choices in the synopsis, as "ls|set|rm"; other arguments have other
+ * characters. */
 static size_t find_words(const struct cairn_cli_verb *verb, const char **ret) {
     static const char flags_text[] = "[flags] ";
     const char *at = verb->synopsis + strlen("cairn ") + strlen(verb->name);
@@ -312,8 +305,6 @@ static void print_choices(void) {
         fputs("' ;;\n", stdout);
     }
 }
-
-/* ---- bash ---- */
 
 /* Names from the server are compared and offered, never expanded or run. Readline splits words at
  * COMP_WORDBREAKS, so offers omit the text before the last break. */

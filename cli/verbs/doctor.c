@@ -13,8 +13,6 @@
 #include "common/file.h"
 #include "common/text.h"
 
-/* ---- findings ---- */
-
 static const char *const level_names[] = {"ok", "WARN", "FAIL"};
 
 void cairn_cli_doctor_say(struct cairn_cli_doctor *doctor, enum cairn_cli_level level,

@@ -193,8 +193,7 @@ static void check_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *st
 
 /* Proxies limit bodies (nginx: 1 MiB by default), drop or rewrite headers, or change the signed
  * host; a small put shows none of that. So a part of a save's size is sent; if it is refused,
- * variants without one feature each are sent until one passes, which names the feature that
- * breaks. */
+ * variants that each lack one feature are sent, until one passes and so names the feature. */
 
 #define SEND_MS 15000
 #define PUT_BYTES_MAX (64 * CAIRN_KIB) /* larger bodies go as parts, as in a save */
@@ -649,8 +648,7 @@ static void check_upload(const struct trial *whole) {
     (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
 }
 
-/* Rights of the server that an uploader should lack, because an intruder on a node would have
- * them. */
+/* Server rights that an uploader should lack: an intruder on a node would have them. */
 static void report_right(struct trial *trial, const char *right, const char *policy,
                          enum cairn_cli_level without, enum cairn_code code) {
     bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;

@@ -200,7 +200,7 @@ static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cair
     return CAIRN_OK;
 }
 
-/* For the FLAGS column: one request per layout. If it fails, the flag is omitted; `verify` reports
+/* For the FLAGS column, one request per layout. On errors no flag is set: `verify` reports
  * damage. */
 static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name *name,
                         const json_t *items) {
@@ -320,8 +320,7 @@ const struct cairn_cli_verb cairn_cli_verb_ls = {
     .run = run_ls,
 };
 
-/* Sizes of runs, of one run by checkpoint state, or of idle runs with the commands that remove
- * them. */
+/* Sizes of runs or of one run's states; idle runs with the commands that remove them. */
 
 #define ITEMS_MAX 1000000
 #define DAY_S 86400
@@ -427,8 +426,7 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
 static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_msg_run_row *run,
                                 json_t *rows, uint64_t *bytes, struct cairn_error *err) {
     char command[2 * CAIRN_NAME_BYTES_MAX + 20];
-    /* No command for a run that is being saved to or whose idle time an older server does not
-     * send. */
+    /* None while a save is open, nor without idle_s (older servers). */
     if (run->idle_s == CAIRN_MESSAGE_NONE || run->idle_s < cli->idle_ms / 1000) return CAIRN_OK;
     snprintf(command, sizeof command, "cairn rm --run %s/%s", run->project, run->run);
     *bytes += run->bytes;

@@ -33,8 +33,6 @@
         KEEP("keep-labels", TEXTS, keep_labels, "LABELS",                                          \
              "Keep what all of these choose, e.g. team=nlp,tier!=tmp; given again: or these.")
 
-/* ---- flags to a policy; a plan to lines ---- */
-
 #define CHECKPOINTS_MAX 1000 /* whose metric names are fetched */
 
 static enum cairn_code read_best(const char *text, struct cairn_policy *policy,
@@ -144,8 +142,6 @@ static enum cairn_code check_metrics(const struct cairn_cli *cli, const struct c
     }
     return CAIRN_OK;
 }
-
-/* ---- plans as text ---- */
 
 /* "last 1/2, best 1/1 by eval_loss (1.931), pinned" */
 static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t capacity,
@@ -457,8 +453,7 @@ const struct cairn_cli_verb cairn_cli_verb_policy = {
     .run = run_policy,
 };
 
-/* Shows what the policy would remove of runs or of a project's runs, one by one; after confirmation
- * moves exactly these versions to the trash. */
+/* Shows what the policy would remove, run by run; if confirmed, exactly that goes to the trash. */
 
 #define RUNS_FORGOTTEN_MAX 10000 /* of whole projects */
 
@@ -542,8 +537,6 @@ static enum cairn_code find_runs(struct forgetting *all, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* ---- the plans ---- */
-
 static enum cairn_code look_at(struct forgetting *all, struct forgotten *one,
                                struct cairn_error *err) {
     json_t *body = body_of(all->cli, all->policy, NULL);
@@ -558,8 +551,7 @@ static bool has_rule(const struct forgetting *all, const struct forgotten *one) 
     return all->cli->allow_empty || json_object_size(keep);
 }
 
-/* A single run without a rule is an error, because nothing would be removed; among several it is
- * noted. */
+/* A run without a rule loses nothing: an error if it is the only run, else a note. */
 static enum cairn_code check_ruled(const struct forgetting *all, struct cairn_error *err) {
     const struct forgotten *none = NULL;
     size_t ruled = 0;

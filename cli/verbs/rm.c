@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locations: cairn rm and undelete (into the trash and back); promote and demote (a copy in another
- * store). rm resolves the reference, asks on a terminal and removes by id, because `latest` changes
- * with each removal. Removing a run is a server operation, which is followed. */
+/* cairn rm and undelete: into the trash and back; promote and demote: a copy in another store. rm
+ * resolves the reference, asks on a terminal and removes by id, because each removal changes what
+ * `latest` means. Removing a run is a server operation, which is followed. */
 
 #include <poll.h>
 #include <stdio.h>
@@ -52,8 +52,6 @@ static enum cairn_code confirm_rm(const struct cairn_cli *cli, const struct cair
     if (cairn_cli_says_yes()) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CANCELLED, "%s was left where it is", cli->arguments[0]);
 }
-
-/* ---- a run ---- */
 
 /* Asks the server what removing the run would free. */
 static enum cairn_code look_at_run(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
@@ -149,8 +147,6 @@ static enum cairn_code remove_run(const struct cairn_cli *cli, struct cairn_erro
     CAIRN_TRY(cairn_cli_operation_follow(cli, "rm", row.id, &ended, err));
     return print_removed(cli, ended, err);
 }
-
-/* ---- checkpoints ---- */
 
 static enum cairn_code remove_one(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *found = NULL, *removed = NULL;

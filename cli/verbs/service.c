@@ -29,8 +29,6 @@ static const struct cairn_cli_flag token_flags[] = {
      "Revoke: what becomes of the tokens that it made: revoke or keep."},
 };
 
-/* ---- output of tokens ---- */
-
 struct out {
     const char *path; /* NULL: standard output */
     int fd;
@@ -239,8 +237,6 @@ static const struct cairn_cli_flag quota_flags[] = {
      "Of set: no further save begins from so many bytes on, as 20TiB."},
 };
 
-/* ---- tables ---- */
-
 static const struct cairn_cli_column quota_columns[] = {
     CAIRN_CLI_FIELD_OR("PROJECT", quota, project, "*"),
     CAIRN_CLI_FIELD_OR("VERSIONS", quota, used_versions, ""),
@@ -251,8 +247,6 @@ static const struct cairn_cli_column quota_columns[] = {
 };
 static const struct cairn_cli_table quota_table =
     CAIRN_CLI_ROWS(quota_row, quota_columns, 0, CAIRN_CLI_FIELD_OR(NULL, quota, project, "*"));
-
-/* ---- requests ---- */
 
 /* Without a project: the default quota of projects without their own. */
 static enum cairn_code ask_quota(const struct cairn_cli *cli, const char *method, json_t *body,
@@ -409,8 +403,6 @@ static const struct cairn_cli_column letter_columns[] = {
 };
 static const struct cairn_cli_table letter_table =
     CAIRN_CLI_ROWS(letter_row, letter_columns, 0, CAIRN_CLI_FIELD(NULL, letter, id));
-
-/* ---- requests ---- */
 
 static enum cairn_code redeliver(const struct cairn_cli *cli, const char *tail,
                                  struct cairn_error *err) {

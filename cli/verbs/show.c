@@ -165,8 +165,7 @@ static enum cairn_code print_facts(const struct cairn_msg_why *why, struct cairn
     return CAIRN_OK;
 }
 
-/* Why a version is not committed (GET /why); for a run, its newest open save, else its latest
- * version. */
+/* Prints GET /why of a version; of a run, for its newest open save, else its latest version. */
 static enum cairn_code print_why(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;

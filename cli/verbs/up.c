@@ -40,8 +40,8 @@ struct up {
     struct cairn_cli_daemon server, uploader;
 };
 
-/* The folder's path is too long for a socket: uses a short one in a folder that only this user can
- * write to, because anybody could create that name in $TMPDIR or /tmp. */
+/* If the folder's path is too long for a socket: a short path below a folder only this user can
+ * write to, because others could create a socket in $TMPDIR or /tmp. */
 static enum cairn_code place_socket_elsewhere(struct up *up, struct cairn_error *err) {
     char folder[64];
     struct stat status;

@@ -55,8 +55,6 @@ static const struct cairn_cli_column kept_columns[] = {
 static const struct cairn_cli_table kept_table =
     CAIRN_CLI_ROWS(not_freed_row, kept_columns, 0, CAIRN_CLI_CELL(NULL, cell_kept_version));
 
-/* ---- looking for orphans ---- */
-
 static enum cairn_code ask_gc(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
                               struct cairn_error *err) {
     const struct cairn_cli_call call = {.method = cli->dry_run ? NULL : "POST", .tail = "/gc"};

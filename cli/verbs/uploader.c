@@ -23,8 +23,6 @@ static const struct cairn_cli_flag uploader_flags[] = {
      "Of drain: until all that was staged is stored and told, at most --timeout (10min)."},
 };
 
-/* ---- requests ---- */
-
 struct ask {
     struct cairn_cli_uploader link;
     json_t *json; /* the last report */
@@ -47,8 +45,6 @@ static enum cairn_code print_json(const struct cairn_cli *cli, const struct ask 
     (void)json_object_del(ask->json, "id");
     return cairn_cli_print_reply(cli, ask->json, err);
 }
-
-/* ---- status ---- */
 
 static void print_save(const struct cairn_msg_report_save *save) {
     char done[24], total[24], rate[24], copied[128] = "", line[1200];
@@ -124,8 +120,6 @@ static enum cairn_code show_status(const struct cairn_cli *cli, struct ask *at,
     uint64_t elapsed_ms = cairn_max_u64(cairn_mono_ms() - begun_ms, 1);
     return print_report(at, (at->report.sent_bytes - before) * 1000 / elapsed_ms, err);
 }
-
-/* ---- drain ---- */
 
 static enum cairn_code left_over(const struct cairn_msg_report *said, struct cairn_error *err) {
     const char *why = said->store_waits && *said->store_waits   ? said->store_waits
@@ -211,9 +205,8 @@ const struct cairn_cli_verb cairn_cli_verb_uploader = {
 
 /* ---- warmup node|ls ---- */
 
-/* Tests before a job whether this node's ranks could save, or lists what the ranks of a run's
- * newest attempt found. Opening an attempt ends older ones of its run, so warmup uses a run of its
- * own. */
+/* Tests before a job whether this node's ranks could save, or lists what a run's ranks found.
+ * Opening an attempt ends older ones of its run, so warmup uses a run of its own. */
 
 #define RANKS_MAX 256
 #define ROWS_MAX 1000000
@@ -398,8 +391,6 @@ static enum cairn_code say_health(const struct cairn_cli *cli, const char *what,
     return cairn_cli_flush(err);
 }
 
-/* ---- the server ---- */
-
 static void add_checks(const json_t *body, char troubles[TROUBLES_BYTES]) {
     struct cairn_msg_readiness ready = {0};
     const char *name = NULL;
@@ -431,8 +422,6 @@ static enum cairn_code ask_server(const struct cairn_cli *cli, struct cairn_erro
     if (!troubles[0]) return code;
     return cairn_fail(err, CAIRN_UNAVAILABLE, "%s is not ready: %s", server.url, troubles);
 }
-
-/* ---- the uploader ---- */
 
 static enum cairn_code judge_report(const struct cairn_cli *cli,
                                     const struct cairn_msg_report *said, struct cairn_error *err) {

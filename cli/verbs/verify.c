@@ -38,8 +38,6 @@ struct all_versions {
     struct cairn_error *err;
 };
 
-/* ---- --resume ---- */
-
 static enum cairn_code open_notes(struct all_versions *all) {
     const char *path = all->cli->resume;
     struct cairn_error why = {0};
@@ -476,8 +474,8 @@ static enum cairn_code report_verified(const struct findings *findings, const st
     return cairn_cli_flush(err);
 }
 
-/* Checks documents first: with a damaged manifest or checksums.bin no shard can be read, and that
- * is already reported. */
+/* Documents first: a damaged manifest or checksums.bin, already reported, makes shards
+ * unreadable. */
 static enum cairn_code verify_version(struct findings *findings, struct cairn_error *err) {
     struct cairn_cli_source *source = findings->source;
     struct read read = {0};

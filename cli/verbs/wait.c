@@ -31,8 +31,6 @@ static const struct cairn_cli_flag operation_flags[] = {
      "Of ls: how many, the newest first (100 by default)."},
 };
 
-/* ---- table ---- */
-
 static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s/%s", row->operation.project, row->operation.run);
 }
@@ -67,8 +65,6 @@ static const struct cairn_cli_column operation_columns[] = {
 };
 static const struct cairn_cli_table operation_table =
     CAIRN_CLI_ROWS(operation_row, operation_columns, 0, CAIRN_CLI_FIELD(NULL, operation, id));
-
-/* ---- requests ---- */
 
 /* Whether text is an operation's id and no run. */
 static bool is_operation(const char *text) {
@@ -180,8 +176,6 @@ static const char *word_of(const struct look *look, char ret[16]) {
     snprintf(ret, 16, "%.*s", (int)word.size, (const char *)word.data);
     return ret;
 }
-
-/* ---- polling ---- */
 
 static enum cairn_code ask_version(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                    struct look *look, json_t **ret, struct cairn_error *err) {

@@ -37,8 +37,8 @@ struct watched_save {
     char version[CAIRN_VERSION_ID_BYTES];
     uint64_t step, attempt, world_size, ranks_sealed, shards, shards_done;
     uint64_t bytes_done, bytes_total, parts_done, parts_total; /* sums over nodes */
-    uint64_t first_ms, first_bytes, rate_bytes;                /* first_*: at first sight; rate per
-                                                                * second, 0: unknown */
+    uint64_t first_ms, first_bytes, rate_bytes;                /* rate per second, since first_*; 0:
+                                                                * unknown */
     char commit[200];                                          /* what delays the commit; "" */
     struct watched_node nodes[WATCHED_NODES];
     size_t node_count, waited_count; /* waited_count: of all nodes, also beyond WATCHED_NODES */
@@ -87,8 +87,6 @@ static bool scope_has(const struct scope *scope, const char *project, const char
     if (scope->version[0]) return version && !strcmp(scope->version, version);
     return !scope->step_given || (version && version[0] && step == scope->step);
 }
-
-/* ---- one version ---- */
 
 static void add_known(uint64_t *sum, uint64_t more) {
     if (more != CAIRN_MESSAGE_NONE) *sum += more;
@@ -160,8 +158,6 @@ static void take_rate(const struct watched *before, struct watched_save *save) {
     uint64_t elapsed_ms = now_ms - save->first_ms;
     if (elapsed_ms) save->rate_bytes = (save->bytes_done - save->first_bytes) * 1000 / elapsed_ms;
 }
-
-/* ---- all open saves ---- */
 
 struct watched_look {
     const struct cairn_cli *cli;
@@ -286,8 +282,6 @@ static void view_note(struct watch_view *view, const char *text) {
     cairn_cli_note("cairn watch: %s", text);
 }
 
-/* ---- events ---- */
-
 /* --output name: prints newly readable checkpoints. */
 static void print_name(const struct cairn_msg_event_row *row) {
     if (!strcmp(row->event, "checkpoint.committed"))
@@ -321,8 +315,6 @@ static enum cairn_code view_event(struct watch_view *view, const json_t *item,
     puts(line);
     return cairn_cli_flush(err);
 }
-
-/* ---- lines ---- */
 
 static unsigned percent(uint64_t done, uint64_t total) {
     unsigned part = total ? (unsigned)((double)done / (double)total * 100) : 0;
@@ -683,8 +675,8 @@ static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
     return look_at_saves(watch, err);
 }
 
-/* An unreachable server is retried, and events continue after the last one seen; if the server has
- * trimmed those, from now on. */
+/* Retries an unreachable server and continues after the last event, or, if the server has trimmed
+ * it, from now on. */
 static enum cairn_code judge_failure(struct watch *watch, enum cairn_code code,
                                      struct cairn_error *why) {
     char text[400];
