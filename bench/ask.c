@@ -113,8 +113,6 @@ static enum cairn_code take(const struct asker *asker, struct connection *connec
     return CAIRN_OK;
 }
 
-/* ---- the writer ---- */
-
 static enum cairn_code patch_once(struct asker *asker, struct connection *connection,
                                   struct cairn_error *err) {
     char body[96], request[2048];

@@ -39,8 +39,6 @@ struct behind {
     char (*names)[48];
 };
 
-/* ---- the save's tensors ---- */
-
 static enum cairn_code make_pieces(struct behind *behind, struct cairn_error *err) {
     uint64_t each = behind->bytes / behind->count;
     behind->pieces = calloc(behind->count, sizeof *behind->pieces);

@@ -45,8 +45,6 @@ struct rank {
     bool bare, converts, restores, to_host;
 };
 
-/* ---- the runtime ---- */
-
 static bool find(void *library, const char *name, void *ret) {
     void *symbol = dlsym(library, name);
     memcpy(ret, &symbol, sizeof symbol);
@@ -79,8 +77,6 @@ static enum cairn_code move(struct rank *rank, void *to, const void *from, uint6
     CAIRN_TRY(checked(cuda.MemcpyAsync(to, from, bytes, kind, rank->stream), "copy", err));
     return checked(cuda.StreamSynchronize(rank->stream), "wait", err);
 }
-
-/* ---- a save ---- */
 
 static enum cairn_code describe(struct rank *rank, struct cairn_save *save,
                                 struct cairn_error *err) {
@@ -117,8 +113,6 @@ static enum cairn_code save(struct rank *rank, uint64_t *ret_us, struct cairn_er
     cairn_save_free(made);
     return code;
 }
-
-/* ---- a restore ---- */
 
 static enum cairn_code read_all(struct rank *rank, uint8_t *into, enum cairn_memory memory,
                                 struct cairn_error *err) {

@@ -177,8 +177,6 @@ static enum cairn_code open_store(int count, char **values, struct cairn_error *
     if (!options.url) return cairn_fail(err, CAIRN_INVALID, "--store URL is needed");
     cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     CAIRN_TRY(cairn_store_open(&options, &put.up.store, err));
-    /* The sink confirms CRC32C, which daemons detect when they open a store. --confirmed 0
-     * simulates a store that does not, so each part is summed again after sending. */
     if (cairn_store_profile(put.up.store)->over_network)
         put.up.store->profile.part_checksum = bench_flag_number(count, values, "--confirmed", 1);
     return CAIRN_OK;

@@ -34,8 +34,6 @@
 struct sink_state sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static SSL_CTX *tls;
 
-/* ---- bytes ---- */
-
 /* all: waits for whole pieces, lest 64 paced connections wake for each packet. */
 static ssize_t take_bytes(struct sink_connection *connection, void *bytes, size_t size, bool all) {
     if (!connection->tls) return recv(connection->fd, bytes, size, all ? MSG_WAITALL : 0);

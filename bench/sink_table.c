@@ -32,8 +32,6 @@ void sink_body_leave(struct sink_body *body) {
     free(body);
 }
 
-/* ---- objects ---- */
-
 struct sink_object *sink_object_find(const char *key) {
     for (uint32_t i = 0; i < sink.object_count; i++)
         if (!strcmp(sink.objects[i].key, key)) return &sink.objects[i];
@@ -56,8 +54,6 @@ void sink_object_drop(struct sink_object *object) {
     *object = sink.objects[--sink.object_count];
     sink.objects[sink.object_count] = (struct sink_object){0};
 }
-
-/* ---- uploads ---- */
 
 struct sink_upload *sink_upload_find(uint64_t id) {
     for (uint32_t i = 0; id && i < SINK_UPLOADS_MAX; i++)

@@ -111,7 +111,7 @@ enum cairn_code cairn_cli_source_use(
     enum cairn_code (*work)(struct cairn_cli_source *source, struct cairn_error *err),
     struct cairn_error *err) CAIRN_MUST_USE;
 
-struct cairn_cli_reader; /* one connection or store worker */
+struct cairn_cli_reader; /* one connection or one store worker */
 enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,
                                      struct cairn_cli_reader **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
@@ -133,7 +133,6 @@ enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
 struct cairn_cli_stored {
     json_t *version, *shards, *tensors; /* owned; shards and tensors are arrays */
 };
-/* Counts opaque shards in a list of the store or the server. */
 size_t cairn_cli_opaque_count(const json_t *shards);
 void cairn_cli_stored_release(struct cairn_cli_stored *stored);
 enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
@@ -158,8 +157,8 @@ struct cairn_cli_fetch {
     /* NULL, or called once per bad shard, under a lock, from any thread. */
     void (*bad)(void *owner, uint32_t shard, const char *why);
     void *owner;
-    /* Set by _choose; owned. */
-    uint32_t *shards; /* indexes into the manifest */
+    /* Set by _choose; owned. Indexes into the manifest. */
+    uint32_t *shards;
     size_t shard_count;
     uint64_t total_bytes;
     /* Set by _run. */

@@ -23,7 +23,7 @@ struct object {
     char etag[128];
 };
 struct slot {
-    struct slot *next; /* next idle slot */
+    struct slot *next;
     struct cairn_store_worker *worker;
     const struct object *object; /* source of the read-ahead; NULL: none */
     uint64_t offset;
@@ -138,7 +138,7 @@ static enum cairn_code read_object(void *context, uint64_t offset, void *into, s
     return code;
 }
 
-/* ---- opening ---- */
+/* ---- opening a URL and its objects ---- */
 
 /* Splits the URL into its parent, as a store URL with the options, and its last component. */
 static enum cairn_code split(struct cairn_cli_bucket_source *source, const char *options,

@@ -139,7 +139,7 @@ static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_
     return cairn_cli_history_find(worker, &wanted, damaged_too, &ret->version.place, err);
 }
 
-/* ---- documents ---- */
+/* ---- opening: documents, and a note while a store does not answer ---- */
 
 static void note_document_retry(const char *key, const struct cairn_error *why) {
     cairn_cli_note("note: %s: %s; it was read once more, and was right", key, why->message);
@@ -193,8 +193,6 @@ enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
                                              struct cairn_error *err) {
     return load_documents(source, CAIRN_DOCUMENT_BIT(LAYOUT), err);
 }
-
-/* ---- a note while waiting for a store ---- */
 
 /* Requests to an unresponsive store are retried for minutes: after 5 s, then every 30 s, a line
  * names the store and the time waited. Without memory for a thread there is no note. */
@@ -318,7 +316,6 @@ static enum cairn_code named(const struct cairn_cli_source *source,
                         (unsigned long long)source->version.place.step, shard->name);
 }
 
-/* Whole blocks to read. */
 struct piece {
     struct cairn_cli_reader *reader;
     const struct cairn_manifest_shard *shard;

@@ -65,7 +65,6 @@ struct job {
         uint64_t element; /* next window of the pair */
     } locked;
 };
-/* One worker's buffers. */
 struct hand {
     char *a, *b;   /* stored bytes */
     float *x, *y;  /* as F32 */

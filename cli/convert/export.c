@@ -104,7 +104,6 @@ static size_t first_entry(const struct cairn_cli_export_shard *shard, uint64_t o
     return low;
 }
 
-/* First text that ends after offset. */
 static size_t first_text(const struct cairn_torch_plan *text, uint64_t offset) {
     size_t low = 0, high = text->text_count;
     while (low < high) {
@@ -117,7 +116,6 @@ static size_t first_text(const struct cairn_torch_plan *text, uint64_t offset) {
     return low;
 }
 
-/* Fills headers and other bytes outside tensors. */
 static void fill_text(const struct cairn_torch_plan *text, uint64_t begin, uint64_t end,
                       char *window) {
     for (size_t i = first_text(text, begin);
@@ -365,7 +363,6 @@ static struct cairn_cli_left_out left_out_of(const struct cairn_cli_export *job)
                                        .only = job->only};
 }
 
-/* Why a tensor keeps its type. */
 static const char *why_kept(const struct cairn_assembly_tensor *tensor) {
     if (cairn_convertible(tensor->dtype, CAIRN_DTYPE_F32))
         return "by its name a scale or a map of quantised weights";

@@ -203,7 +203,6 @@ static enum cairn_code check_own(struct bucket *bucket, struct cairn_store_worke
     return conflict(bucket, ", and has taken over what this one wrote", err);
 }
 
-/* Renews the log while windows are written. */
 static enum cairn_code renew(struct bucket *bucket, struct cairn_store_worker *worker,
                              struct cairn_error *err) {
     if (!claim_is_due(&bucket->claim)) return CAIRN_OK;
@@ -264,7 +263,6 @@ static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_b
     return CAIRN_OK;
 }
 
-/* Takes over an earlier export's log and uploads. */
 static enum cairn_code take_over(struct bucket *bucket, const struct cairn_buf *text,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *log = json_loadb(text->data, text->size, 0, NULL);
@@ -292,7 +290,7 @@ static enum cairn_code begin_log(struct bucket *bucket, struct cairn_error *err)
     return code != CAIRN_PRECONDITION ? code : conflict(bucket, "", err);
 }
 
-/* ---- existing objects and parts ---- */
+/* ---- objects and their parts ---- */
 
 /* *ret_there: the object exists; *ret_ours: with this export's token. */
 static enum cairn_code look(struct bucket *bucket, const char *name, uint64_t bytes,

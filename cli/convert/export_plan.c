@@ -72,7 +72,6 @@ static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dt
            (cairn_dtype_bits(dtype) / 8);
 }
 
-/* Places tensor `index` under this name. */
 static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *name, size_t index,
                              struct cairn_model_split *split, struct cairn_error *err) {
     struct cairn_cli_export *export = plan->export;

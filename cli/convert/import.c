@@ -236,7 +236,6 @@ static enum cairn_code choose_tensors(struct cairn_cli_weights *weights, bool *l
     return CAIRN_OK;
 }
 
-/* Marks the tensor's files as described. */
 static void note_files(const struct cairn_assembly *assembly,
                        const struct cairn_assembly_tensor *tensor, bool *known) {
     for (size_t p = 0; p < tensor->piece_count; p++)

@@ -116,7 +116,6 @@ struct cairn_cli_left_out {
 /* Appends {"name", "why"} to rows, and names of plain values to plain. */
 enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_out, json_t *rows,
                                         json_t *plain, struct cairn_error *err) CAIRN_MUST_USE;
-/* Notes for the user. */
 void cairn_cli_left_out_note(const struct cairn_cli_left_out *left_out);
 
 enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps_objects,
@@ -170,7 +169,6 @@ const char *cairn_cli_export_name(const struct cairn_cli_export *job, size_t num
 /* Unit of work of one worker in an output file. */
 #define CAIRN_CLI_EXPORT_WINDOW_BYTES (8 * CAIRN_MIB)
 
-/* One output file. */
 struct cairn_cli_export_shard {
     /* Sorted by offset. tag: number in the assembly; objects follow the tensors. */
     struct cairn_safetensors_entry *entries;
@@ -276,13 +274,12 @@ struct cairn_cli_export_sink {
     bool kept;         /* something can be resumed */
 };
 
-/* Close *ret after failures, too; NULL: no memory. */
+/* Both: close *ret after failures, too; NULL: no memory. */
 enum cairn_code cairn_cli_export_bucket_open(struct cairn_cli_export_plan *plan,
                                              const struct cairn_cli_export_identity *identity,
                                              struct cairn_cli_export_sink **ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Close *ret after failures, too; NULL: no memory. */
 enum cairn_code cairn_cli_export_folder_open(struct cairn_cli_export_plan *plan,
                                              const struct cairn_cli_export_identity *identity,
                                              struct cairn_cli_export_sink **ret,

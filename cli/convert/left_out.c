@@ -196,6 +196,8 @@ enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, b
     return CAIRN_OK;
 }
 
+/* ---- rows and notes ---- */
+
 #define NO_TENSOR                                                                                  \
     "an item: bytes by name, no tensor; cairn_restore_read and .../tensors/NAME/data give it"
 #define NO_ARCHIVE "an item that is no file of torch.save"

@@ -14,7 +14,7 @@
 
 /* A connection and the blocks last read over it. */
 struct slot {
-    struct slot *next; /* next idle slot */
+    struct slot *next;
     struct cairn_cli_reader *reader;
     char *chunk;
     const struct cairn_manifest_shard *shard; /* the chunk's shard; NULL: empty */
@@ -189,7 +189,7 @@ struct build {
     struct cairn_plan_pieces pieces;
 };
 
-/* ---- wanted names, in the layout's order ---- */
+/* ---- the assembly: names in the layout's order, pieces, header texts ---- */
 
 static void add_item(struct build *build, uint32_t index, uint32_t ref, bool by_rank) {
     const struct cairn_layout *layout = &build->source->version.layout;

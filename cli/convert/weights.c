@@ -249,7 +249,6 @@ static enum cairn_code check_parts(const struct cairn_cli_weights_file *file,
                       "(DCP) writes them: give the folder instead, with the files of all ranks");
 }
 
-/* A single file. */
 static enum cairn_code use_only(struct cairn_cli_weights *weights, const struct cairn_input *input,
                                 struct cairn_error *err) {
     struct cairn_cli_weights_file *file = weights->files[0];
@@ -511,6 +510,8 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
     return weights->tp_rules ? code : cairn_damaged(code, err); /* a rule may be the cause */
 }
 
+/* ---- objects of a bucket ---- */
+
 /* Lists the objects that list_folder would list as files. */
 static enum cairn_code add_object(void *owner, const char *name, struct cairn_error *err) {
     struct cairn_cli_weights *weights = owner;
@@ -582,7 +583,6 @@ static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
     return use_files(weights, err);
 }
 
-/* Whether the path is the index of a folder of model files. */
 static bool find_index(const char *path, struct cairn_cli_weights *weights) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return cairn_model_is_index(name) &&
@@ -616,6 +616,8 @@ static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weig
     CAIRN_TRY(list_folder(weights, err));
     return use_files(weights, err);
 }
+
+/* ---- a stored version ---- */
 
 /* The folder that a stored `latest` names, with its slash; "": no such file. */
 static enum cairn_code stored_folder(const struct cairn_cli_weights *weights, char ret[1024],
@@ -768,7 +770,7 @@ enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights
 
 /* ---- checksums of all that is kept ---- */
 
-/* Of an archive that nobody has open any more. One that cannot be read is kept as it is. */
+/* Seals the entries of an archive whose file is not open; an unreadable one stays unsealed. */
 static enum cairn_code seal_archive(struct cairn_cli_weights *weights, const char *name,
                                     struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly;

@@ -231,6 +231,8 @@ static void remove_abandoned(const struct cairn_cli *cli, const char *temporary)
     closedir(stream);
 }
 
+/* ---- start and stop ---- */
+
 /* A signal between creating the folder and knowing the uploader's pid: without this lock _stop
  * would miss the uploader. */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;

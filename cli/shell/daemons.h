@@ -44,7 +44,7 @@ void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon);
 struct cairn_cli_own_uploader {
     struct cairn_cli_daemon daemon;
     int lock_fd;     /* the command's lock in the folder */
-    char folder[93]; /* of /uploader.sock; "": none */
+    char folder[93]; /* leaves room for /uploader.sock in a socket path; "": none */
     char socket[128];
 };
 /* store: where the uploader sends to. */

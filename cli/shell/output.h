@@ -70,7 +70,7 @@ void cairn_cli_add(char *text, size_t capacity, const char *between, const char 
 
 enum cairn_cli_tone {
     CAIRN_CLI_TONE_NONE,
-    CAIRN_CLI_TONE_HEAD, /* table head */
+    CAIRN_CLI_TONE_HEAD,
     CAIRN_CLI_TONE_GOOD,
     CAIRN_CLI_TONE_BUSY,
     CAIRN_CLI_TONE_BAD,
@@ -90,7 +90,6 @@ void cairn_cli_spark_versions(const json_t *versions);
 
 #define CAIRN_CLI_COLUMNS_MAX 16
 
-/* One list item of the API. */
 union cairn_cli_row {
     struct cairn_msg_version_row version;
     struct cairn_msg_run_row run;

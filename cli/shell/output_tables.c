@@ -106,6 +106,8 @@ void cairn_cli_spark_versions(const json_t *versions) {
     print_spark("interval", intervals + CAIRN_CLI_SPARK_MAX - interval_count, interval_count);
 }
 
+/* ---- cells ---- */
+
 static enum cairn_json_kind kind_of(enum cairn_message form,
                                     const struct cairn_cli_column *column) {
     const struct cairn_message_field *field = cairn_message_form(form)->fields();

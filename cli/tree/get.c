@@ -43,7 +43,7 @@ struct target {
     bool moved;     /* all files have their names */
     bool *in_place; /* by manifest index: the final name exists with these bytes */
     bool *written;  /* by manifest index: written whole by this get, mode set */
-    unsigned mask;  /* umask */
+    unsigned mask;
     struct cairn_cli_tree_meta meta;
 };
 
@@ -89,7 +89,6 @@ static const uint8_t *checksums_of(const struct target *target, uint32_t index, 
     return (const uint8_t *)target->source->version.checksums.data + 4 * block;
 }
 
-/* Compares the file's bytes with the shard's. */
 static bool same_bytes(const struct target *target, int fd, uint32_t index, uint64_t offset,
                        void *memory, size_t size) {
     for (size_t done = 0; done < size;) {

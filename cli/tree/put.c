@@ -237,7 +237,7 @@ static enum cairn_code read_headers(struct work *work, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-/* ---- choosing tensors ---- */
+/* ---- choosing and describing tensors ---- */
 
 static enum cairn_code pieces_of(struct work *work, size_t file,
                                  struct cairn_safetensors_parts **ret, struct cairn_error *err) {
@@ -300,7 +300,6 @@ static int by_name_text(const void *a, const void *b) {
     return order ? order : (x.size > y.size) - (x.size < y.size);
 }
 
-/* Marks names that occur in several files. */
 static enum cairn_code mark_twice(struct work *work, struct cairn_error *err) {
     size_t count = work->name_count;
     CAIRN_AUTO_HEAP struct name **sorted = calloc(count + 1, sizeof *sorted);

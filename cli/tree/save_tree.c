@@ -342,7 +342,6 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
     return open_when_free(&options, ret, err);
 }
 
-/* Splits project/run@step. */
 static enum cairn_code read_ref(const char *text, uint64_t *ret_step,
                                 char ret_name[2 * CAIRN_NAME_BYTES_MAX + 2],
                                 struct cairn_error *err) {

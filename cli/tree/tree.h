@@ -124,7 +124,6 @@ enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_
                                     struct cairn_cli_tree *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_tree_release(struct cairn_cli_tree *tree);
-/* Opens a file of the tree for reading. */
 enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t index, int *ret_fd,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Resolves kept links: the name of the tree's file behind `name`. */

@@ -291,7 +291,6 @@ static void print_verb(const struct cairn_cli_verb *verb) {
     printf("' refs='%s' ;;\n", strstr(verb->synopsis, "project") ? "yes" : "");
 }
 
-/* Prints the allowed words of common flags. */
 static void print_choices(void) {
     for (size_t i = 0; i < cairn_cli_common_flag_count; i++) {
         const struct cairn_cli_flag *flag = &cairn_cli_common_flags[i];
@@ -424,7 +423,6 @@ static const char fish_functions[] =
     "    command $words[1] completion refs $server -- (commandline -ct) 2>/dev/null\n"
     "end\n";
 
-/* Single-quotes text. */
 static void print_quoted(const char *text) {
     putchar('\'');
     for (; *text; text++) {

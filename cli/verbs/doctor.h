@@ -26,7 +26,7 @@ struct cairn_cli_finding {
 };
 struct cairn_cli_doctor {
     const struct cairn_cli *cli;
-    const char *url; /* of the store */
+    const char *url;
     bool for_uploader;
     uint64_t until_ms; /* monotonic clock: --timeout; 0: none */
     struct cairn_cli_finding findings[CAIRN_CLI_FINDINGS_MAX];

@@ -320,7 +320,7 @@ const struct cairn_cli_verb cairn_cli_verb_ls = {
     .run = run_ls,
 };
 
-/* Sizes of runs or of one run's states; idle runs with the commands that remove them. */
+/* du: sizes of runs or of one run's states; idle runs with the commands that remove them. */
 
 #define ITEMS_MAX 1000000
 #define DAY_S 86400
@@ -549,7 +549,7 @@ const struct cairn_cli_verb cairn_cli_verb_du = {
     .run = run_du,
 };
 
-/* Shows a checkpoint's ancestors, or records where a run began. */
+/* lineage: shows a checkpoint's ancestors, or records where a run began. */
 
 static const struct cairn_cli_flag lineage_flags[] = {
     {"from", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(from), 0, "RUN@STEP",

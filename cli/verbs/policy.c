@@ -12,7 +12,6 @@
 #include "common/buf.h"
 #include "common/text.h"
 
-/* Flag rows of a verb's table. */
 #define KEEP(name, kind, field, value, help)                                                       \
     { name, 0, CAIRN_CLI_##kind, CAIRN_CLI_AT(field), 0, value, help }
 #define KEEP_N(name, id, help) KEEP("keep-" name, COUNT, keep_numbers[CAIRN_KEEP_##id], "N", help)
@@ -453,7 +452,7 @@ const struct cairn_cli_verb cairn_cli_verb_policy = {
     .run = run_policy,
 };
 
-/* Shows what the policy would remove, run by run; if confirmed, exactly that goes to the trash. */
+/* forget: shows what the policy would remove, run by run; if confirmed, trashes exactly that. */
 
 #define RUNS_FORGOTTEN_MAX 10000 /* of whole projects */
 

@@ -53,7 +53,6 @@ static enum cairn_code confirm_rm(const struct cairn_cli *cli, const struct cair
     return cairn_fail(err, CAIRN_CANCELLED, "%s was left where it is", cli->arguments[0]);
 }
 
-/* Asks the server what removing the run would free. */
 static enum cairn_code look_at_run(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                    json_t **ret, struct cairn_msg_run_removal *ret_plan,
                                    struct cairn_error *err) {

@@ -419,7 +419,7 @@ static enum cairn_code run_events(struct cairn_cli *cli, struct cairn_error *err
         CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
         of = &ref;
     }
-    struct cairn_cli_patience patience = {0}; /* lists need no retry state */
+    struct cairn_cli_patience patience = {0}; /* deadline 0: no retries */
     if (cli->follow) patience.deadline = cairn_cli_begin_wait(cli, 0);
     bool more = true;
     while (more) {

@@ -25,7 +25,7 @@ static const struct cairn_cli_flag uploader_flags[] = {
 
 struct ask {
     struct cairn_cli_uploader link;
-    json_t *json; /* the last report */
+    json_t *json;
     struct cairn_msg_report report;
 };
 

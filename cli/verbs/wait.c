@@ -84,7 +84,6 @@ static enum cairn_code ask_operation(const struct cairn_cli *cli, const char *id
     return cairn_cli_patient_call(patience, cli, NULL, call, ret, err);
 }
 
-/* Waits for the operation's end. */
 static enum cairn_code wait_for_operation(struct cairn_cli *cli, const char *id,
                                           struct cairn_error *err) {
     struct cairn_cli_patience patience = {.deadline = cairn_cli_begin_wait(cli, WAIT_DEFAULT_MS)};

@@ -32,8 +32,6 @@ struct job {
     uint64_t saves, failed;
 };
 
-/* ---- the launcher ---- */
-
 static uint32_t variable(const char *const *names, uint32_t otherwise) {
     for (; *names; names++) {
         const char *text = getenv(*names);

@@ -263,8 +263,6 @@ static uint64_t digest(const struct rank *rank) {
     return sum;
 }
 
-/* ---- a rank's process ---- */
-
 static int make_memory(struct rank *rank, int on_device) {
     uint64_t all = model_elements(&rank->place);
     rank->slice = model_slice(all, rank->place.data, rank->place.data_size, &rank->slice_start);
