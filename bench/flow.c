@@ -2,8 +2,7 @@
 /*
  * bench_flow direct|buffered --out FILE --part N FILE...
  *
- * The least that an export costs a disk: reads the files in 4 MiB pieces and writes the first Nth
- * of each piece into one new file, synced.
+ * An export's minimal disk cost: reads 4 MiB pieces, writes each one's first Nth to a synced file.
  */
 #include <fcntl.h>
 #include <stdio.h>

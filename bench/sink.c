@@ -37,8 +37,7 @@ static SSL_CTX *tls;
 /* all: waits for whole pieces, lest 64 paced connections wake for each packet. */
 static ssize_t take_bytes(struct sink_connection *connection, void *bytes, size_t size, bool all) {
     if (!connection->tls) return recv(connection->fd, bytes, size, all ? MSG_WAITALL : 0);
-    size_t got = 0; /* SSL_read returns one record; filling the piece keeps the callers' loops
-                     * short */
+    size_t got = 0; /* SSL_read returns one record; fill the piece to spare loop rounds */
     while (got < size) {
         int now =
             SSL_read(connection->tls, (char *)bytes + got, (int)cairn_min_u64(size - got, 1 << 30));
@@ -55,8 +54,7 @@ static void wait_until_us(uint64_t when_us) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR) continue;
 }
 
-/* sink.h#2: each body starts without credit. Within it, late wake-ups are caught up, so that the
- * mean is the rate. */
+/* sink.h#2: bodies start without credit; late wake-ups are caught up: the mean is the rate. */
 static void pace(struct sink_connection *connection, size_t size) {
     uint64_t rate = sink.faults.bytes_per_second;
     if (!rate) return;
@@ -167,7 +165,7 @@ bool sink_read_body(struct sink_connection *connection, const struct sink_reques
         .into = into,
         .is_part = is_part,
         .cut = is_part && every &&
-               atomic_load(&sink.part_counter) % every == every / 3, /* #2: at other parts than the
+               atomic_load(&sink.part_counter) % every == every / 3, /* #2: not the parts of the
                                                                       * 503s */
     };
     if (request->expects_continue && intake.total &&

@@ -2,21 +2,17 @@
 /*
  * sink: an S3-like server of minimal cost, for the speed figures.
  *
- * Why:     a client's speed shows only against a faster peer; real stores spend ten times more CPU
- *          per byte than the client.
+ * Why:     a client's speed shows only against a faster peer; stores use ten times its CPU.
  * Promise: 1   every body's CRC32C is computed as it arrives; a differing announced checksum is a
  *              counted 400. An object's checksum combines its parts in the order of Complete, so
  *              every byte of every run is checked.
- *          2   faults (rate limits, late replies, 503s, resets) occur by count, not by chance: the
- *              same number in each run.
+ *          2   faults (pace, late replies, 503s, resets) come by count, the same in each run.
  *          3   with --keep bodies stay in memory until their object is replaced or deleted, and are
  *              served unchanged; a running GET keeps the bytes that it began with.
  * Limits:  1024 connections, one thread each; 256 open uploads and 1024 objects. Signatures are not
  *          verified; without --keep, bodies larger than 64 KiB are dropped.
- * Threads: struct sink_state is locked by its mutex; a struct sink_connection belongs to its
- *          thread.
- * Next:    sink.c (bytes), sink_s3.c (answers), sink_table.c (what is kept), sink_list.c,
- *          bench/run.
+ * Threads: struct sink_state is locked by its mutex; each thread owns its sink_connection.
+ * Next:    sink.c (bytes), sink_s3.c (answers), sink_table.c, sink_list.c, bench/run.
  */
 #pragma once
 

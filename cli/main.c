@@ -115,8 +115,7 @@ static int unknown_verb(const char *name, bool json) {
     return status_of(code, &err);
 }
 
-/* Continues the trace of TRACEPARENT (as OpenTelemetry does) or begins one; the server logs its
- * id. */
+/* Continues the trace of TRACEPARENT, as OpenTelemetry does, or begins one. */
 static void take_trace(struct cairn_trace *ret) {
     const char *text = getenv("TRACEPARENT");
     if (!text || !cairn_trace_parse(cairn_view_of(text), ret)) cairn_trace_new(ret);

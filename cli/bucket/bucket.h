@@ -87,8 +87,7 @@ struct cairn_cli_source {
     struct cairn_store_tags *tags; /* indexed by shard; with a store only */
     struct cairn_cli_held *held;   /* the lease; with a server only */
 };
-/* Resolves the reference; with --store by promise 2. Reads no document, so damaged versions
- * pass. */
+/* Resolves the reference; with --store by promise 2. Reads no document: damaged versions pass. */
 enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -367,7 +367,7 @@ static enum cairn_code choose(struct history *history, bool by_step, uint64_t st
     return CAIRN_OK;
 }
 
-/* Attempt numbers start at 1 without gaps: missing records are counted from the newest number
+/* Attempt numbers start at 1 without gaps, so lost records are counted up to the newest number
  * seen. */
 static void count_lost(struct history *history) {
     uint64_t newest = 0, readable = 0;

@@ -96,8 +96,7 @@ static enum cairn_code begin_lease(const struct cairn_cli *cli,
     return code;
 }
 
-/* The server verifies this much of a shard before it sends: damage in a shorter range is an error
- * reply. */
+/* The server verifies this much before it sends: damage in a shorter range is an error reply. */
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_cli_reader {

@@ -10,10 +10,8 @@
  *          4   of tensors that share bytes one is written, as safetensors readers expect; in torch
  *              and DCP the other names refer to it. copy_tied writes bytes for each name. An alias
  *              whose target is not exported is written.
- *          5   DCP: each tensor is one archive; loading needs the index `.metadata`. Objects are
- *              copied unchanged.
- *          6   converted elements that were finite and became infinite are counted once, also those
- *              that an earlier export wrote.
+ *          5   DCP: a tensor is an archive, `.metadata` the index for loading; objects are copied.
+ *          6   finite elements that became infinite are counted once, also in resumed windows.
  *          7   a killed export of the same source and plan resumes: windows that are logged and
  *              unchanged are not rewritten, and the files equal those of an uninterrupted export.
  *              Another source or plan is CAIRN_CONFLICT with the way out. A failed export leaves
@@ -53,8 +51,7 @@ struct job {
     } locked;
 };
 
-/* Fills the entry's bytes in [begin, end). Window borders never cut an element: entries are sorted
- * by element width or aligned to 64. */
+/* Fills [begin, end). Windows cut no element: entries are sorted by width or aligned to 64. */
 static enum cairn_code fill_entry(const struct job *job,
                                   const struct cairn_safetensors_entry *entry, uint64_t begin,
                                   uint64_t end, char *window, char *scratch,

@@ -16,8 +16,7 @@
  *              and removes nothing.
  * Limits:  10,000 windows a file. Where the store ignores If-None-Match, an object created between
  *          the last HEAD and the completion is replaced. A machine is its boot id and one user's
- *          folder for temporary files. Simultaneous takeovers are detected at a renewal, because a
- *          bucket has no locks.
+ *          folder for temporary files. Buckets lack locks: a renewal detects a double takeover.
  */
 
 #include <fcntl.h>
@@ -84,8 +83,7 @@ static void init_claim(struct claim *claim) {
     atomic_store(&claim->next_ms, cairn_mono_ms() + CLAIM_BEAT_MS);
 }
 
-/* token: the log's UUID. False: another export on this machine holds it. Without locks returns
- * true. */
+/* token: the log's UUID. False: another export here holds it. True if no lock can be made. */
 static bool take_claim(struct claim *claim, const char *token) {
     const char *folder = getenv("TMPDIR");
     enum cairn_code code = CAIRN_NOT_FOUND;

@@ -7,8 +7,7 @@
  *          2   the log `.cairn-export` has digests of source and plan. Another source or other
  *              arguments are CAIRN_CONFLICT with the way out, and nothing changes. A truncated log
  *              or one of another format counts as none.
- *          3   a window is logged with its CRC32C after it was written, and compared with it before
- *              it is reused.
+ *          3   a window is logged with its CRC32C after its write, and compared before reuse.
  * Limits:  one export into a folder at a time, by a lock of the log.
  * Threads: has_window and note_window from any, of different windows; the others one owner.
  */
@@ -205,8 +204,7 @@ static enum cairn_code already(const struct folder *folder, const char *name,
     return cairn_cli_export_already(folder->sink.place, name, err);
 }
 
-/* Existing names are a conflict, unless a killed export was giving its complete files their
- * names. */
+/* Existing names are a conflict, unless a killed export was just naming its complete files. */
 static enum cairn_code check_names(struct folder *folder, struct cairn_error *err) {
     struct cairn_cli_export_plan *plan = folder->sink.plan;
     const char *index = cairn_cli_export_naming(plan->export)->index;

@@ -128,8 +128,7 @@ struct cairn_cli_names {
     size_t count;
 };
 void cairn_cli_names_release(struct cairn_cli_names *names);
-/* prefix, rules: the user's, or NULL; without both no names are made. wanted: whether the tensor or
- * object of that number is exported. */
+/* prefix, rules: the user's or NULL; both NULL: no names. wanted: whether `number` is exported. */
 enum cairn_code cairn_cli_names_make(const struct cairn_assembly *assembly, const char *prefix,
                                      const char *rules,
                                      bool (*wanted)(const void *owner, size_t number),

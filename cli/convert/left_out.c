@@ -13,7 +13,7 @@
 #include "formats/torch/torch_assembly.h"
 #include "formats/torch/torch_ranks.h"
 
-/* DeepSpeed files whose values hold for all ranks, by name suffix, and the values that
+/* By name suffix: DeepSpeed files whose values hold for all ranks; `taken`: values that
  * formats/zero/zero.h already uses. */
 static const struct rule {
     const char *end;

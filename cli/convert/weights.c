@@ -20,8 +20,7 @@
  *              safetensors files are included.
  *          P3  every byte returned lies in a block that matched its checksum. Ranges are widened to
  *              whole blocks; consecutive short ranges read their blocks once.
- *          7   each name left out is reported, and objects where they cannot be kept; plain values
- *              share one line.
+ *          7   names and objects left out are reported, plain values in one line.
  *          8   an item (include/cairn/items.h) that is a torch.save file becomes an object where
  *              objects are kept; other items are left out by name.
  * Limits:  one descriptor per local file; one chunk of memory per thread that reads a stored

@@ -42,8 +42,7 @@ enum cairn_code cairn_cli_ref_run(const char *verb, const char *text, struct cai
 /* Parses a reference with @: a checkpoint. */
 enum cairn_code cairn_cli_ref_checkpoint(const char *text, struct cairn_cli_ref *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* "/v1/runs/PROJECT/RUN[/checkpoints/VERSION]" or, if ref is NULL, "/v1", then tail ("/...", "?..."
- * or ""). */
+/* ("/v1/runs/PROJECT/RUN[/checkpoints/VERSION]"; ref NULL: "/v1") + tail: "/...", "?..." or "". */
 enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,
                                struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -59,8 +58,7 @@ struct cairn_cli_call {
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
-/* cairn_cli_call, then parses into ret_row, the form's struct (zeroed or with defaults); its
- * strings point into *ret. */
+/* Also parses the reply into ret_row (zeroed or with defaults); its strings point into *ret. */
 enum cairn_code cairn_cli_ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                               struct cairn_cli_call call, enum cairn_message form, json_t **ret,
                               void *ret_row, struct cairn_error *err) CAIRN_MUST_USE;
@@ -81,8 +79,7 @@ enum cairn_code cairn_cli_list_add(json_t *items, json_t *take_item,
 /* ret: the form's struct, zeroed or with its defaults; its strings point into json. */
 enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json, void *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* If an older server may have refused something unknown, asks for its release and names it in
- * *err. */
+/* If an older server may have refused something unknown, asks its release and names it in *err. */
 void cairn_cli_name_older_server(const struct cairn_cli *cli, enum cairn_code code,
                                  struct cairn_error *err);
 /* Parses the first argument; without a version it means latest. */
@@ -98,8 +95,8 @@ struct cairn_cli_patience {
     bool answered;     /* the server has answered at least once */
     bool away;         /* the last call got no answer */
 };
-/* A whole wait's deadline: --timeout (cleared, so that it does not bound each request), else
- * otherwise_ms; 0: none. */
+/* Deadline of a whole wait: --timeout (cleared, so that it does not bound each request), else
+ * otherwise_ms; 0: no deadline. */
 uint64_t cairn_cli_begin_wait(struct cairn_cli *cli, uint64_t otherwise_ms);
 /* Promises 3 and 4 for one failure. answered: the server has answered before. */
 bool cairn_cli_failure_passes(bool answered, enum cairn_code code, const struct cairn_error *why);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemons: spawned in their own process group and ended by pid. Command and uploader each hold a
- * lock in the uploader's folder; the kernel drops locks of dead processes, so a folder without one
- * is abandoned. */
+/* daemons: own process groups, ended by pid. Command and uploader each lock the uploader's folder;
+ * locks end with their process, so a folder without one is abandoned. */
 #include "cli/shell/daemons.h"
 
 #include <dirent.h>
@@ -148,8 +147,7 @@ void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
 #define NODE_FILE "node" /* holds the uploader's node name */
 #define NODE_BYTES 64
 #define TELL_MS 2000
-/* Age from which a folder without a lock counts as left by a command killed before it took its
- * lock. */
+/* From this age a folder without a lock was left by a command killed before it took one. */
 #define UNLOCKED_MS 60000
 
 /* ---- folders that killed commands left ---- */
@@ -233,8 +231,7 @@ static void remove_abandoned(const struct cairn_cli *cli, const char *temporary)
 
 /* ---- start and stop ---- */
 
-/* A signal between creating the folder and knowing the uploader's pid: without this lock _stop
- * would miss the uploader. */
+/* Protects a start from _stop, which a signal may call before the uploader's pid is known. */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static bool is_over; /* guarded by guard: _stop was called */
 

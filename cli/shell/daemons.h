@@ -29,8 +29,8 @@ struct cairn_cli_daemon {
     char name[32];
     char ready_file[512];
 };
-/* program: beside this binary; settings: {"--store", url} and so on, then {NULL}; the daemon
- * creates ready_file. */
+/* program: beside this binary; settings: pairs {"--store", url}, then {NULL}; the daemon creates
+ * ready_file when it is ready. */
 enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
                                        const char *program, const char *const (*settings)[2],
                                        const char *ready_file, uint32_t timeout_ms,

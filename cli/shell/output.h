@@ -15,8 +15,7 @@
  *              --bytes "1610612736". JSON always has bytes.
  *          6   only tables on a terminal that supports colours have them, unless NO_COLOR is set
  *              (no-color.org). The text is the same without; no information is in a colour alone.
- * Limits:  16 columns; 64 names in --fields; CAIRN_CLI_SPARK_MAX values in a spark line. Longer
- *          texts are truncated.
+ * Limits:  16 columns; 64 --fields; CAIRN_CLI_SPARK_MAX spark values. Longer texts are truncated.
  * Threads: main thread; sizes from any thread after cairn_cli_print_as.
  * Next:    cli/shell/output_tables.c, cli/shell/output.c.
  */
@@ -49,11 +48,9 @@ struct cairn_cli_count {
 };
 struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many);
 
-/* Replaces control and bidirectional characters by '?': foreign text must not steer the
- * terminal. */
+/* Control and bidirectional characters become '?': foreign text must not steer the terminal. */
 void cairn_cli_clean(char *text);
-/* Adds to a CAIRN_NO_SPACE in err: space needed and free in the folder, the way out, and `left`,
- * what stays on disk. */
+/* Adds to a CAIRN_NO_SPACE: space needed and free, the way out, and `left`, what stays on disk. */
 enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
                                    struct cairn_error *err);
 /* One cleaned line on standard error. */

@@ -7,9 +7,8 @@
  *          2   files found there or under their final names are compared by block, and correct
  *              blocks are not fetched again. Different content under a final name is not replaced.
  *          3   no symbolic link below the folder is followed; links are created last.
- *          4   only the get that holds the lock of `.cairn-get-<version>` writes or removes, and it
- *              checks final names under the lock. A second get of the version into the folder is
- *              CAIRN_CONFLICT.
+ *          4   only the holder of the lock of `.cairn-get-<version>` writes, removes and checks
+ *              names. A second get of the version into the folder is CAIRN_CONFLICT.
  * Threads: _have and _write from any, of different pieces; the others one owner.
  */
 
@@ -570,8 +569,7 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-/* After damage or a conflict a later get cannot use the parts. A get that does not begin keeps
- * those of an earlier one. */
+/* After damage or a conflict the parts are useless. A get that never begins keeps existing ones. */
 static bool worth_keeping(enum cairn_code code) {
     return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
 }

@@ -65,8 +65,7 @@ static bool matches_glob(const char *pattern, const char *name) {
     return !*pattern;
 }
 
-/* End of the bracket expression at `from`; NULL: none. fnmatch() takes an unclosed [ literally, so
- * such a pattern would silently match nothing. */
+/* The ] of the [ at `from`, or NULL: fnmatch() would silently take an unclosed [ literally. */
 static const char *bracket_end(const char *from, const char *end) {
     const char *at = from + 1;
     if (at < end && (*at == '!' || *at == '^')) at++;
@@ -181,8 +180,7 @@ static bool name_good(const char *name) {
     return name && cairn_shard_name_check(cairn_view_of(name), NULL) == CAIRN_OK;
 }
 
-/* Whether the link stays in the tree: relative, ".." only in front, at most once per parent
- * folder. */
+/* Whether the link stays in the tree: relative, ".." only in front, at most once per folder. */
 static bool link_stays(const char *name, const char *target) {
     size_t depth = 0;
     if (!*target || *target == '/' || strlen(target) > TARGET_BYTES_MAX) return false;

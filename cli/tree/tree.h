@@ -20,8 +20,7 @@
  *          5   a save interrupted before its commit is aborted, so the command can be repeated at
  *              once; with detach it continues once staged. --timeout is one deadline for all steps.
  *              Where no uploader listens, the command's own one sends to --store.
- * Limits:  1,048,576 files; 64 folders deep; 10,000 patterns, pattern files of 1 MiB; one save per
- *          process.
+ * Limits:  1,048,576 files; 64 folders deep; 10,000 patterns, files of 1 MiB; one save per process.
  * Threads: one owner; a signal is taken on its own thread.
  * Next:    cli/tree/put.c, cli/tree/get.c, cli/convert/import.c.
  */

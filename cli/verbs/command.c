@@ -251,8 +251,7 @@ const struct cairn_cli_verb cairn_cli_verb_profile = {
 #define ASK_MS_DEFAULT 1000
 #define PAGE "limit=1000" /* one request, newest first */
 
-/* Finds the first argument's choices in the synopsis, as "ls|set|rm"; other arguments have other
- * characters. */
+/* Finds the first argument's choices, as "ls|set|rm"; other arguments have other characters. */
 static size_t find_words(const struct cairn_cli_verb *verb, const char **ret) {
     static const char flags_text[] = "[flags] ";
     const char *at = verb->synopsis + strlen("cairn ") + strlen(verb->name);

@@ -50,6 +50,7 @@ static enum cairn_code print_json(const struct cairn_cli_doctor *doctor, struct 
     return cairn_cli_print_json(answer, true, err);
 }
 
+/* The JSON form is described in docs/command.md. */
 static enum cairn_code print_findings(const struct cairn_cli_doctor *doctor,
                                       struct cairn_error *err) {
     if (doctor->cli->output != CAIRN_CLI_TABLE) return print_json(doctor, err);

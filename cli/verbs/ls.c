@@ -200,8 +200,7 @@ static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cair
     return CAIRN_OK;
 }
 
-/* For the FLAGS column, one request per layout. On errors no flag is set: `verify` reports
- * damage. */
+/* For the FLAGS column, one request per layout. Errors set no flag: `verify` reports damage. */
 static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name *name,
                         const json_t *items) {
     const json_t *item = NULL;

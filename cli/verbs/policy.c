@@ -88,7 +88,7 @@ static enum cairn_code preview(const struct cairn_cli *cli, const struct cairn_c
     return cairn_cli_call(cli, run, preview, ret, err);
 }
 
-/* Whether a rule's newest choice is among the reasons: then some checkpoint has the metric. */
+/* Whether a `best` rule keeps a checkpoint by this metric: then some checkpoint has it. */
 static bool has_metric(const json_t *plan, const char *metric) {
     json_t *version = NULL, *reason = NULL;
     for (size_t i = 0; (version = json_array_get(json_object_get(plan, "versions"), i)); i++) {

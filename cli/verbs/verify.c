@@ -474,8 +474,7 @@ static enum cairn_code report_verified(const struct findings *findings, const st
     return cairn_cli_flush(err);
 }
 
-/* Documents first: a damaged manifest or checksums.bin, already reported, makes shards
- * unreadable. */
+/* Documents first: a damaged manifest or checksums.bin makes shards unreadable. */
 static enum cairn_code verify_version(struct findings *findings, struct cairn_error *err) {
     struct cairn_cli_source *source = findings->source;
     struct read read = {0};

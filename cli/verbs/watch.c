@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairn watch: shows events of a checkpoint, a run, a project or all live, and the progress of open
- * saves by node, as the server knows it.
+ * cairn watch: live events of a checkpoint, run, project or all, and open saves' progress by node.
  *
  * Promise: 1   each poll replaces the last one's state; rates count from a version's first sight.
- *          2   only terminals get partial lines; the picture never exceeds their size. Shapes and
- *              words carry all information of the colours.
+ *          2   only terminals get partial lines, no more than fit. Colours only repeat words.
  *          3   elsewhere a save gets a line on every change, else one a minute.
  * Limits:  8 saves of 16 nodes each; others are not shown.
  */
@@ -37,8 +35,7 @@ struct watched_save {
     char version[CAIRN_VERSION_ID_BYTES];
     uint64_t step, attempt, world_size, ranks_sealed, shards, shards_done;
     uint64_t bytes_done, bytes_total, parts_done, parts_total; /* sums over nodes */
-    uint64_t first_ms, first_bytes, rate_bytes;                /* rate per second, since first_*; 0:
-                                                                * unknown */
+    uint64_t first_ms, first_bytes, rate_bytes;                /* 0: unknown rate */
     char commit[200];                                          /* what delays the commit; "" */
     struct watched_node nodes[WATCHED_NODES];
     size_t node_count, waited_count; /* waited_count: of all nodes, also beyond WATCHED_NODES */
@@ -675,8 +672,8 @@ static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
     return look_at_saves(watch, err);
 }
 
-/* Retries an unreachable server and continues after the last event, or, if the server has trimmed
- * it, from now on. */
+/* Retries an absent server, then continues after the last event or, if that is trimmed, from
+ * now. */
 static enum cairn_code judge_failure(struct watch *watch, enum cairn_code code,
                                      struct cairn_error *why) {
     char text[400];

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hub: ranks write everything before they read; the hub reads from a whole group before it
- * answers. */
+/* hub: ranks write all before they read; the hub reads from a whole group before it answers. */
 #include "examples/parallel/hub.h"
 
 #include <errno.h>

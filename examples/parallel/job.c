@@ -89,8 +89,7 @@ static struct cairn_tensor_piece weight_piece(const struct rank *rank, uint32_t 
                                        .stream = rank->stream};
 }
 
-/* The part of a layer in this member's slice; false: none. Rows are contiguous, so the part is also
- * flat in the whole tensor. */
+/* The part of a layer in this member's slice, flat because rows are contiguous; false: none. */
 static int moment_part(const struct rank *rank, uint32_t layer, struct rows *rows,
                        uint64_t *ret_at) {
     const struct model_place *place = &rank->place;

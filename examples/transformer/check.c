@@ -54,7 +54,7 @@ static int read_list(const char *folder, unsigned rank) {
     return 1;
 }
 
-/* Raw shards hold one byte per element, hashed from "raw of rank N"; an alias has its target's
+/* A raw shard has a byte per element, hashed from "raw of rank N"; an alias has its target's
  * bytes. */
 static void expected_name(const struct piece *piece, char ret[128]) {
     unsigned rank;
@@ -93,8 +93,7 @@ static void check_bytes(const struct piece *piece) {
     fclose(file);
 }
 
-/* Sorted pieces of one name must be contiguous, or each be whole (replicated: one copy per restored
- * rank). */
+/* Sorted pieces of a name must be contiguous, or each whole (replicated: one per restored rank). */
 static void check_cover(const char *name, uint64_t elements, unsigned copies) {
     uint64_t next = 0;
     unsigned seen = 0;

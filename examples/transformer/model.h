@@ -140,8 +140,8 @@ static inline void model_fill(const char *name, unsigned element_bytes, uint64_t
     }
 }
 
-/* Rank's part [*start, *start + *count) of `elements`, ceil-divided as in ZeRO: the last rank's is
- * shorter, maybe empty. */
+/* Rank's part [*start, *start + *count), ceil-divided as in ZeRO: the last may be short or
+ * empty. */
 static inline void model_split(uint64_t elements, unsigned rank, unsigned ranks, uint64_t *start,
                                uint64_t *count) {
     uint64_t each = (elements + ranks - 1) / ranks;
