@@ -58,7 +58,7 @@ struct cairn_cli_call {
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Also parses the reply into ret_row (zeroed or with defaults); its strings point into *ret. */
+/* Like cairn_cli_call; parses into ret_row (zeroed or with defaults); strings point into *ret. */
 enum cairn_code cairn_cli_ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                               struct cairn_cli_call call, enum cairn_message form, json_t **ret,
                               void *ret_row, struct cairn_error *err) CAIRN_MUST_USE;
