@@ -3,10 +3,9 @@
  * bench_ask --port PORT --path PATH [--token TOKEN] [--connections N] [--ms N]
  *           [--patch PATH --field NAME]
  *
- * GETs of one path over keep-alive connections, one under way on each, for so long: `bytes` is how
- * many were answered. With --patch another connection changes a label of that path ten times a
- * second to the next number, and an answer whose number is lower than one that was acknowledged
- * before its request was sent is a failure.
+ * GETs one path over keep-alive connections, one request at a time on each; `bytes` is the number
+ * of replies. With --patch another connection increments a label of that path ten times a second;
+ * a reply with a number older than one acknowledged before its request was sent is a failure.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -38,7 +37,7 @@ struct asker {
     struct connection *all;
     char request[2048];
     int epoll_fd;
-    _Atomic uint64_t acknowledged; /* the newest number */
+    _Atomic uint64_t acknowledged; /* newest number */
     atomic_bool stop;
     pthread_t patcher;
     uint64_t number;
@@ -71,7 +70,7 @@ static bool send_all(int fd, const char *text) {
     return true;
 }
 
-/* How long a whole reply is; 0: more of it is to come. *ret_status is of its first line. */
+/* Size of a complete reply; 0: incomplete. *ret_status: its status. */
 static size_t whole(const struct connection *connection, int *ret_status) {
     const char *head_end = memmem(connection->reply, connection->size, "\r\n\r\n", 4);
     const char *length = strcasestr(connection->reply, "\r\nContent-Length:");
@@ -82,7 +81,7 @@ static size_t whole(const struct connection *connection, int *ret_status) {
     return bytes <= connection->size ? bytes : 0;
 }
 
-/* The number that the label has in a reply; 0: it has none. */
+/* The label's number in a reply; 0: absent. */
 static uint64_t number_in(const struct asker *asker, const char *reply) {
     char wanted[64];
     snprintf(wanted, sizeof wanted, "\"%s\":\"", asker->field);
@@ -97,7 +96,7 @@ static enum cairn_code ask(struct asker *asker, struct connection *connection,
     return send_all(connection->fd, asker->request) ? CAIRN_OK : fail(err, "a request is not sent");
 }
 
-/* Reads what there is; *ret_done: it was a whole reply, and a good one. */
+/* Reads available bytes; *ret_done: a complete reply with status 200. */
 static enum cairn_code take(const struct asker *asker, struct connection *connection,
                             bool *ret_done, struct cairn_error *err) {
     size_t room = sizeof connection->reply - 1 - connection->size;
@@ -113,8 +112,6 @@ static enum cairn_code take(const struct asker *asker, struct connection *connec
         return fail(err, "an answer is older than an acknowledged change");
     return CAIRN_OK;
 }
-
-/* ---- the writer ---- */
 
 static enum cairn_code patch_once(struct asker *asker, struct connection *connection,
                                   struct cairn_error *err) {
@@ -150,15 +147,13 @@ static void *patch(void *argument) {
     while (connection.fd >= 0 && !atomic_load(&asker->stop)) {
         if (patch_once(asker, &connection, &err)) {
             fprintf(stderr, "bench_ask: %s\n", err.message);
-            exit(2); /* a figure without its writer would flatter */
+            exit(2); /* without the writer the figure would be too good */
         }
         poll(NULL, 0, PATCH_EVERY_MS);
     }
     close(connection.fd);
     return NULL;
 }
-
-/* ---- a run ---- */
 
 static enum cairn_code open_all(struct asker *asker, struct cairn_error *err) {
     asker->all = calloc(asker->connections, sizeof *asker->all);

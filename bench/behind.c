@@ -3,17 +3,16 @@
  * bench_behind beside --socket PATH --run PROJECT/RUN --bytes N --tensors N --work-ms N
  * bench_behind describe --socket PATH --run PROJECT/RUN --pieces N
  *
- * Each line on standard input is answered by one round.
- *     beside     a loop that stands for training runs three times: alone, beside a thread that only
+ * One round for each line on standard input.
+ *     beside     runs a loop that stands for training three times: alone, beside a thread that only
  *                copies the bytes (memcpy), and beside a save: begin, describe and
  *                cairn_save_stage_begin before the loop, cairn_save_fence after it. {"begin_us",
  *                "describe_us", "stage_begin_us", "fence_us", "blocked_us", "alone_us",
- *                "memcpy_us", "beside_us"}. blocked_us is what the copy costs: all but begin_us,
- *                which is the uploader's answer with a sync of its journal. The commit is awaited
- *                between rounds.
- *     describe   {"tensors_us", "known_us", "again_us"}: cairn_save_tensors of N pieces, and
- *                cairn_save_pieces and cairn_save_again of them with other addresses; of the latter
- *                two the second time, so that all has its memory.
+ *                "memcpy_us", "beside_us"}. blocked_us is the copy's cost: all but begin_us, the
+ *                uploader's reply after a journal sync. Rounds wait for the commit.
+ *     describe   {"tensors_us", "known_us", "again_us"}: cairn_save_tensors of N pieces, and the
+ *                second cairn_save_pieces and cairn_save_again with other addresses, when their
+ *                memory is allocated.
  */
 #include <cairn/pieces.h>
 #include <cairn/stage.h>
@@ -39,8 +38,6 @@ struct behind {
     uint64_t *shapes;
     char (*names)[48];
 };
-
-/* ---- what is saved ---- */
 
 static enum cairn_code make_pieces(struct behind *behind, struct cairn_error *err) {
     uint64_t each = behind->bytes / behind->count;
@@ -83,14 +80,14 @@ static enum cairn_code settle(struct cairn_save *save, enum cairn_code code,
 
 /* ---- beside ---- */
 
-/* Arithmetic over a little memory of its own: what a step of training does on the host. */
+/* Arithmetic over a little memory, as a training step's host code does. */
 static uint64_t train(uint64_t rounds) {
     uint64_t state[512], began_us = cairn_mono_us();
     for (size_t i = 0; i < 512; i++) state[i] = i;
     for (uint64_t round = 0; round < rounds; round++)
         for (size_t i = 0; i < 512; i++)
             state[i] = state[i] * UINT64_C(6364136223846793005) + state[(i + 7) % 512];
-    __asm__ volatile("" : : "r"(state[0])); /* it is wanted */
+    __asm__ volatile("" : : "r"(state[0])); /* prevents optimizing the loop away */
     return cairn_mono_us() - began_us;
 }
 
@@ -186,7 +183,7 @@ static enum cairn_code measure(void *owner, const char *line, struct cairn_error
     return behind->beside ? beside(behind, err) : describe(behind, err);
 }
 
-/* How many rounds of the loop take so long. */
+/* Rounds of the loop in work_ms. */
 static uint64_t rounds_of(uint64_t work_ms) {
     uint64_t rounds = 1000, us = train(rounds);
     for (; us < 20000; us = train(rounds)) rounds *= 2;

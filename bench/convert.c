@@ -2,8 +2,8 @@
 /*
  * bench_convert memcpy|bf16 --bytes N
  *
- * What one core makes of N bytes of F32 in windows as large as those of an export: BF16, or only a
- * copy. After the clock some elements of each window are compared with a rounding of their own.
+ * Converts N bytes of F32 to BF16 on one core, in windows of an export's size; memcpy only copies.
+ * Afterwards, samples of each window are compared with independently rounded values.
  */
 #include <stdio.h>
 #include <string.h>

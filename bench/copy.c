@@ -2,10 +2,9 @@
 /*
  * bench_copy memcpy|staged|summed --bytes N [--crc32c NAME]
  *
- * What a save costs a trainer at the least: its bytes are copied into a slab. memcpy does only
- * that; staged makes the checksum of each block on the way, as libcairn does; summed copies
- * nothing. --crc32c: by that implementation (common/crc.c) instead of the one that was
- * measured to be the fastest.
+ * The least that a save costs a trainer: copying its bytes into a slab. memcpy only copies; staged
+ * also computes each block's checksum, as libcairn does; summed only computes checksums.
+ * --crc32c selects an implementation of common/crc.c instead of the one measured as fastest.
  */
 #include <stdio.h>
 #include <string.h>

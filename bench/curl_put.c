@@ -2,8 +2,8 @@
 /*
  * bench_curl_put --url https://HOST:PORT --ca FILE --bytes N [--part N] [--threads 2]
  *
- * libcurl at its best, as the reference for https: one easy handle and one kept connection for each
- * thread, the largest upload buffer, no Expect, and the CRC32C of each part before it is sent.
+ * Reference for https, with libcurl tuned: one easy handle and one kept connection per thread, the
+ * largest upload buffer, no Expect, and each part's CRC32C before it is sent.
  */
 #include <curl/curl.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@
 #include "common/text.h"
 
 #define THREADS_MAX 16
-#define UPLOAD_BUFFER_BYTES 2097152L /* the most that libcurl takes */
+#define UPLOAD_BUFFER_BYTES 2097152L /* libcurl's maximum */
 
 struct put {
     struct cairn_slab slab;

@@ -3,7 +3,7 @@
  * bench_disk direct|buffered --folder DIR --bytes N
  *
  * References for a save into a folder, from a collapsed slab: pwrite with O_DIRECT in 4 MiB pieces,
- * and the plain way, buffered write and fsync. Both end with a rename and an fsync of the folder.
+ * or buffered write and fsync. Both end with a rename and an fsync of the folder.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,8 +2,7 @@
 /*
  * bench_flow direct|buffered --out FILE --part N FILE...
  *
- * A bare read of files, of each 4 MiB of which the first Nth is written into one new file, synced:
- * what an export costs a disk at the least. The files come last.
+ * An export's minimal disk cost: reads 4 MiB pieces, writes each one's first Nth to a synced file.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,13 +18,13 @@
 
 struct flow {
     const char *out;
-    char **files; /* ends with NULL */
+    char **files; /* NULL-terminated */
     uint64_t part;
     char *piece;
     bool direct;
 };
 
-/* The odd end of a file is read as it is, and written with what is missing to whole blocks. */
+/* An unaligned end is read as it is and written padded to whole blocks. */
 static enum cairn_code move_file(const struct flow *flow, int from, int into, uint64_t *written,
                                  struct bench_result *ret, struct cairn_error *err) {
     for (;;) {
@@ -40,7 +39,7 @@ static enum cairn_code move_file(const struct flow *flow, int from, int into, ui
             *written += (uint64_t)put;
         }
         ret->bytes += (uint64_t)got;
-        if ((size_t)got % ALIGN) return CAIRN_OK; /* its end */
+        if ((size_t)got % ALIGN) return CAIRN_OK; /* end of the file */
     }
 }
 

@@ -2,8 +2,7 @@
 /*
  * bench_get --store URL --bytes N [--key served] [--range N] [--workers N] [--flying N]
  *
- * Restore's data plane: ranges of one object through store workers, straight into a touched slab,
- * the CRC32C of each made as it comes.
+ * Restore's data plane: workers read ranges of one object into a touched slab and sum each.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,12 +4,12 @@
  * bench_gpu stage|convert|restore|restore-host --socket PATH --run PROJECT/RUN --bytes N
  * bench_gpu copy|copy-half --bytes N
  *
- * A rank whose tensors lie on a GPU, against real daemons. A "go" of stage and convert is one save
- * of N bytes of F32, stored as they are or as BF16; its time is the stall alone, then it waits for
- * the commit and compares every stored element with the host's own rounding. A "go" of restore
- * reads them into the GPU's memory, of restore-host into the host's; they are compared there, too.
- * copy is one bare copy from the GPU into page-locked memory, copy-half of half the bytes. probe
- * ends with status 77 where there is no GPU. CAIRN_BENCH_CUDA names another runtime, for a smoke.
+ * A rank with tensors on a GPU, against real daemons. stage and convert save N bytes of F32 for
+ * each "go", unchanged or as BF16, and time the stall; then they wait for the commit and compare
+ * every stored element with the host's own rounding. restore reads into the GPU's memory,
+ * restore-host into the host's; both compare. copy and copy-half copy all or half of the bytes from
+ * the GPU into page-locked memory. probe exits with 77 without a GPU. CAIRN_BENCH_CUDA names
+ * another runtime, for smoke tests.
  */
 #include <cairn/cairn.h>
 #include <dlfcn.h>
@@ -37,15 +37,13 @@ static struct {
 struct rank {
     struct cairn_session *session;
     struct cairn_restore *restore;
-    uint8_t *pattern, *stored, *got; /* what is on the GPU; as it is stored; what came back */
-    struct cairn_slab slab;          /* of bare copies */
-    uint8_t *memory, *into;          /* of the GPU */
+    uint8_t *pattern, *stored, *got; /* the GPU's content; as stored; as restored */
+    struct cairn_slab slab;          /* for bare copies */
+    uint8_t *memory, *into;          /* on the GPU */
     void *stream;
     uint64_t bytes, stored_bytes, step;
     bool bare, converts, restores, to_host;
 };
-
-/* ---- the runtime ---- */
 
 static bool find(void *library, const char *name, void *ret) {
     void *symbol = dlsym(library, name);
@@ -79,8 +77,6 @@ static enum cairn_code move(struct rank *rank, void *to, const void *from, uint6
     CAIRN_TRY(checked(cuda.MemcpyAsync(to, from, bytes, kind, rank->stream), "copy", err));
     return checked(cuda.StreamSynchronize(rank->stream), "wait", err);
 }
-
-/* ---- a save ---- */
 
 static enum cairn_code describe(struct rank *rank, struct cairn_save *save,
                                 struct cairn_error *err) {
@@ -117,8 +113,6 @@ static enum cairn_code save(struct rank *rank, uint64_t *ret_us, struct cairn_er
     cairn_save_free(made);
     return code;
 }
-
-/* ---- a restore ---- */
 
 static enum cairn_code read_all(struct rank *rank, uint8_t *into, enum cairn_memory memory,
                                 struct cairn_error *err) {
@@ -165,8 +159,6 @@ static enum cairn_code restore(struct rank *rank, uint64_t *ret_us, struct cairn
         CAIRN_TRY(move(rank, rank->got, rank->into, rank->stored_bytes, TO_HOST, err));
     return compare(rank, err);
 }
-
-/* ---- */
 
 static enum cairn_code copy(struct rank *rank, uint64_t *ret_us, struct cairn_error *err) {
     uint64_t start_us = cairn_mono_us();

@@ -3,11 +3,11 @@
  * bench_job --socket PATH --run PROJECT/RUN --width N --rank R --ranks N [--job TEXT] [--step N]
  *
  * One rank of a training job with the tensors of a small transformer, split by rows among the
- * ranks, as bench/peers/job_torch.py has them. Each line on standard input is one thing to do, and
- * one JSON line answers it:
+ * ranks, like bench/peers/job_torch.py. Each line on standard input is a command, answered by one
+ * JSON line:
  *     save      {"stall": s, "durable": s, "cpu": s}
- *     restore   {"restore": s, "cpu": s}: into other memory, compared with what was saved
- * --step: a process of the same rank has saved up to there before this one, of the same bytes.
+ *     restore   {"restore": s, "cpu": s}: into other memory, compared with the saved bytes
+ * --step: a former process of this rank has saved the same bytes up to this step.
  */
 #include <cairn/cairn.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void describe_model(struct job *job, uint64_t width) {
     }
 }
 
-/* What the job itself does before and after (clearing, comparing) is in no number. */
+/* Excludes the job's own work (clearing, comparing). */
 struct figures {
     double stall, durable, restore, cpu;
 };
@@ -163,7 +163,7 @@ int main(int count, char **values) {
     describe_model(&job, bench_flag_number(count, values, "--width", 256));
     job.memory = bench_memory(job.bytes);
     job.restored = bench_memory(job.bytes);
-    if (job.memory) job.memory[0] = (uint8_t)(job.rank + 1); /* no two ranks alike */
+    if (job.memory) job.memory[0] = (uint8_t)(job.rank + 1); /* differs by rank */
     struct cairn_open_options options = {.size = sizeof options,
                                          .run = bench_flag(count, values, "--run", "bench/job"),
                                          .job = bench_flag(count, values, "--job", "bench"),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clock and CPU around one transfer, and the lines that bench/run speaks with its programs. */
+/* Clock and CPU time of one transfer; the line protocol between bench/run and its programs. */
 #include "bench/measure.h"
 
 #include <netinet/in.h>

@@ -2,11 +2,11 @@
 /*
  * bench_plan --socket PATH --run PROJECT/RUN --ranks N --fragments F
  *
- * All ranks of a job in one process, whose tensors they hold in F small fragments together. Each
- * line on standard input is one save of all ranks, answered by one JSON line when it is committed:
+ * All ranks of a job in one process, with F small tensor fragments in total. Each line on standard
+ * input is one save of all ranks, answered after the commit by one JSON line:
  *     {"cpu": s, "describe": s, "stage": s, "committed": s, "socket": bytes}
- * cpu is that of this process, socket what it sent to the uploader. `describe` and `stage` are the
- * seconds of the calls, over all ranks.
+ * cpu is this process's, socket counts bytes sent to the uploader; `describe` and `stage` sum the
+ * calls' seconds over all ranks.
  */
 #include <cairn/cairn.h>
 #include <stdatomic.h>
@@ -26,7 +26,7 @@
 #define COLUMNS 4 /* F32: 16 bytes a fragment */
 
 struct job {
-    uint64_t ranks, rows, step; /* rows: fragments of one rank in one tensor */
+    uint64_t ranks, rows, step; /* rows: one rank's fragments in one tensor */
     struct cairn_session *sessions[RANKS_MAX];
     struct cairn_save *saves[RANKS_MAX];
     uint8_t *memory;
@@ -34,7 +34,7 @@ struct job {
 
 static _Atomic uint64_t sent_bytes;
 
-/* In place of libc's for libcairn as well: what goes to the uploader is counted. */
+/* Replaces libc's sendmsg, also for libcairn, to count bytes sent to the uploader. */
 __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msghdr *message,
                                                        int flags) {
     ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
@@ -42,7 +42,7 @@ __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msgh
     return sent;
 }
 
-/* Row r of a tensor is rank r modulo the ranks', so that no two pieces of a rank are one. */
+/* Row r belongs to rank r modulo ranks, so that no two pieces of a rank are adjacent. */
 static enum cairn_code describe(struct job *job, uint64_t rank, struct cairn_error *err) {
     const uint64_t shape[2] = {job->rows * job->ranks, COLUMNS}, count[2] = {1, COLUMNS};
     char name[32];
@@ -105,7 +105,7 @@ static enum cairn_code open_all(struct job *job, int count, char **values,
             .world_size = (uint32_t)job->ranks,
             .local_rank = (uint32_t)rank,
             .local_world_size = (uint32_t)job->ranks,
-            /* A fragment's line in the header is about as long as this, its 16 bytes in it. */
+            /* A fragment takes about 192 bytes of the header, plus its 16 bytes. */
             .bytes = TENSORS * job->rows * 192 + 4 * CAIRN_MIB,
             .timeout_ms = WAIT_MS,
             .socket = bench_flag(count, values, "--socket", NULL)};

@@ -4,10 +4,10 @@
  * bench_push pingpong --folder FOLDER --count N
  *
  * Each line on standard input is answered by {"p50": microseconds} of N rounds.
- *     save       cairn_save_begin, _raw of 100 bytes and _stage; that it is committed is awaited
- *                between rounds and is in no number
- *     pingpong   what these calls cannot be without: three messages to another process over a
- *                socketpair and its answers, two of which it writes to a file and syncs before
+ *     save       cairn_save_begin, _raw of 100 bytes and _stage; the wait for the commit between
+ *                rounds is not counted
+ *     pingpong   the lower bound of these calls: three messages to another process over a
+ *                socketpair, with replies; two are written to a file and synced before the reply
  */
 #include <cairn/cairn.h>
 #include <fcntl.h>

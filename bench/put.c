@@ -3,11 +3,10 @@
  * bench_put --store URL --journal DIR --bytes N [--objects K] [--part N] [--workers N]
  *           [--connections N] [--staged 1] [--confirmed 0]
  *
- * The uploader's data plane as it is (uploader/send*.c with its journal) over a real store, without
- * socket, server and trainer: K shards are queued whose bytes lie in one collapsed slab, and their
- * block checksums are made while they are sent (--staged 1: were made before, as after a save that
- * a trainer has staged). What the senders tell
- * uploader/saves/save.h ends here, since there is no save.
+ * The uploader's data plane (uploader/send*.c with its journal) over a real store, without socket,
+ * server and trainer: queues K shards that lie in one collapsed slab and computes their block
+ * checksums while they are sent (--staged 1: before, as after a staged save). The senders' calls
+ * into uploader/saves/save.h end here, because there is no save.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -31,7 +30,7 @@ struct put {
     struct cairn_up up;
     struct cairn_slab slab;
     uint64_t bytes, runs;
-    uint32_t object_count, *crcs; /* crcs: of each block, once made */
+    uint32_t object_count, *crcs; /* crcs: per block, once computed */
     bool staged;
     char folder[3000];
     pthread_mutex_t lock;
@@ -41,7 +40,7 @@ struct put {
 };
 static struct put put = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* ---- what the senders tell; linked in place of the save's own functions (--wrap) ---- */
+/* ---- the senders' callbacks, linked in place of the save's functions (--wrap) ---- */
 
 void __wrap_cairn_up_save_part_acked(struct cairn_up *, uint64_t, uint32_t,
                                      const struct cairn_up_acked *);
@@ -76,9 +75,7 @@ void __wrap_cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint3
     pthread_mutex_unlock(&put.lock);
 }
 
-/* ---- one run ---- */
-
-/* Staging as the sender sees it: checksums of a few blocks at a time, in order. */
+/* Simulates staging: checksums of a few blocks at a time, in order. */
 static enum cairn_code feed(struct cairn_up_shard *shard, uint32_t *ret_crc32c,
                             struct cairn_error *err) {
     uint64_t step = 16 * CAIRN_BLOCK_BYTES;
@@ -128,7 +125,7 @@ static void wait_ended(struct cairn_up_shard *const *shards, uint32_t count) {
     pthread_mutex_lock(&put.lock);
     while (put.ended < count) pthread_cond_wait(&put.changed, &put.lock);
     pthread_mutex_unlock(&put.lock);
-    /* The callback comes just before the sender lets go of the shard. */
+    /* The callback precedes the sender's release of the shard. */
     for (uint32_t i = 0; i < count; i++)
         while (!cairn_up_shard_has_ended(put.up.queue, shards[i])) sched_yield();
 }
@@ -146,7 +143,7 @@ static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_
         if (code == CAIRN_OK) queued++;
     }
     for (uint32_t i = 0; code == CAIRN_OK && i < queued; i++) code = feed(shards[i], &crc32c, err);
-    if (code != CAIRN_OK) return code; /* the program ends with it */
+    if (code != CAIRN_OK) return code; /* ends the program */
     wait_ended(shards, queued);
     for (uint32_t i = 0; i < queued; i++) cairn_up_shard_free(put.up.queue, shards[i]);
     CAIRN_TRY(close_entry(entry, err));
@@ -180,8 +177,6 @@ static enum cairn_code open_store(int count, char **values, struct cairn_error *
     if (!options.url) return cairn_fail(err, CAIRN_INVALID, "--store URL is needed");
     cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     CAIRN_TRY(cairn_store_open(&options, &put.up.store, err));
-    /* The sink compares and confirms CRC32C, which daemons find out when they meet a store. With
-     * --confirmed 0 it is not known, and each part is summed once more after it was sent. */
     if (cairn_store_profile(put.up.store)->over_network)
         put.up.store->profile.part_checksum = bench_flag_number(count, values, "--confirmed", 1);
     return CAIRN_OK;
@@ -221,7 +216,7 @@ static enum cairn_code prepare(int count, char **values, struct cairn_error *err
     CAIRN_TRY(make_checksums(count, values, err));
     CAIRN_TRY(cairn_up_queue_new(&put.up, &put.up.queue, err));
     CAIRN_TRY(cairn_up_send_new(&put.up, &put.up.send, err));
-    cairn_up_queue_admit(put.up.queue); /* there are no grants that could name another store */
+    cairn_up_queue_admit(put.up.queue); /* no grants can name another store */
     return cairn_up_send_start(put.up.send, err);
 }
 

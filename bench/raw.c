@@ -2,10 +2,9 @@
 /*
  * bench_raw put|get --peer HOST:PORT --bytes N [--part N] [--threads 2]
  *
- * The reference: what this machine can do with sockets and CRC32C and nothing else. put: each
- * thread makes the checksum of a part, then send()s it from the slab in 4 MiB pieces under a
- * minimal UploadPart. get: each thread recv()s a range into the slab and makes its checksum
- * piece by piece. No retry, no state, no copy.
+ * The machine's limit with only sockets and CRC32C. put: each thread computes a part's checksum,
+ * then send()s the part from the slab in 4 MiB pieces under a minimal UploadPart. get: each thread
+ * recv()s a range into the slab and sums it piece by piece. No retry, state or copy.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -32,7 +31,7 @@ struct raw {
     uint64_t bytes, part_bytes;
     uint32_t part_count, thread_count, *crcs;
     struct sockaddr_in peer;
-    int fds[THREADS_MAX + 1]; /* the last one is for create and complete */
+    int fds[THREADS_MAX + 1]; /* the last one: create and complete */
     bool get;
     char upload[32];
     atomic_uint next_part, failed;
@@ -57,7 +56,7 @@ static bool send_all(int fd, const void *bytes, size_t size) {
     return true;
 }
 
-/* A reply's header into text, ended by a zero; *ret_body is how much of text is already body. */
+/* Reads a reply's header into text, NUL-terminated; *ret_body: body bytes already in text. */
 static bool read_head(int fd, char *text, size_t capacity, char **ret_body, size_t *ret_size) {
     size_t have = 0;
     while (have + 1 < capacity) {

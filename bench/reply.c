@@ -2,8 +2,8 @@
 /*
  * bench_reply --listen-port PORT --file FILE
  *
- * What libmicrohttpd takes at the least: each GET is answered with one buffer, from as many event
- * loops as there are CPUs. Says {"ready":true} and ends with its input.
+ * libmicrohttpd's minimum: answers each GET with one buffer, from one event loop per CPU. Prints
+ * {"ready":true}; ends with its input.
  */
 #include <microhttpd.h>
 #include <stdio.h>

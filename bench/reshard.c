@@ -2,9 +2,8 @@
 /*
  * bench_reshard [--from RANKS] [--to RANKS] [--tensors N] [--rank R]
  *
- * One rank's plan of a restore: each of N tensors was saved in as many row slices as there were
- * ranks, and is wanted in as many as there are now. `bytes` is how many fragments the layout has;
- * the whole plan is checked, byte by byte of what it reads.
+ * Plans one rank's restore: each of N tensors was saved as one row slice per old rank and is read
+ * as one per new rank. `bytes` is the layout's number of fragments; every planned byte is checked.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include "bench/measure.h"
 #include "plan/reads.h"
 
-#define ELEMENTS UINT64_C(201326592) /* of a tensor: 16,384 and 12,288 divide it */
+#define ELEMENTS UINT64_C(201326592) /* per tensor; 16,384 and 12,288 divide it */
 #define WIDTH 2                      /* BF16 */
 
 struct job {
@@ -26,7 +25,7 @@ struct job {
     uint64_t start, count;
 };
 
-/* Of shard and tensor, where its rank's slices lie one behind the other. */
+/* Adds a rank's shard with its slices one behind the other. */
 static enum cairn_code add_rank(const struct job *job, uint32_t rank, struct cairn_buf *ret,
                                 struct cairn_error *err) {
     CAIRN_AUTO_PTR(table_builder) builder = NULL;
@@ -80,7 +79,7 @@ static enum cairn_code make_layout(struct job *job, struct cairn_error *err) {
     return cairn_layout_open(cairn_buf_view(&layout), &job->layout, err);
 }
 
-/* Each byte of each want from its place in the rank that had it. */
+/* Each byte of each want must come from its place in the rank that saved it. */
 static enum cairn_code check(const struct job *job, const struct cairn_plan_pieces *pieces,
                              struct cairn_error *err) {
     uint64_t each = ELEMENTS / job->from * WIDTH, done = 0, at = 0, want = 0;

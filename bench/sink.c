@@ -2,9 +2,8 @@
 /*
  * bench_sink --listen HOST:PORT [--serve BYTES] [--keep] [--warm BYTES] [--tls CERT KEY]
  *
- * One thread per connection: with the 2 to 64 connections of a bench that is the cheapest way, and
- * a paced or late connection stops nobody else. Bodies are read in pieces that stay in the L2 cache
- * until their checksum is made.
+ * One thread per connection: the cheapest way for a bench's 2 to 64 connections, and a paced or
+ * late one delays no other. Bodies are read in pieces that stay in the L2 cache for their checksum.
  */
 #include "bench/sink.h"
 
@@ -28,19 +27,17 @@
 #include "common/net.h"
 #include "common/text.h"
 
-/* A paced connection waits when it is this far ahead: fewer wake-ups than once a piece. */
+/* A paced connection sleeps when this far ahead: fewer wake-ups than once a piece. */
 #define PACE_US 16000
 #define LINE_BYTES 1024 /* of a chunk's head or a trailer */
 
 struct sink_state sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static SSL_CTX *tls;
 
-/* ---- bytes ---- */
-
-/* all: a paced connection waits for whole pieces, else 64 of them would wake for each packet. */
+/* all: waits for whole pieces, lest 64 paced connections wake for each packet. */
 static ssize_t take_bytes(struct sink_connection *connection, void *bytes, size_t size, bool all) {
     if (!connection->tls) return recv(connection->fd, bytes, size, all ? MSG_WAITALL : 0);
-    size_t got = 0; /* a record at a time; fill the piece so that the loops around it stay few */
+    size_t got = 0; /* SSL_read returns one record; fill the piece to spare loop rounds */
     while (got < size) {
         int now =
             SSL_read(connection->tls, (char *)bytes + got, (int)cairn_min_u64(size - got, 1 << 30));
@@ -57,8 +54,7 @@ static void wait_until_us(uint64_t when_us) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR) continue;
 }
 
-/* sink.h#2: a body begins without credit. Within it what was lost by waking late is caught up, so
- * that the mean is the rate. */
+/* sink.h#2: bodies start without credit; late wake-ups are caught up: the mean is the rate. */
 static void pace(struct sink_connection *connection, size_t size) {
     uint64_t rate = sink.faults.bytes_per_second;
     if (!rate) return;
@@ -89,12 +85,12 @@ static void reset_connection(struct sink_connection *connection) {
     connection->closing = true;
 }
 
-struct intake { /* of one body */
+struct intake { /* one body */
     struct sink_connection *connection;
     uint64_t done, total;
-    uint8_t *into; /* NULL: not kept */
+    uint8_t *into; /* NULL: dropped */
     uint32_t crc32c;
-    bool is_part, cut; /* cut: a reset in its middle */
+    bool is_part, cut; /* cut: reset in the middle */
 };
 
 static bool take_piece(struct intake *intake, uint64_t left) {
@@ -129,7 +125,7 @@ static bool take_plain(struct intake *intake, uint64_t size) {
     return true;
 }
 
-/* Up to the line's end, which is not kept. What came with it waits in head. */
+/* Reads a line without its end; bytes after it stay in head. */
 static bool take_line(struct sink_connection *connection, char *line, size_t size) {
     for (size_t used = 0;; used++) {
         if (connection->head_used == connection->head_size) {
@@ -144,7 +140,7 @@ static bool take_line(struct sink_connection *connection, char *line, size_t siz
     }
 }
 
-/* aws-chunked without signatures: length, bytes, ..., 0, trailers. */
+/* aws-chunked, unsigned: length, bytes, ..., 0, trailers. */
 static bool take_chunks(struct intake *intake) {
     char line[LINE_BYTES];
     for (;;) {
@@ -169,7 +165,8 @@ bool sink_read_body(struct sink_connection *connection, const struct sink_reques
         .into = into,
         .is_part = is_part,
         .cut = is_part && every &&
-               atomic_load(&sink.part_counter) % every == every / 3, /* #2: apart from the 503s */
+               atomic_load(&sink.part_counter) % every == every / 3, /* #2: not the parts of the
+                                                                      * 503s */
     };
     if (request->expects_continue && intake.total &&
         !sink_send(connection, "HTTP/1.1 100 Continue\r\n\r\n", 25))
@@ -195,7 +192,7 @@ static void take_header(struct sink_request *request, const char *name, const ch
     if (!strcasecmp(name, "if-none-match")) request->only_new = true;
     if (!strcasecmp(name, "if-match"))
         snprintf(request->if_match, sizeof request->if_match, "%s", value);
-    if (!strcasecmp(name, "x-amz-copy-source")) /* with or without its slash */
+    if (!strcasecmp(name, "x-amz-copy-source")) /* with or without leading slash */
         snprintf(request->copied, sizeof request->copied, "%s%s", *value == '/' ? "" : "/", value);
     if (!strcasecmp(name, "range")) snprintf(request->range, sizeof request->range, "%s", value);
     size_t used = strlen(request->meta);
@@ -209,7 +206,7 @@ static void take_header(struct sink_request *request, const char *name, const ch
     request->crc32c = __builtin_bswap32(cairn_load_u32le(bytes.data));
 }
 
-/* "%2F" and the like, in place of the text of that size. */
+/* Percent-decodes text in place. */
 static void decode(char *text, size_t size) {
     CAIRN_AUTO(buf) plain = {0};
     if (cairn_percent_decode(cairn_view_of(text), &plain, NULL) == CAIRN_OK)
@@ -241,7 +238,7 @@ static bool parse(char *head, struct sink_request *request) {
     return true;
 }
 
-/* Leaves body bytes that came along behind head_used. */
+/* Body bytes that came with the header stay in head, after head_used. */
 static bool read_head(struct sink_connection *connection, struct sink_request *request) {
     size_t left = connection->head_size - connection->head_used;
     memmove(connection->head, connection->head + connection->head_used, left);
@@ -252,7 +249,7 @@ static bool read_head(struct sink_connection *connection, struct sink_request *r
         char *end = strstr(connection->head, "\r\n\r\n");
         if (end) {
             connection->head_used = (size_t)(end - connection->head) + 4;
-            end[2] = 0; /* keeps the last line's CR; the zero takes the empty line's */
+            end[2] = 0; /* keeps the last line's CR, replaces the empty line's */
             return parse(connection->head, request);
         }
         if (connection->head_size == SINK_KEPT_BYTES) return false;
@@ -307,7 +304,7 @@ static void serve(int listener) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC), on = 1;
         if (fd < 0) continue;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        int small = 2048 * 1024; /* a paced peer must feel the pace, not fill a receive window */
+        int small = 2048 * 1024; /* a paced peer must block, not fill a receive window */
         if (sink.faults.bytes_per_second)
             setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
         atomic_fetch_add(&sink.counters.connections, 1);
@@ -316,8 +313,8 @@ static void serve(int listener) {
     }
 }
 
-/* On a virtual machine the host gives a page at its first touch, which takes ten times as long as
- * receiving it. The kernel keeps what is touched here for the bodies that come. */
+/* A virtual machine's host allocates pages at first touch, ten times slower than receiving them.
+ * Pages touched here stay with the kernel for later bodies. */
 static enum cairn_code warm(uint64_t bytes, struct cairn_error *err) {
     if (!bytes) return CAIRN_OK;
     uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -340,7 +337,7 @@ static enum cairn_code prepare(int count, char **values, const char **ret_listen
             bytes = strtoull(values[++i], NULL, 10);
         } else if (!strcmp(values[i], "--keep")) {
             sink.keeps_all = true;
-            mallopt(M_MMAP_THRESHOLD, CAIRN_MIB); /* a body that goes gives its memory back */
+            mallopt(M_MMAP_THRESHOLD, CAIRN_MIB); /* a freed body returns its memory */
         } else if (!strcmp(values[i], "--warm") && i + 1 < count) {
             CAIRN_TRY(warm(strtoull(values[++i], NULL, 10), err));
         } else if (!strcmp(values[i], "--tls") && i + 2 < count) {
@@ -377,7 +374,7 @@ int main(int count, char **values) {
         fprintf(stderr, "bench_sink: %s\n", error.message);
         return 2;
     }
-    fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) & ~O_NONBLOCK); /* accept must wait */
+    fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) & ~O_NONBLOCK); /* accept must block */
     bench_be_steady(listener);
     printf("{\"ready\":true,\"port\":%u,\"crc32c\":\"%08x\"}\n", port, sink.served_crc32c);
     fflush(stdout);

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sink: an S3-shaped server that costs as little as one can, for the speed figures.
+ * sink: an S3-like server of minimal cost, for the speed figures.
  *
- * Why:     a client's speed shows only against a peer that is faster than it; real stores spend ten
- *          times more CPU per byte than the client that is measured.
- * Promise: 1   the CRC32C of every body is made as it arrives; an announced checksum that differs
- *              is answered with 400 and counted. The checksum of a whole object is combined from
- *              its parts in the order of Complete, so every byte of every run is checked.
- *          2   faults (a rate per connection, late answers, 503, resets) come by count, not by
- *              chance: the same number in each run.
- *          3   with --keep every body is kept in memory until its object is replaced or deleted,
- *              and given back as it came; a GET under way keeps the bytes that it began with.
+ * Why:     a client's speed shows only against a faster peer; stores use ten times its CPU.
+ * Promise: 1   every body's CRC32C is computed as it arrives; a differing announced checksum is a
+ *              counted 400. An object's checksum combines its parts in the order of Complete, so
+ *              every byte of every run is checked.
+ *          2   faults (pace, late replies, 503s, resets) come by count, the same in each run.
+ *          3   with --keep bodies stay in memory until their object is replaced or deleted, and are
+ *              served unchanged; a running GET keeps the bytes that it began with.
  * Limits:  1024 connections, one thread each; 256 open uploads and 1024 objects. Signatures are not
- *          looked at; without --keep, bodies larger than 64 KiB are not kept.
- * Threads: struct sink_state is locked by its mutex; a struct sink_connection belongs to its
- *          thread.
- * Next:    sink.c (bytes), sink_s3.c (answers), sink_table.c (what is kept), sink_list.c,
- *          bench/run.
+ *          verified; without --keep, bodies larger than 64 KiB are dropped.
+ * Threads: struct sink_state is locked by its mutex; each thread owns its sink_connection.
+ * Next:    sink.c (bytes), sink_s3.c (answers), sink_table.c, sink_list.c, bench/run.
  */
 #pragma once
 
@@ -26,31 +22,31 @@
 #include "common/buf.h"
 #include "common/memory.h"
 
-#define SINK_CHUNK_BYTES (128 * CAIRN_KIB) /* stays in the L2 cache for its checksum */
+#define SINK_CHUNK_BYTES (128 * CAIRN_KIB) /* fits the L2 cache */
 #define SINK_KEPT_BYTES (64 * CAIRN_KIB)
 #define SINK_UPLOADS_MAX 256
 #define SINK_OBJECTS_MAX 1024
 #define SINK_PARTS_MAX 10000
 
 struct sink_faults {
-    uint64_t bytes_per_second;        /* of each connection; 0: as fast as it goes */
-    uint32_t late_every, late_ms;     /* each n-th part's answer */
-    uint32_t busy_every, reset_every; /* each n-th part: 503 after the body; RST in its middle */
-    uint32_t wait_ms;                 /* before each answer, as a store that is far away */
+    uint64_t bytes_per_second;        /* per connection; 0: unlimited */
+    uint32_t late_every, late_ms;     /* every n-th part's reply */
+    uint32_t busy_every, reset_every; /* every n-th part: 503 after the body; RST in its middle */
+    uint32_t wait_ms;                 /* before each reply, like a distant store */
 };
 struct sink_part {
     uint64_t size_bytes;
     uint32_t crc32c;
     bool there;
-    uint8_t *data; /* NULL: not kept */
+    uint8_t *data; /* NULL: dropped */
 };
 struct sink_upload {
     char key[256], meta[512];
     uint64_t id;
     struct sink_part *parts; /* SINK_PARTS_MAX, NULL: free */
 };
-struct sink_body {  /* the bytes of an object, in the pieces in which they came */
-    uint32_t users; /* the object, and each GET that sends it */
+struct sink_body {  /* an object's bytes, in pieces as received */
+    uint32_t users; /* the object and running GETs */
     size_t piece_count;
     struct sink_piece {
         uint64_t size_bytes;
@@ -61,7 +57,7 @@ struct sink_object {
     char key[256], meta[512];
     uint64_t size_bytes;
     uint32_t crc32c;
-    struct sink_body *body; /* NULL: not kept */
+    struct sink_body *body; /* NULL: dropped */
 };
 struct sink_counters {
     atomic_uint_fast64_t body_bytes, parts, parts_again, objects, wrong, refused, late, busy, reset,
@@ -80,7 +76,7 @@ struct sink_state {
     struct cairn_slab served;
     uint64_t served_bytes;
     uint32_t served_crc32c;
-    struct sink_body *served_body; /* one piece, which is the slab */
+    struct sink_body *served_body; /* one piece: the slab */
 };
 extern struct sink_state sink;
 
@@ -88,31 +84,31 @@ struct sink_connection {
     int fd;
     void *tls;                   /* SSL, or NULL */
     char *head;                  /* SINK_KEPT_BYTES + 1 */
-    size_t head_size, head_used; /* of it, one request's header */
+    size_t head_size, head_used; /* of one request's header */
     uint8_t *chunk;              /* SINK_CHUNK_BYTES */
-    uint64_t next_us;            /* when the next byte may be taken */
+    uint64_t next_us;            /* pacing: time of the next byte */
     bool closing;
 };
 struct sink_request {
     char method[16], path[1024], query[2048], meta[512], range[64], copied[1024], if_match[128];
-    uint64_t content_length, decoded_length; /* the first is the body's without its chunk heads */
+    uint64_t content_length, decoded_length; /* content_length includes chunk heads */
     bool has_crc32c, expects_continue, chunked, unreadable, only_new;
     uint32_t crc32c;
 };
 
 /* ---- sink.c ---- */
-/* The body; into is NULL or has room for it. false: the connection is gone. */
+/* Reads the body; into: NULL or large enough. False: the connection is gone. */
 bool sink_read_body(struct sink_connection *connection, const struct sink_request *request,
                     bool is_part, uint32_t *ret_crc32c, uint8_t *into);
 bool sink_send(struct sink_connection *connection, const void *bytes, size_t size);
 
 /* ---- sink_table.c: all but the first with the lock held ---- */
-/* Memory for a body that is to be kept, on huge pages where it is large. */
+/* Memory for a kept body, with huge pages if large. */
 uint8_t *sink_room(uint64_t bytes);
 struct sink_body *sink_body_new(size_t piece_count);
-void sink_body_leave(struct sink_body *body); /* NULL is fine */
+void sink_body_leave(struct sink_body *body); /* NULL is allowed */
 struct sink_object *sink_object_find(const char *key);
-struct sink_object *sink_object_make(const char *key); /* empty; NULL: there are too many */
+struct sink_object *sink_object_make(const char *key); /* empty; NULL: table full */
 void sink_object_drop(struct sink_object *object);
 struct sink_upload *sink_upload_find(uint64_t id);
 struct sink_upload *sink_upload_make(void);
@@ -127,6 +123,6 @@ enum cairn_code sink_list_parts(const struct sink_upload *upload, struct cairn_b
 #define SINK_XML "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
 uint64_t sink_query_number(const struct sink_request *request, const char *name, uint64_t fallback);
 bool sink_query_has(const struct sink_request *request, const char *name);
-void sink_crc_text(uint32_t crc32c, char ret_text[16]); /* as S3 writes it */
-/* Answer one request whose header was read; false: close. */
+void sink_crc_text(uint32_t crc32c, char ret_text[16]); /* base64, as in S3 */
+/* Answers a request whose header was read; false: close. */
 bool sink_answer(struct sink_connection *connection, const struct sink_request *request);

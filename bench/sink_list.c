@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Listings. Objects are sorted by their keys when they are asked for: there are few, and a listing
- * is rare beside the bytes. A page's token is the last key or common prefix of the one before it.
+ * Listings. Objects are sorted on each request: they are few and listings rare. A page's token is
+ * the last key or common prefix of the page before.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 struct page {
     const struct sink_request *request;
     struct cairn_buf *ret;
-    char bucket[256]; /* "/bench/", with which the keys of the table begin */
+    char bucket[256]; /* "/bench/", the prefix of the table's keys */
     struct cairn_buf prefix, delimiter, after;
 };
 
@@ -64,7 +64,7 @@ static const char *key_in(const struct page *page, const char *path) {
     return strncmp(key, text_of(&page->prefix), page->prefix.size) ? NULL : key;
 }
 
-/* <NAME>text</NAME>, encoded where that is asked for. */
+/* <NAME>text</NAME>, percent-encoded if requested. */
 static enum cairn_code element(const struct page *page, const char *name, struct cairn_view text) {
     CAIRN_TRY(cairn_buf_printf(page->ret, NULL, "<%s>", name));
     CAIRN_TRY(sink_query_has(page->request, "encoding-type")
@@ -88,7 +88,7 @@ static enum cairn_code entry(const struct page *page, const struct sink_object *
                             object->crc32c, (unsigned long long)object->size_bytes);
 }
 
-/* How much of a key stands for it: up to a delimiter behind the prefix, or all. */
+/* The key up to the delimiter after the prefix, or all of it. */
 static struct cairn_view shown(const struct page *page, const char *key) {
     const char *at =
         page->delimiter.size ? strstr(key + page->prefix.size, page->delimiter.data) : NULL;

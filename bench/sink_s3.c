@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The answers: enough of S3 for the clients of the bench, and /-/ for bench/run itself. */
+/* Replies: enough of S3 for the bench's clients, and /-/ for bench/run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static struct sink_upload *find_upload(const struct sink_request *request) {
     return sink_upload_find(sink_query_number(request, "uploadId", 0));
 }
 
-/* If-None-Match; with the lock held. */
+/* If-None-Match; called with the lock held. */
 static bool may_replace(const struct sink_request *request) {
     return !request->only_new || !sink_object_find(request->path);
 }
@@ -92,7 +92,7 @@ static bool create_upload(struct sink_connection *connection, const struct sink_
     return reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body);
 }
 
-/* K2: which parts meet a fault. The counter also counts parts that are sent again. */
+/* K2: which parts get a fault. Parts sent again are counted, too. */
 static bool hits(uint64_t counter, uint32_t every, uint32_t phase) {
     return every && counter % every == phase % every;
 }
@@ -149,7 +149,7 @@ static bool take_part(struct sink_connection *connection, const struct sink_requ
     return good;
 }
 
-/* The next part that Complete names; NULL: it names no more, or one that is not there. */
+/* The next part of Complete; NULL: the end, or a missing part. */
 static struct sink_part *next_part(const struct sink_upload *upload, const char **at) {
     *at = strstr(*at, "<PartNumber>");
     if (!*at) return NULL;
@@ -159,7 +159,7 @@ static struct sink_part *next_part(const struct sink_upload *upload, const char 
     return there ? &upload->parts[number - 1] : NULL;
 }
 
-/* Combined in the order of Complete, and their bytes with them. false: a part is not there. */
+/* Combines checksums and bytes in the order of Complete; false: a part is missing. */
 static bool combine(const struct sink_upload *upload, const char *list, struct sink_object *ret) {
     size_t count = 0, taken = 0;
     const char *at = list;
@@ -272,7 +272,7 @@ static bool put_object(struct sink_connection *connection, const struct sink_req
     return good;
 }
 
-/* The bytes are shared with the object that was copied. */
+/* The copy shares its bytes with the source. */
 static bool copy_object(struct sink_connection *connection, const struct sink_request *request) {
     pthread_mutex_lock(&sink.lock);
     const struct sink_object *found = sink_object_find(request->copied);
@@ -315,7 +315,7 @@ static bool range_of(const struct sink_request *request, uint64_t size, uint64_t
     return *ret_first < size;
 }
 
-/* Bytes that are not kept cannot be sent: the connection ends. */
+/* Dropped bytes cannot be sent: the connection ends. */
 static bool send_pieces(struct sink_connection *connection, const struct sink_body *body,
                         uint64_t first, uint64_t end) {
     uint64_t begin = 0;
@@ -341,7 +341,7 @@ static bool send_object(struct sink_connection *connection, const struct sink_re
         snprintf(range, sizeof range, "Content-Range: bytes %llu-%llu/%llu\r\n",
                  (unsigned long long)first, (unsigned long long)end - 1, (unsigned long long)size);
     sink_crc_text(object->crc32c, text);
-    if (end - first == size) /* of a part of it S3 states none */
+    if (end - first == size) /* S3 sends no checksum for a range */
         snprintf(sum, sizeof sum,
                  "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n", text);
     snprintf(headers, sizeof headers,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the sink keeps: objects, open uploads, and bodies that several may use. */
+/* The sink's objects, open uploads, and shared bodies. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 #define HUGE_BYTES (2 * CAIRN_MIB)
 
-/* The first touch of small pages costs more than receiving them does. */
+/* First touches of small pages cost more than receiving. */
 uint8_t *sink_room(uint64_t bytes) {
     if (bytes < HUGE_BYTES) return malloc(bytes + 1);
     size_t size = (size_t)cairn_round_up(bytes, HUGE_BYTES);
@@ -31,8 +31,6 @@ void sink_body_leave(struct sink_body *body) {
     for (size_t i = 0; i < body->piece_count; i++) free(body->pieces[i].data);
     free(body);
 }
-
-/* ---- objects ---- */
 
 struct sink_object *sink_object_find(const char *key) {
     for (uint32_t i = 0; i < sink.object_count; i++)
@@ -56,8 +54,6 @@ void sink_object_drop(struct sink_object *object) {
     *object = sink.objects[--sink.object_count];
     sink.objects[sink.object_count] = (struct sink_object){0};
 }
-
-/* ---- uploads ---- */
 
 struct sink_upload *sink_upload_find(uint64_t id) {
     for (uint32_t i = 0; id && i < SINK_UPLOADS_MAX; i++)

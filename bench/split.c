@@ -3,12 +3,12 @@
  * bench_split --socket PATH --run PROJECT/RUN --width N --rank R --ranks N
  *             --by first|layer|tensor|slice
  *
- * One rank of the job of DeepSpeed's pull request 1419, scaled: 8 layers, two ranks of tensor
- * parallelism, the others of data parallelism, ZeRO 1. A rank holds its half of the BF16 weights
- * like the others of its data-parallel group, and its own part of the FP32 optimizer. Each line on
- * standard input is one thing to do, and one JSON line answers it:
+ * One rank of the job of DeepSpeed's pull request 1419, scaled: 8 layers, tensor parallelism of 2,
+ * data parallelism for the rest, ZeRO 1. A rank holds its half of the BF16 weights, equal within
+ * its data-parallel group, and its own part of the FP32 optimizer. Each line on standard input is a
+ * command, answered by one JSON line:
  *     save      {"stall": s, "durable": s, "weights": bytes of this rank's share}
- *     restore   {"wrong": weights that came back otherwise}
+ *     restore   {"wrong": weights that differ}
  */
 #include <cairn/cairn.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 #define LAYERS 8
 #define TENSOR_PARALLEL 2
 #define WEIGHTS (LAYERS * 4)
-#define STATES 3 /* of Adam: weights in FP32, two moments */
+#define STATES 3 /* Adam: FP32 weights, two moments */
 
 struct weight {
     char name[48];
@@ -35,7 +35,7 @@ struct job {
     struct weight weights[WEIGHTS];
     uint32_t rank, ranks;
     uint64_t weight_bytes, state_elements, step;
-    uint8_t *memory, *restored; /* weights, then states */
+    uint8_t *memory, *restored; /* weights, then optimizer states */
 };
 
 /* Column-parallel weights are cut by rows, row-parallel ones by columns. */
@@ -174,7 +174,7 @@ static enum cairn_code open_job(struct job *job, int count, char **values,
     job->memory = bench_memory(bytes);
     job->restored = bench_memory(job->weight_bytes);
     if (!job->memory || !job->restored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory");
-    /* Members of a group hold the same weights, the two groups other ones. */
+    /* Members of a group hold equal weights, the two groups different ones. */
     for (size_t i = 0; i < WEIGHTS; i++)
         job->memory[job->weights[i].offset] = (uint8_t)(job->rank % TENSOR_PARALLEL + 1);
     uint64_t share = 0;

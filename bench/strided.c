@@ -2,9 +2,9 @@
 /*
  * bench_strided copy|staged rows|turned --bytes N
  *
- * A matrix of F32 of which a rank saves the left half of the columns (rows) or the transpose
- * (turned). copy only moves the elements to a slab in their row-major order, in tiles; staged is
- * what cairn_save_stage does with one thread: the same, and the checksum of each block.
+ * An F32 matrix of which a rank saves the left half of the columns (rows) or the transpose
+ * (turned). copy only moves the elements to a slab in row-major order, in tiles; staged also sums
+ * each block, like cairn_save_stage with one thread.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct matrix {
     struct cairn_slab slab;
     uint8_t *source;
     uint32_t *blocks;
-    uint64_t bytes; /* that are staged */
+    uint64_t bytes; /* staged bytes */
     struct cairn_strided strided;
     struct cairn_client_piece piece;
     bool staged;
@@ -50,7 +50,7 @@ static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_
     return CAIRN_OK;
 }
 
-/* As many rows as columns, a multiple of 16 of each. */
+/* Square, sides a multiple of 16. */
 static bool describe(struct matrix *matrix, bool turned, uint64_t bytes, uint64_t *ret_held) {
     uint64_t side = (uint64_t)sqrt((double)(turned ? bytes : 2 * bytes) / 4) / 16 * 16;
     const uint64_t count[2] = {side, turned ? side : side / 2};

@@ -2,9 +2,9 @@
 /*
  * bench_trainer --socket PATH --run PROJECT/RUN --bytes N
  *
- * A training job of one rank against real daemons. Each "go" is one save; its time is the stall
- * alone (begin and stage), then it waits until the save is durable, as a training step would give
- * it the time to be. It never waits for the commit: the server may be away.
+ * A training job of one rank against real daemons. Each "go" is one save, timed by its stall (begin
+ * and stage); then it waits until the save is durable, for which training would leave time.
+ * It never waits for the commit: the server may be away.
  */
 #include <cairn/cairn.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct trainer {
     struct cairn_session *session;
     uint8_t *memory;
     uint64_t bytes, step;
-    struct cairn_save *saves[4096]; /* kept, so that no unfinished one is failed */
+    struct cairn_save *saves[4096]; /* kept open: freeing an unfinished save fails it */
 };
 
 static enum cairn_code describe(struct trainer *trainer, struct cairn_save *save,

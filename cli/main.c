@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn: the command. One file per verb; this one only finds it and ends with its status. */
+/* cairn: finds the verb's row, runs it and exits with its status. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -54,13 +54,13 @@ static void find_program_folder(char *ret, size_t capacity) {
     if (slash) *slash = '\0';
 }
 
-/* Of all that a store may refuse, a bucket that is not there has a status of its own. */
+/* A missing bucket exits as "not found", every other store failure as CAIRN_STORE. */
 static int status_of(enum cairn_code code, const struct cairn_error *err) {
     bool no_bucket = code == CAIRN_STORE && err->http_status == 404;
     return cairn_code_info(no_bucket ? CAIRN_NOT_FOUND : code)->exit_status;
 }
 
-/* One object on one line, the last of standard error; see docs/command.md. */
+/* The last line of standard error: the failure as one JSON object (docs/command.md). */
 static bool tell_json(const char *verb, enum cairn_code code, const struct cairn_error *why) {
     CAIRN_AUTO_JSON json_t *answer =
         json_pack("{s:s, s:i, s:b}", "verb", verb, "exit", status_of(code, why), "retryable",
@@ -75,7 +75,7 @@ static bool tell_json(const char *verb, enum cairn_code code, const struct cairn
     return true;
 }
 
-/* By the words themselves, so that it holds for whatever is wrong with the words, too. */
+/* Scans argv itself, because errors of the parser must come as JSON, too. */
 static bool wants_json(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         static const char output[] = "--output=";
@@ -90,9 +90,9 @@ static bool wants_json(int argc, char **argv) {
 }
 
 static void tell(const char *verb, bool json, enum cairn_code code, struct cairn_error *err) {
-    /* Who reads the answer has all that it wants of it: head, a pager that was left. */
+    /* The reader closed the pipe (head, a pager): not an error. */
     if (err->os_errno == EPIPE && ferror(stdout)) return;
-    cairn_cli_clean(err->message); /* it may quote what a stranger wrote */
+    cairn_cli_clean(err->message); /* may quote another user's text */
     if (json && tell_json(verb, code, err)) return;
     fprintf(stderr, "cairn %s: %s\n", verb, err->message);
     if (err->request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err->request_id);
@@ -115,15 +115,14 @@ static int unknown_verb(const char *name, bool json) {
     return status_of(code, &err);
 }
 
-/* What started this command may trace it, and says so as OpenTelemetry's programs do. Else the
- * calls of this run share a new trace, by which the server's log tells them from others. */
+/* Continues the trace of TRACEPARENT, as OpenTelemetry does, or begins one. */
 static void take_trace(struct cairn_trace *ret) {
     const char *text = getenv("TRACEPARENT");
     if (!text || !cairn_trace_parse(cairn_view_of(text), ret)) cairn_trace_new(ret);
     cairn_trace_set(ret);
 }
 
-/* Of a server that runs this command for somebody: it ends with the thread that started it. */
+/* CAIRN_PARENT, set by a server: the command ends with the thread that started it. */
 static enum cairn_code follow_parent(struct cairn_error *err) {
     const char *text = getenv("CAIRN_PARENT");
     uint64_t pid = 0;
@@ -132,8 +131,8 @@ static enum cairn_code follow_parent(struct cairn_error *err) {
     return cairn_parent_follow(pid, err);
 }
 
-/* Of such a server, too: more address space than this beyond what the program has at its start is
- * refused by the kernel, to it and to the uploader that it brings. */
+/* CAIRN_MEMORY, set by a server: the kernel refuses address space beyond start size + this, also to
+ * the uploader that the command starts. */
 static enum cairn_code limit_memory(struct cairn_error *err) {
     const char *text = getenv("CAIRN_MEMORY");
     CAIRN_AUTO(buf) pages = {.limit = 4096};
@@ -180,14 +179,14 @@ int main(int argc, char **argv) {
     enum cairn_code code = follow_parent(&err);
     if (code == CAIRN_OK) code = limit_memory(&err);
     if (code == CAIRN_OK) code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
-    /* The verb that mends the file of profiles works whatever is in it. */
+    /* `cairn profile` repairs the profiles file, so it runs whatever the file holds. */
     if (code == CAIRN_OK && !cli.help && verb != &cairn_cli_verb_profile)
         code = cairn_cli_profile_choose(&cli, &err);
     cairn_cli_print_as(&cli);
     cairn_cli_paint_init(&cli);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) {
-        /* Their calls are their uploader's, which says it itself. */
+        /* put and import call the uploader, which names an older server itself. */
         if (verb != &cairn_cli_verb_put && verb != &cairn_cli_verb_import)
             cairn_cli_name_older_server(&cli, code, &err);
         tell(verb->name, json, code, &err);

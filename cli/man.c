@@ -3,9 +3,8 @@
  * cairn-man FOLDER
  * cairn-man --daemon HELP PAGE
  *
- * Writes cairn.1 and a page for each verb, cairn-VERB.1, into the folder: what --help says, from
- * the same table, in the macros of man(7). Of a daemon the file HELP, what its --help has printed,
- * becomes PAGE. The build runs it; it is not installed.
+ * Writes cairn.1 and cairn-VERB.1 for each verb into FOLDER, in man(7) macros, from the table that
+ * --help prints. --daemon turns HELP, a daemon's --help output, into PAGE. Run by the build only.
  */
 #include <errno.h>
 #include <limits.h>
@@ -17,7 +16,7 @@
 
 #include "cli/shell/options.h"
 
-/* Text of a paragraph: nothing in it is a request, and its dashes can be copied. */
+/* Escapes text so that no line is a troff request and dashes can be copied. */
 static void put_text(FILE *to, const char *text) {
     if (*text == '.' || *text == '\'') fputs("\\&", to);
     for (; *text; text++) {
@@ -42,7 +41,7 @@ static void put_title(FILE *to, const char *name, char section) {
     fprintf(to, "\" \"%c\" \"\" \"cairn %s\" \"Cairn\"\n", section, cairn_version());
 }
 
-/* As they are: no line is filled. */
+/* .nf: lines keep their breaks. */
 static void put_examples(FILE *to, const char *examples) {
     fputs(".SH EXAMPLES\n.nf\n", to);
     put_line(to, examples);
@@ -117,9 +116,7 @@ static void close_page(FILE *file) {
     exit(1);
 }
 
-/* ---- daemons ---- */
-
-/* "NAME: purpose", text as it is, then "  --flag VALUE", each with deeper lines of its meaning. */
+/* Input: "NAME: purpose", free text, then " --flag VALUE" lines, each followed by indented help. */
 static void write_daemon(FILE *from, FILE *to) {
     char line[4096], name[64] = "";
     bool flags = false;

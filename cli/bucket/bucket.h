@@ -1,40 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket: stored versions, found and read, from the server or from a store alone; objects of a
- *         bucket.
+ * bucket: finds and reads stored versions, from the server or a store alone; a bucket's objects.
  *
- * Why:     with the server down the same version must come back that the server would give, and one
- *          must see what there is to get back; what is checked may not depend on where bytes came
- *          from. Who looks into a bucket should not need a disk of its size first.
- * Promise: 1   a store is opened to be read, and nothing is written or made, unless `writes` says
- *              so; one whose store.json has another number is refused by name. --timeout bounds
- *              each request.
- *          2   latest and a step mean what the server means (Q25): superseded and revived versions
- *              by replaying the attempts, what is in the trash left out. A version id needs its own
- *              objects alone. Damage of what would be the answer is CAIRN_CORRUPT, never an older
- *              answer. An attempt's record that is lost is read from its copy; where both are lost,
- *              that is said on standard error, with what may be wrong about the answer.
- *          P3  every block that is handed out was compared with checksums.bin, which is proven as
+ * Why:     without the server a restore must return the same version as with it, and users must see
+ *          what can be restored; checks must not depend on where bytes came from. Inspecting a
+ *          bucket must not need a disk of its size.
+ * Promise: 1   a store is opened read-only unless `writes` is set; a store.json of another number
+ *              is refused, naming it. --timeout bounds each request.
+ *          2   latest and a step mean what the server means (Q25): attempts are replayed for
+ *              superseded and revived versions, trashed ones are left out. A version id needs only
+ *              its own objects. A damaged answer is CAIRN_CORRUPT, never an older version. An
+ *              attempt's lost record is read from its copy; if both are lost, standard error says
+ *              so and what may be wrong with the answer.
+ *          P3  every block returned was compared with checksums.bin, proven as
  *              api/documents/committed.h says. A difference is CAIRN_CORRUPT naming run, step,
- *              shard, byte range, expected and found, after the bytes were read once more over
- *              another connection (S17).
- *          P4  after 5 s of waiting for a store a line on standard error says so.
- *          P14 what belongs to the version and is missing or wrong is CAIRN_CORRUPT. Whole shards
- *              need record, manifest and checksums.bin, and nothing else.
+ *              shard, byte range, expected and found, after a re-read over a new connection (S17).
+ *          P4  after 5 s of waiting for a store, standard error says so.
+ *          P14 a missing or wrong document of the version is CAIRN_CORRUPT. Reading whole shards
+ *              needs record, manifest and checksums.bin only.
  *          Q29 through the server: the version is leased from open to release.
- *          3   of a fetch bad shards are all named, not only the first, whose code is returned; a
- *              shard's bytes are handed to the sink only after they were checked.
- *          4   what a store alone lists has the fields of the API's; what only a catalog knows is
- *              null, what is damaged is listed as `damaged` with the reason and hides nothing else.
- *          5   an object of a bucket costs one HEAD when it is opened, then ranges, each of the
- *              object that was opened (If-Match): one that was replaced or deleted meanwhile is
- *              CAIRN_SOURCE_CHANGED, and its URL is named. Ranges of less than 32 KiB are widened
- *              to 64 KiB; larger ones are read as they are, by 8 MiB at most.
+ *          3   a fetch names every bad shard and returns the first one's code; the sink gets
+ *              verified bytes only.
+ *          4   lists made from a store have the API's fields; values known only to the catalog are
+ *              null; damaged versions are listed as `damaged` with the reason and hide no others.
+ *          5   an object costs one HEAD at open, then ranged GETs with If-Match: if it was replaced
+ *              or deleted meanwhile, the read is CAIRN_SOURCE_CHANGED naming its URL. Ranges below
+ *              32 KiB are widened to 64 KiB, one request reads at most 8 MiB.
  * Limits:  1,000,000 versions and attempts of a run; manifests 64 MiB; a fetch takes workers *
  *          CAIRN_CLI_PIECE_BYTES; 1,048,576 objects below a prefix.
- * Threads: one owner of a store's worker; a source is immutable after open, each reader has one
- *          owner. A fetch starts its threads and joins them; the sink is called from any. Inputs
- *          of objects may be read by several, each over its own connection.
+ * Threads: a store's worker has one owner; a source is immutable after open, each reader has one
+ *          owner. A fetch starts and joins its threads, which call the sink. Several threads may
+ *          read an object's input, each over its own connection.
  * Next:    docs/format.md; cli/bucket/history.c, cli/bucket/source.c.
  */
 #pragma once
@@ -48,68 +44,65 @@
 
 enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_store **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* What `url` names; writes: an export's files go there. */
+/* Opens the store at url; writes: for an export's files. */
 enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char *url, bool writes,
                                          struct cairn_store **ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* For a store in which nothing was found: CAIRN_UNAVAILABLE where it is none of Cairn's. */
+/* After an empty result: CAIRN_UNAVAILABLE if the store is no Cairn store. */
 enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- which version a reference means ---- */
 
-/* damaged_too: also a version whose record or manifest is damaged or missing, to look at it; else
- * that is CAIRN_CORRUPT, or CAIRN_NOT_COMMITTED where a version id has no record. */
+/* damaged_too: also finds versions with a damaged or missing record or manifest; else these are
+ * CAIRN_CORRUPT, or CAIRN_NOT_COMMITTED for a version id without a record. */
 enum cairn_code cairn_cli_history_find(struct cairn_store_worker *worker,
                                        const struct cairn_cli_ref *ref, bool damaged_too,
                                        struct cairn_version_place *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
-/* One committed version of a run. */
+/* A committed version in a run's history. */
 struct cairn_cli_history_item {
     struct cairn_version_place place;
-    struct cairn_record record; /* of a damaged one what is known of it */
-    uint64_t bytes;             /* of its shards, as they are listed */
+    struct cairn_record record; /* partly known if damaged */
+    uint64_t bytes;             /* sum of its shards' listed sizes */
     bool latest, superseded, trashed;
-    bool damaged; /* its committed.json is no record of it */
-    bool newer;   /* a newer release wrote its committed.json */
+    bool damaged; /* committed.json is damaged */
+    bool newer;   /* committed.json is of a newer release */
 };
-/* All of them, by attempt, step and n, the highest first; *ret is the caller's to free.
- * CAIRN_NOT_FOUND: there is no such run in the store. *ret_attempt: the newest attempt that the
- * store knows. */
+/* All versions of a run, highest attempt, step and n first; the caller frees *ret. CAIRN_NOT_FOUND:
+ * the store has no such run. *ret_attempt: newest attempt known. */
 enum cairn_code cairn_cli_history_list(struct cairn_store_worker *worker,
                                        const struct cairn_run_name *name,
                                        struct cairn_cli_history_item **ret, size_t *ret_count,
                                        uint64_t *ret_attempt,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- a version that is read ---- */
+/* ---- reading a version ---- */
 
 struct cairn_cli_source {
     const struct cairn_cli *cli;
-    struct cairn_store *store; /* NULL: through the server */
+    struct cairn_store *store; /* NULL: read through the server */
     struct cairn_committed version;
-    struct cairn_store_tags *tags; /* by shard; with a store only */
+    struct cairn_store_tags *tags; /* indexed by shard; with a store only */
     struct cairn_cli_held *held;   /* the lease; with a server only */
 };
-/* Which version is meant; with --store cli/bucket/bucket.h says so. No document is read yet, so
- * one of which some are damaged is found, too. */
+/* Resolves the reference; with --store by promise 2. Reads no document: damaged versions pass. */
 enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* What is needed to read its shards; what was read already stays. */
+/* Reads manifest and checksums, unless they are loaded. */
 enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The layout, which names tensors; of a version without one nothing. */
+/* Reads the layout, if the version has one. */
 enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
                                              struct cairn_error *err) CAIRN_MUST_USE;
-/* Find and load: a version that can be read. */
+/* Find and load. */
 enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_source_release(struct cairn_cli_source *source);
-/* work() on the version that the command's first argument names, opened as by `open` (_find or
- * _open), and released after it. */
+/* Opens the first argument's version by `open` (_find or _open), calls work() and releases it. */
 enum cairn_code cairn_cli_source_use(
     const struct cairn_cli *cli,
     enum cairn_code (*open)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
@@ -117,20 +110,19 @@ enum cairn_code cairn_cli_source_use(
     enum cairn_code (*work)(struct cairn_cli_source *source, struct cairn_error *err),
     struct cairn_error *err) CAIRN_MUST_USE;
 
-struct cairn_cli_reader; /* one connection or store worker */
+struct cairn_cli_reader; /* one connection or one store worker */
 enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,
                                      struct cairn_cli_reader **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_reader_free(struct cairn_cli_reader *reader);
 CAIRN_DEFINE_AUTO_PTR(cli_reader);
-/* offset and size on block borders (size may end at the shard's end). Verified. */
+/* Reads verified bytes; offset and size are block-aligned, size may end at the shard's end. */
 enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
                                const struct cairn_manifest_shard *shard, uint64_t offset,
                                void *into, size_t size, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- runs, checkpoints, shards and tensors as a store alone tells them ---- */
+/* ---- lists made from a store alone ---- */
 
-/* Each appends at most `limit` items. */
 enum cairn_code cairn_cli_stored_runs(const struct cairn_cli *cli, uint64_t limit, json_t *items,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
@@ -138,9 +130,8 @@ enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
                                           json_t *items, struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_cli_stored {
-    json_t *version, *shards, *tensors; /* owned; the lists are arrays */
+    json_t *version, *shards, *tensors; /* owned; shards and tensors are arrays */
 };
-/* Of a list of shards, as the server gives it too. */
 size_t cairn_cli_opaque_count(const json_t *shards);
 void cairn_cli_stored_release(struct cairn_cli_stored *stored);
 enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
@@ -148,32 +139,32 @@ enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
                                          struct cairn_cli_stored *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- every block of some shards, by several threads, with progress ---- */
+/* ---- fetch: reads and verifies shards with several threads and a progress meter ---- */
 
 #define CAIRN_CLI_PIECE_BYTES (8 * CAIRN_MIB)
 
 struct cairn_cli_fetch {
     const struct cairn_cli_source *source;
-    const char *verb; /* in the progress: "get llm/7b@1000" */
-    bool one_worker;  /* pieces come in their order; else --workers, or 8 */
-    bool stat_only;   /* compare lengths, read nothing */
-    /* NULL: bytes are only checked. */
+    const char *verb; /* for the meter: "get llm/7b@1000" */
+    bool one_worker;  /* pieces arrive in order; else --workers, or 8 */
+    bool stat_only;   /* only compare lengths */
+    /* NULL: verify only. */
     enum cairn_code (*sink)(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
                             size_t size, struct cairn_error *err);
-    /* NULL, or: are these bytes there already? memory is room for them. */
+    /* NULL, or whether these bytes are already in place; memory: scratch of `size` bytes. */
     bool (*have)(void *owner, uint32_t shard, uint64_t offset, void *memory, size_t size);
-    /* NULL, or called once for each bad shard, under a lock, from any thread. */
+    /* NULL, or called once per bad shard, under a lock, from any thread. */
     void (*bad)(void *owner, uint32_t shard, const char *why);
     void *owner;
-    /* By _choose; owned. */
-    uint32_t *shards; /* indexes into the manifest */
+    /* Set by _choose; owned. Indexes into the manifest. */
+    uint32_t *shards;
     size_t shard_count;
-    uint64_t total_bytes; /* of these shards */
-    /* By _run. */
+    uint64_t total_bytes;
+    /* Set by _run. */
     uint64_t bad_shards;
     struct cairn_cli_meter meter;
 };
-/* The shards of which wants() is true; the fields before it are set. */
+/* Chooses the shards for which wants() is true; needs the fields above `shards`. */
 enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
                                        bool (*wants)(const void *owner, uint32_t index,
                                                      const struct cairn_manifest_shard *shard),
@@ -182,30 +173,29 @@ enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_fetch_release(struct cairn_cli_fetch *fetch);
 
-/* ---- objects of a bucket as the files of a folder ---- */
+/* ---- objects of a bucket as files ---- */
 
 struct cairn_cli_bucket_source;
 struct cairn_cli_object {
-    struct cairn_input input; /* may be copied; good as long as the bucket's source is */
+    struct cairn_input input; /* may be copied; valid as long as the bucket source */
     char etag[128];
 };
 
 bool cairn_cli_is_bucket(const char *place);
-/* url: s3://bucket, or s3://bucket/PATH, with the options of store/s3/url.def behind a '?'; what it
- * is, an object or a prefix, is not looked at. */
+/* url: s3://bucket[/PATH][?OPTIONS], options of store/s3/url.def; sends no request. */
 enum cairn_code cairn_cli_bucket_source_open(const struct cairn_cli *cli, const char *url,
                                              struct cairn_cli_bucket_source **ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_bucket_source_free(struct cairn_cli_bucket_source *source);
 CAIRN_DEFINE_AUTO_PTR(cli_bucket_source);
-/* The last part of the URL's path; "": it names a bucket. */
+/* Last component of the URL's path; "": the URL names a bucket. */
 const char *cairn_cli_bucket_source_base(const struct cairn_cli_bucket_source *source);
-/* name: below the URL; "" is the object of just that URL. CAIRN_NOT_FOUND: there is none. */
+/* name: relative to the URL; "": the object at the URL itself. CAIRN_NOT_FOUND: no such object. */
 enum cairn_code cairn_cli_bucket_source_object(struct cairn_cli_bucket_source *source,
                                                const char *name, struct cairn_cli_object *ret,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Each object whose name below the URL begins with `folder` ("" or with a slash at its end), by the
- * rest of its name, until one call fails. */
+/* Calls each() with the rest of the name of every object below URL + folder ("" or with a final
+ * slash), until a call fails. */
 enum cairn_code cairn_cli_bucket_source_list(struct cairn_cli_bucket_source *source,
                                              const char *folder,
                                              enum cairn_code (*each)(void *owner, const char *name,

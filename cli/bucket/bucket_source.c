@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bucket_source: ranges of objects; idle connections wait in a stack, each with its last bytes. */
+/* bucket_source: ranged reads; a stack of idle connections, each with its last read-ahead. */
 #include "cli/bucket/bucket.h"
 
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 #define BUCKET "s3://"
 #define SHORT_BYTES ((size_t)32 * 1024)
 #define AHEAD_BYTES ((size_t)64 * 1024)
-#define REQUEST_BYTES_MAX (8 * CAIRN_MIB) /* one request has one --timeout */
+#define REQUEST_BYTES_MAX (8 * CAIRN_MIB) /* bounds what one --timeout covers */
 #define OBJECTS_MAX 1048576
 
-/* What an input's context points to. */
+/* Context of an input. */
 struct object {
     struct object *next;
     struct cairn_cli_bucket_source *source;
@@ -23,19 +23,19 @@ struct object {
     char etag[128];
 };
 struct slot {
-    struct slot *next; /* in the stack of idle ones */
+    struct slot *next;
     struct cairn_store_worker *worker;
-    const struct object *object; /* whose bytes are ahead; NULL: none */
+    const struct object *object; /* source of the read-ahead; NULL: none */
     uint64_t offset;
     size_t size;
     char ahead[AHEAD_BYTES];
 };
 struct cairn_cli_bucket_source {
-    struct cairn_store *store;         /* of the folder in which the last part of the URL lies */
-    struct cairn_store_worker *worker; /* of the owner */
-    char *url;                         /* without options, and slashes at its end */
-    char *base;                        /* its last part: what its keys begin with; "" of a bucket */
-    bool folder;                       /* it ended in a slash: no object is meant */
+    struct cairn_store *store;         /* of the URL's parent folder */
+    struct cairn_store_worker *worker; /* the owner's */
+    char *url;                         /* without options and trailing slashes */
+    char *base;                        /* last component, the prefix of its keys; "": a bucket */
+    bool folder;                       /* the URL ended in a slash: a prefix, no object */
     struct object *objects;            /* owned */
     struct cairn_lock lock;
     struct {
@@ -61,7 +61,7 @@ static bool holds(const struct slot *slot, const struct object *object, uint64_t
            offset - slot->offset + size <= slot->size;
 }
 
-/* The idle one that holds these bytes, else the one that was used last, else a new one. */
+/* Takes the idle slot holding these bytes, else the last used one, else a new one. */
 static enum cairn_code take_slot(const struct object *object, uint64_t offset, size_t size,
                                  struct slot **ret, struct cairn_error *err) {
     struct cairn_cli_bucket_source *source = object->source;
@@ -138,9 +138,9 @@ static enum cairn_code read_object(void *context, uint64_t offset, void *into, s
     return code;
 }
 
-/* ---- opening ---- */
+/* ---- opening a URL and its objects ---- */
 
-/* The parent, as the URL of a store, with the options, and the last part. */
+/* Splits the URL into its parent, as a store URL with the options, and its last component. */
 static enum cairn_code split(struct cairn_cli_bucket_source *source, const char *options,
                              struct cairn_buf *ret_parent, struct cairn_error *err) {
     char *path = source->url + strlen(BUCKET);
@@ -203,8 +203,6 @@ const char *cairn_cli_bucket_source_base(const struct cairn_cli_bucket_source *s
     return source->base;
 }
 
-/* ---- objects ---- */
-
 static enum cairn_code key_of(const struct cairn_cli_bucket_source *source, const char *name,
                               struct cairn_buf *ret, struct cairn_error *err) {
     return cairn_buf_printf(ret, err, "%s%s%s", source->base, *source->base && *name ? "/" : "",
@@ -253,7 +251,7 @@ static enum cairn_code hand_out(const struct cairn_store_listing *page, size_t s
     for (size_t i = 0; i < page->count; i++) {
         const char *name = page->entries[i].key + skip;
         size_t size = strlen(name);
-        if (!size || name[size - 1] == '/') continue; /* what a console makes for a folder */
+        if (!size || name[size - 1] == '/') continue; /* a console's folder marker */
         if (++*count > OBJECTS_MAX)
             return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d objects lie below it",
                               OBJECTS_MAX);

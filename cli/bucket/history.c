@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* history: opening what --store names, and replaying what a store says of one run. */
+/* history: opens --store and replays a run's attempts from the store. */
 #include "cli/bucket/bucket.h"
 
 #include <stdio.h>
@@ -12,8 +12,6 @@
 #include "common/text.h"
 #include "store/open.h"
 #include "store/s3/start.h"
-
-/* ---- which version a reference means ---- */
 
 enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char *url, bool writes,
                                          struct cairn_store **ret, struct cairn_error *err) {
@@ -28,7 +26,7 @@ enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char
     return code;
 }
 
-/* A later release may mean other versions by `latest`, or none, where this one sees some. */
+/* A store of a later release may define `latest` differently, so it is refused. */
 static enum cairn_code check_number(struct cairn_store *store, struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
     struct cairn_store_record record;
@@ -37,9 +35,9 @@ static enum cairn_code check_number(struct cairn_store *store, struct cairn_erro
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, &why);
     bool newer = code == CAIRN_UNSUPPORTED;
     bool away = code == CAIRN_TIMEOUT || code == CAIRN_UNAVAILABLE;
-    if (!newer && !away) return CAIRN_OK; /* what is damaged or missing is read around */
+    if (!newer && !away) return CAIRN_OK; /* a missing or damaged store.json does no harm */
     if (err) *err = why;
-    if (away) return code; /* what comes next would wait as long again */
+    if (away) return code; /* further requests would wait as long */
     return cairn_within(err, code, "the store was written by a newer release; read it with that");
 }
 
@@ -70,13 +68,13 @@ enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker, struct 
 
 struct version {
     struct cairn_version_id id;
-    uint64_t step, superseded_by; /* by a mark: the newest attempt that one names */
+    uint64_t step, superseded_by; /* superseded_by: newest attempt whose mark supersedes it */
     uint64_t shard_bytes;
     bool has_record, has_manifest, has_content, trashed, superseded;
-    bool loaded, damaged; /* its committed.json was read; it is no record */
-    bool newer;           /* a newer release wrote it, so nothing else is known of it */
+    bool loaded, damaged; /* loaded: committed.json was read; damaged: it is invalid */
+    bool newer;           /* of a newer release: only the id is known */
     bool order_known;
-    uint64_t changed_by; /* the newest attempt that superseded or revived it */
+    uint64_t changed_by; /* newest attempt that superseded or revived it */
     struct cairn_record record;
 };
 struct attempt {
@@ -87,14 +85,14 @@ struct attempt {
 struct history {
     struct cairn_store_worker *worker;
     const struct cairn_run_name *name;
-    struct version *versions; /* by id */
+    struct version *versions; /* sorted by id */
     size_t version_count, version_capacity;
-    struct attempt *attempts; /* by number */
+    struct attempt *attempts; /* sorted by number */
     size_t attempt_count, attempt_capacity;
     uint64_t lost_count, lost_newest; /* attempts without a readable record */
-    struct cairn_error newer;         /* of the first attempt whose record a newer release wrote */
-    bool by_order;                    /* asked for the newest; not for a version by its id */
-    bool damaged_too;                 /* a damaged version is an answer, not an error */
+    struct cairn_error newer;         /* error of the first record of a newer release */
+    bool by_order;                    /* looking for the newest, not for a version id */
+    bool damaged_too;
 };
 
 static void release(struct history *history) {
@@ -112,9 +110,9 @@ static enum cairn_code load(struct cairn_store_worker *worker, const char *key, 
     return code == CAIRN_OK ? code : cairn_within(err, code, "%s", key);
 }
 
-/* ---- the listing ---- */
+/* ---- listing ---- */
 
-/* Keys come in their order, so all of one version follow each other; so do record and copy. */
+/* Keys are sorted: a version's keys are adjacent, and so are a record and its copy. */
 static enum cairn_code take_version(struct history *history, const struct cairn_key_parts *parts,
                                     const struct cairn_store_entry *entry,
                                     struct cairn_error *err) {
@@ -177,7 +175,7 @@ static enum cairn_code list(struct history *history, struct cairn_error *err) {
 
 /* ---- attempts ---- */
 
-/* CAIRN_NOT_FOUND and CAIRN_CORRUPT: there is no such record under this key. */
+/* CAIRN_NOT_FOUND or CAIRN_CORRUPT: no valid record at this key. */
 static enum cairn_code read_attempt(struct history *history, struct attempt *attempt,
                                     const struct cairn_key *key, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
@@ -248,8 +246,8 @@ static void set_superseded(const struct history *history, const struct cairn_ver
     version->changed_by = by;
 }
 
-/* Attempts in the order of their numbers: each supersedes, and revives what it resumes from; then
- * come the marks of what its own saves superseded. */
+/* In order of numbers, each attempt supersedes versions and revives the one it resumes from; then
+ * its saves' marks supersede others. */
 static void replay(struct history *history) {
     for (size_t i = 0; i < history->attempt_count; i++) {
         const struct cairn_attempt_record *record = &history->attempts[i].record;
@@ -265,7 +263,7 @@ static void replay(struct history *history) {
     }
 }
 
-/* What the version's id was made of, as its manifest says; the id proves it. */
+/* Reads the inputs of the version id's hash from the manifest; the id proves them. */
 static bool origin_of(const struct history *history, const struct version *version,
                       struct cairn_version_origin *ret) {
     CAIRN_AUTO(buf) text = {0};
@@ -281,8 +279,8 @@ static bool origin_of(const struct history *history, const struct version *versi
     return true;
 }
 
-/* A committed.json has no checksum, but its numbers must hash to the id, with the nonce of the
- * attempt's record or, where that is lost, of the manifest. */
+/* committed.json has no checksum, but its numbers must hash to the id, with the nonce of the
+ * attempt's record or, if that is lost, of the manifest. */
 static bool order_proven(const struct history *history, const struct version *version) {
     const struct attempt *attempt = find_attempt(history, version->record.attempt);
     struct cairn_version_origin origin = {.name = *history->name,
@@ -298,7 +296,7 @@ static bool order_proven(const struct history *history, const struct version *ve
     return strcmp(id.text, version->id.text) == 0;
 }
 
-/* The manifest repeats the numbers of a record that is damaged. */
+/* The manifest repeats the numbers of a damaged record. */
 static void order_from_manifest(const struct history *history, struct version *version) {
     struct cairn_version_origin origin;
     if (!origin_of(history, version, &origin)) return;
@@ -307,7 +305,7 @@ static void order_from_manifest(const struct history *history, struct version *v
     version->order_known = true;
 }
 
-/* CAIRN_CORRUPT: the object under the record's key is no record of this version. */
+/* CAIRN_CORRUPT: the object is no record of this version. */
 static enum cairn_code read_record(const struct history *history, struct version *version,
                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
@@ -330,20 +328,20 @@ static enum cairn_code load_version(const struct history *history, struct versio
     version->order_known = code == CAIRN_OK;
     version->damaged = code == CAIRN_CORRUPT;
     version->newer = code == CAIRN_UNSUPPORTED;
-    if (code == CAIRN_NOT_FOUND) version->has_record = false; /* it is being deleted */
+    if (code == CAIRN_NOT_FOUND) version->has_record = false; /* deleted meanwhile */
     if (code == CAIRN_CORRUPT) order_from_manifest(history, version);
     if (code == CAIRN_OK || version->newer || is_lost(code)) return CAIRN_OK;
     return cairn_cli_pass_on(&why, code, err);
 }
 
-/* ---- the choice ---- */
+/* ---- choosing the version ---- */
 
-/* A record whose manifest and content are gone is what a deletion left. */
+/* A record without manifest and content is the rest of a deletion. */
 static bool is_committed(const struct version *version) {
     return version->has_record && (version->has_manifest || version->has_content);
 }
 
-/* Q25. Of a damaged record the line is not known: it may be its attempt's own. */
+/* Q25. A damaged record's line is unknown; its attempt stands in for it. */
 static uint64_t line_of(const struct cairn_record *record) {
     return record->line ? record->line : record->attempt;
 }
@@ -369,8 +367,8 @@ static enum cairn_code choose(struct history *history, bool by_step, uint64_t st
     return CAIRN_OK;
 }
 
-/* The numbers of attempts begin with 1 and have no gap, so those without a readable record are
- * counted from the newest number that anything names. */
+/* Attempt numbers start at 1 without gaps, so lost records are counted up to the newest number
+ * seen. */
 static void count_lost(struct history *history) {
     uint64_t newest = 0, readable = 0;
     for (size_t i = 0; i < history->version_count; i++) {
@@ -419,7 +417,7 @@ static enum cairn_code fail_not_found(struct history *history, const char *asked
                       history->version_count, history->version_count == 1 ? "other" : "others");
 }
 
-/* The place of the version; where its documents are damaged, the error that names them. */
+/* Returns the version's place, or the error that names its damaged documents. */
 static enum cairn_code give_place(struct history *history, struct version *version,
                                   struct cairn_version_place *ret, struct cairn_error *err) {
     *ret = (struct cairn_version_place){*history->name, version->step, version->id};
@@ -479,7 +477,7 @@ static enum cairn_code find(struct history *history, const char *text,
     CAIRN_TRY(choose(history, by_step, step, &chosen, err));
     count_lost(history);
     note_lost_attempts(history, chosen);
-    if (history->newer.code && !history->damaged_too) { /* what it superseded is not known */
+    if (history->newer.code && !history->damaged_too) { /* it may have superseded the answer */
         if (err) *err = history->newer;
         return history->newer.code;
     }
@@ -495,7 +493,7 @@ enum cairn_code cairn_cli_history_find(struct cairn_store_worker *worker,
     return code;
 }
 
-/* ---- all of them ---- */
+/* ---- listing all versions ---- */
 
 static int newest_first(const void *a, const void *b) {
     const struct cairn_cli_history_item *x = a, *y = b;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source: a committed version opened, its blocks read and checked, one by one or by several
- * threads, from the server or the store. */
+/* source: opens a version and reads its verified blocks from server or store, also in parallel. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +17,11 @@
 #include "common/trace.h"
 #include "store/whole.h"
 
-/* ---- the lease of a version that is read through the server ---- */
+/* ---- the read lease of a version ---- */
 
-/* Q29: leased before a byte of the version is asked for, renewed three times in the life of the
- * lease, and given back at the end; after an end in the middle (Ctrl-C) the lease ends by itself.
- * Without a lease the command goes on, and says so once: the server may be of an older release.
- * CAIRN_DELETED, CAIRN_ABORTED: it is too late. */
+/* Q29: the lease is taken before the first byte is read, renewed three times per TTL and released
+ * at the end; after Ctrl-C it expires. An older server has no leases: the command notes that and
+ * continues. CAIRN_DELETED, CAIRN_ABORTED: too late. */
 
 #define TTL_S 300
 #define AGAIN_MS 5000
@@ -53,7 +51,7 @@ static void renew(struct cairn_thread *thread, void *owner) {
     }
 }
 
-/* Of this command alone, so that what is given back is nobody else's. */
+/* Unique per command, so that releasing it never ends another reader's lease. */
 static void name_it(struct cairn_cli_held *held) {
     char host[65] = "", uuid[CAIRN_UUID_TEXT_BYTES];
     if (gethostname(host, sizeof host - 1)) host[0] = '\0';
@@ -76,7 +74,7 @@ static enum cairn_code begin(struct cairn_cli_held *held, const struct cairn_cli
 static void end_lease(struct cairn_cli_held *held) {
     if (!held) return;
     if (held->thread.started) cairn_thread_stop(&held->thread);
-    /* Where that fails it ends by itself. */
+    /* If releasing fails, the lease expires. */
     if (held->rest) (void)!cairn_read_lease_give(&held->lease, held->rest, NULL);
     if (held->rest) cairn_rest_free(held->rest);
     free(held);
@@ -98,8 +96,7 @@ static enum cairn_code begin_lease(const struct cairn_cli *cli,
     return code;
 }
 
-/* The server reads and checks this much of a shard before it sends the first byte of it, so damage
- * in a shorter range is named in its answer. */
+/* The server verifies this much before it sends: damage in a shorter range is an error reply. */
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_cli_reader {
@@ -108,8 +105,6 @@ struct cairn_cli_reader {
     struct cairn_store_worker *worker;
     struct cairn_buf path;
 };
-
-/* ---- which version ---- */
 
 static enum cairn_code find_by_server(struct cairn_cli_source *source,
                                       const struct cairn_cli_ref *ref, struct cairn_error *err) {
@@ -122,7 +117,7 @@ static enum cairn_code find_by_server(struct cairn_cli_source *source,
     if (!version.manifest_sha256)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", version.version,
                           place->name.project, place->name.run, version.state);
-    /* Every later request names the id: "latest" may move meanwhile. */
+    /* Later requests use the id, because "latest" may move. */
     place->step = version.step;
     cairn_text_copy(place->id.text, sizeof place->id.text, version.version);
     source->version.has_digest = true;
@@ -143,13 +138,13 @@ static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_
     return cairn_cli_history_find(worker, &wanted, damaged_too, &ret->version.place, err);
 }
 
-/* ---- its documents ---- */
+/* ---- opening: documents, and a note while a store does not answer ---- */
 
 static void note_document_retry(const char *key, const struct cairn_error *why) {
     cairn_cli_note("note: %s: %s; it was read once more, and was right", key, why->message);
 }
 
-/* The server has proven them; they are proven again here, since a proxy may stand between. */
+/* The server's documents are proven again here, because a proxy may have altered them. */
 static enum cairn_code get_from_server(void *owner, enum cairn_document document, const char *key,
                                        bool again, struct cairn_buf *ret, struct cairn_error *err) {
     static const char *const tails[CAIRN_DOCUMENT_COUNT] = {[CAIRN_DOCUMENT_MANIFEST] = "/manifest",
@@ -160,7 +155,7 @@ static enum cairn_code get_from_server(void *owner, enum cairn_document document
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) path = {0};
     struct cairn_cli_ref ref = {.name = source->version.place.name};
-    (void)key, (void)again; /* each has a connection of its own */
+    (void)key, (void)again; /* every request has its own connection */
     CAIRN_ASSERT(tails[document]);
     cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
     CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
@@ -198,11 +193,8 @@ enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
     return load_documents(source, CAIRN_DOCUMENT_BIT(LAYOUT), err);
 }
 
-/* ---- a line on standard error while a store is waited for ---- */
-
-/* A store that does not answer is retried for minutes before the command fails: after 5 s, and then
- * every 30 s, one line names what is waited for and for how long. Without memory for a thread
- * nothing is printed. */
+/* Requests to an unresponsive store are retried for minutes: after 5 s, then every 30 s, a line
+ * names the store and the time waited. Without memory for a thread there is no note. */
 
 #define FIRST_MS 5000
 #define EVERY_MS 30000
@@ -220,8 +212,6 @@ static void tell_of_wait(struct cairn_thread *thread, void *owner) {
         fprintf(stderr, "waiting for the store %s, %llu s so far; --timeout TIME gives up sooner\n",
                 notice->store, (unsigned long long)(cairn_mono_ms() - notice->started_ms) / 1000);
 }
-
-/* ---- opening ---- */
 
 static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  bool damaged_too, struct cairn_cli_source *ret,
@@ -250,7 +240,7 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
                                       struct cairn_cli_source *ret, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = open_once(cli, ref, false, ret, &why);
-    /* Bytes that were read wrong may have chosen the wrong version (S17); with a store only. */
+    /* Misread bytes may have chosen the wrong version (S17): a store is tried twice. */
     if (code == CAIRN_CORRUPT && cli->store) {
         const struct cairn_error first = why;
         why = (struct cairn_error){0};
@@ -306,7 +296,7 @@ void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
     free(reader);
 }
 
-/* Slashes as they are: proxies refuse %2F, decode it, or encode its % once more. */
+/* Slashes stay unescaped: proxies refuse %2F, decode it, or encode its % again. */
 static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *name,
                                   struct cairn_error *err) {
     struct cairn_cli_ref ref = {.name = reader->source->version.place.name};
@@ -325,7 +315,6 @@ static enum cairn_code named(const struct cairn_cli_source *source,
                         (unsigned long long)source->version.place.step, shard->name);
 }
 
-/* Whole blocks that are being read. */
 struct piece {
     struct cairn_cli_reader *reader;
     const struct cairn_manifest_shard *shard;
@@ -371,9 +360,8 @@ static enum cairn_code request_range(struct piece *piece, struct cairn_error *er
     return cairn_store_blocks_check(checksums_of(piece), piece->offset, bytes, err);
 }
 
-/* The server reads damaged blocks twice before it answers with an error. A difference that
- * only this process sees arose on the way, so the range is read once more, over
- * another connection. */
+/* The server reads damaged blocks twice before it replies with an error. A difference seen only
+ * here arose in transit, so the range is read once more over another connection. */
 static enum cairn_code request_range_twice(struct piece *piece, struct cairn_error *err) {
     struct cairn_cli_reader *reader = piece->reader;
     enum cairn_code code = request_range(piece, err);
@@ -388,8 +376,8 @@ static enum cairn_code request_range_twice(struct piece *piece, struct cairn_err
     return code;
 }
 
-/* Damage that the server finds after it has begun to answer breaks the connection; before that, its
- * answer names the damage. So a range whose answer broke is requested once more in short ones. */
+/* Damage found after the reply began breaks the connection; found earlier, it comes as an error. So
+ * a broken range is requested again in ranges that the server verifies first. */
 static enum cairn_code read_from_server(struct piece *piece, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = request_range_twice(piece, &why);
@@ -430,13 +418,13 @@ static enum cairn_code stat_in_store(struct cairn_cli_reader *reader,
     return code;
 }
 
-/* Length of the stored object, without reading it (HEAD). */
+/* Length of the stored object by HEAD. */
 static enum cairn_code stat_shard(struct cairn_cli_reader *reader,
                                   const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
                                   struct cairn_error *err) {
     if (reader->worker)
         return named(reader->source, shard, stat_in_store(reader, shard, ret_bytes, err), err);
-    /* Through the server the last block proves both presence and length. */
+    /* Through the server, reading the last block proves presence and length. */
     *ret_bytes = shard->size_bytes;
     if (!shard->size_bytes) return CAIRN_OK;
     uint64_t offset = (shard->size_bytes - 1) / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
@@ -447,19 +435,17 @@ static enum cairn_code stat_shard(struct cairn_cli_reader *reader,
 
 /* ---- fetch ---- */
 
-/* Threads take the next piece of the next shard until none is left. */
-
-/* Enough that while some write their piece (8 MiB each), others wait for the store. */
+/* While some workers write their 8 MiB pieces, others wait for the store. */
 #define WORKERS_DEFAULT 8
 
 struct job {
     struct cairn_cli_fetch *fetch;
     struct cairn_cli_workers workers;
-    struct {             /* by the lock of the workers */
-        size_t shard;    /* position in fetch->shards */
-        uint64_t offset; /* next piece of it */
-        bool *bad;       /* one per position: named once */
-        bool stop;       /* an error that is not about one shard's bytes */
+    struct {             /* guarded by the workers' lock */
+        size_t shard;    /* index into fetch->shards */
+        uint64_t offset; /* next piece */
+        bool *bad;       /* per index: reported once */
+        bool stop;       /* set by an error that is no shard's */
     } locked;
 };
 struct task {
@@ -491,7 +477,7 @@ static bool next_piece(struct job *job, struct task *ret) {
     return false;
 }
 
-/* The first failure is told; one that is not about a shard's bytes, before those that are. */
+/* The first failure is returned, but damage yields to any other failure. */
 static void note_failure(struct job *job, const struct task *piece, enum cairn_code code,
                          const struct cairn_error *why) {
     CAIRN_HOLD(&job->workers.lock);
@@ -559,8 +545,6 @@ static void *work(void *argument) {
     cairn_pages_unmap(memory, CAIRN_CLI_PIECE_BYTES);
     return NULL;
 }
-
-/* ---- the whole ---- */
 
 enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
                                        bool (*wants)(const void *owner, uint32_t index,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stored: JSON as the server gives it, made of what lies in the store. */
+/* stored: the server's JSON, made from a store. */
 #include "cli/bucket/bucket.h"
 
 #include <stdlib.h>
@@ -11,8 +11,6 @@
 #include "store/whole.h"
 
 #define RUNS_MAX 100000
-
-/* ---- one version ---- */
 
 static json_t *hex_or_null(bool there, const uint8_t digest[32]) {
     char hex[65];
@@ -26,7 +24,7 @@ static json_t *parsed(const char *text) {
     return json ? json : json_object();
 }
 
-/* why: what is wrong with its documents; without a code nothing is. */
+/* why: the damage of its documents; CAIRN_OK: none. */
 static json_t *version_json(const struct cairn_cli_history_item *item,
                             const struct cairn_committed *version, const struct cairn_error *why) {
     const struct cairn_manifest *manifest = &version->manifest;
@@ -53,12 +51,12 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"superseded", json_boolean(item->superseded)},
         {"trashed", json_boolean(item->trashed)},
         {"latest", json_boolean(item->latest)},
-        {"aliases", json_array()}, /* in the server's catalog alone */
+        {"aliases", json_array()}, /* in the catalog only */
         {"world_size", json_integer(manifest->world_size)},
         {"format", json_string(manifest->format_tag ? manifest->format_tag : "")},
         {"labels", parsed(manifest->labels_json)},
         {"meta", parsed(manifest->meta_json)},
-        {"metrics", json_object()}, /* these three are in the server's catalog alone */
+        {"metrics", json_object()}, /* this and the next two: in the catalog only */
         {"note", json_null()},
         {"pinned", json_false()},
         {"bytes", json_integer((json_int_t)(damaged ? item->bytes : manifest->total_bytes))},
@@ -67,7 +65,7 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"ranks_sealed", json_integer(manifest->world_size)},
         {"layout", hex_or_null(manifest->has_layout, manifest->layout_digest)},
         {"created_at", json_null()},
-        {"staged_at", json_null()}, /* these three are in the server's catalog alone */
+        {"staged_at", json_null()}, /* this and the next two: in the catalog only */
         {"durable_at", json_null()},
         {"stall_ms", json_null()},
         {"committed_at",
@@ -78,7 +76,7 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"request_id", json_null()},
         {"warnings", json_array()},
         {"manifest_sha256", hex_or_null(version->has_digest, version->manifest_sha256)},
-        {"copies", json_array()}, /* likewise */
+        {"copies", json_array()}, /* in the catalog only */
     };
     for (size_t i = 0; i < CAIRN_COUNT(members); i++)
         failed |= json_object_set_new(json, members[i].name, members[i].value) != 0;
@@ -87,7 +85,7 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
     return NULL;
 }
 
-/* What stands in the list as a version that cannot be read. */
+/* Errors that list the version as unreadable instead of ending the list. */
 static bool is_told(enum cairn_code code) {
     return code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED || code == CAIRN_NOT_FOUND;
 }
@@ -119,8 +117,6 @@ enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
         CAIRN_TRY(add_version(worker, &found[i], items, err));
     return CAIRN_OK;
 }
-
-/* ---- with shards and tensors ---- */
 
 size_t cairn_cli_opaque_count(const json_t *shards) {
     size_t count = 0;
@@ -159,7 +155,7 @@ static enum cairn_code fill_lists(const struct cairn_committed *version,
     return CAIRN_OK;
 }
 
-/* Whether it is latest, superseded or in the trash stands in the history of its run. */
+/* Finds latest, superseded and trashed in the run's history. */
 static enum cairn_code find_item(struct cairn_store_worker *worker,
                                  const struct cairn_committed *version,
                                  struct cairn_cli_history_item *ret, struct cairn_error *err) {
@@ -196,14 +192,12 @@ enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
     return code;
 }
 
-/* ---- runs ---- */
-
 struct names {
     struct cairn_run_name *items;
     size_t count, capacity;
 };
 
-/* "project/run/..."; keys are listed in their order, so those of a run follow each other. */
+/* Keys are sorted, so a run's keys are adjacent. */
 static enum cairn_code take_key(struct names *names, const char *key, struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
     struct cairn_run_name name = {0};
@@ -212,7 +206,7 @@ static enum cairn_code take_key(struct names *names, const char *key, struct cai
     memcpy(text, key, (size_t)(end - key));
     text[end - key] = '\0';
     if (cairn_run_name_parse(text, &name, NULL) != CAIRN_OK)
-        return CAIRN_OK; /* .cairn, strangers */
+        return CAIRN_OK; /* .cairn and foreign objects */
     if (names->count && !memcmp(&names->items[names->count - 1], &name, sizeof name))
         return CAIRN_OK;
     CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, RUNS_MAX, "runs", err));

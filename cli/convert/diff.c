@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairn diff: which shards and tensors of two checkpoints differ, by what is known of them; or
- * which elements, and by how much.
+ * cairn diff: compares two checkpoints: shards and tensors by metadata, or element by element.
  *
- * Promise: 1   by what is known: every shard and every tensor of either side is the same, different
- *              (by which fields) or in one alone. Shards are the same where size, checksum, rank
- *              and kind of content are; tensors where type, shape, kind and whose alias they are.
- *              A version that is not committed is CAIRN_NOT_COMMITTED: its list is not whole.
- *          2   by values: every name of either side is in the result: in one alone, of another
- *              shape or type, or compared element by element. Of one element type an element
- *              differs where its bytes do; of two float types where its value does.
+ * Promise: 1   by metadata: every shard and tensor of either side is the same, different (naming
+ *              the fields) or on one side only. Shards compare size, checksum, rank and content;
+ *              tensors type, shape, kind and alias target. An uncommitted version, whose list is
+ *              incomplete, is CAIRN_NOT_COMMITTED.
+ *          2   by values: every name is reported as on one side only, of another shape or type, or
+ *              compared by element: by bytes if the types are equal, by value between two float
+ *              types.
  *          3   memory is workers * 4 windows of at most 8 MiB.
- * Limits:  1,000,000 shards and as many tensors a side, in memory.
+ * Limits:  1,000,000 shards and as many tensors per side, in memory.
  */
 
 #include <fnmatch.h>
@@ -31,27 +30,27 @@ enum verdict {
     CAIRN_CLI_SAME,
     CAIRN_CLI_DIFFERS,
     CAIRN_CLI_OTHER_SHAPE,
-    CAIRN_CLI_OTHER_TYPE, /* and their values cannot be compared */
+    CAIRN_CLI_OTHER_TYPE, /* not comparable by value */
     CAIRN_CLI_ONLY_A,
     CAIRN_CLI_ONLY_B
 };
 struct pair {
-    const struct cairn_assembly_tensor *a, *b; /* NULL: not on that side */
+    const struct cairn_assembly_tensor *a, *b; /* NULL: missing on that side */
     enum verdict verdict;
     uint64_t elements, differing;
-    bool measured;  /* largest is known: the elements are numbers */
-    double largest; /* difference of two elements; NaN counts as differing alone */
+    bool measured;  /* numeric elements: largest is known */
+    double largest; /* largest difference; NaN only counts as differing */
 };
 struct comparison {
     const struct cairn_cli *cli;
     const struct cairn_assembly *a, *b;
-    const char *only; /* a pattern of names, or NULL */
-    /* By _run; owned, by name. */
+    const char *only; /* glob of names, or NULL */
+    /* Set by _run; owned, sorted by name. */
     struct pair *pairs;
     size_t count;
 };
 
-/* ---- by values: names of both sides merged, then windows of pairs by several threads ---- */
+/* ---- by values: merges the names, then compares windows in parallel ---- */
 
 #define WINDOW_ELEMENTS (UINT64_C(1) << 20)
 #define ELEMENT_BYTES_MAX 16
@@ -61,15 +60,14 @@ struct job {
     struct comparison *compare;
     struct cairn_cli_meter meter;
     struct cairn_cli_workers workers;
-    struct { /* by the lock of the workers */
+    struct { /* guarded by the workers' lock */
         size_t pair;
-        uint64_t element; /* of the pair, the next window */
+        uint64_t element; /* next window of the pair */
     } locked;
 };
-/* What one worker has in hand. */
 struct hand {
-    char *a, *b;   /* bytes as they are stored */
-    float *x, *y;  /* the same as fp32 */
+    char *a, *b;   /* stored bytes */
+    float *x, *y;  /* as F32 */
     uint64_t size; /* elements */
 };
 
@@ -79,13 +77,11 @@ static const struct cairn_assembly_tensor *bytes_of(const struct cairn_assembly 
                                                        : &assembly->tensors[tensor->alias_of];
 }
 
-/* Elements of less than a byte are compared by bytes. */
+/* Types below 8 bits are compared by bytes. */
 static uint64_t width_of(unsigned dtype) {
     unsigned bits = cairn_dtype_bits(dtype);
     return bits < 8 ? 1 : bits / 8;
 }
-
-/* ---- names ---- */
 
 static int by_name(const void *a, const void *b) {
     const struct cairn_assembly_tensor *x = *(const struct cairn_assembly_tensor *const *)a;
@@ -144,9 +140,7 @@ static enum cairn_code merge_names(struct comparison *compare, struct cairn_erro
     return CAIRN_OK;
 }
 
-/* ---- one window ---- */
-
-/* An integer's value; false: the type is none. */
+/* False: no integer type. */
 static bool integer_at(unsigned dtype, const void *bytes, uint64_t i, double *ret) {
     switch (dtype) {
     case CAIRN_DTYPE_BOOL:
@@ -188,7 +182,7 @@ static void note_distance(struct pair *sum, double x, double y) {
     if (distance > sum->largest) sum->largest = distance;
 }
 
-/* Of one type: an element differs where its bytes do. */
+/* Equal types: elements differ if their bytes do. */
 static void compare_alike(const struct hand *hand, unsigned dtype, struct pair *sum) {
     uint64_t width = width_of(dtype);
     if (memcmp(hand->a, hand->b, (size_t)(hand->size * width)) == 0) return;
@@ -237,8 +231,6 @@ static enum cairn_code compare_window(struct job *job, const struct pair *pair, 
         compare_values(hand, pair->a->dtype, pair->b->dtype, sum);
     return CAIRN_OK;
 }
-
-/* ---- workers ---- */
 
 static bool next_window(struct job *job, struct pair **ret, uint64_t *ret_element) {
     CAIRN_HOLD(&job->workers.lock);
@@ -322,24 +314,22 @@ static void release_pairs(struct comparison *job) {
     job->count = 0;
 }
 
-/* ---- by what is known: two lists by name, field by field ---- */
+/* ---- by metadata: merges two lists by name, compares fields ---- */
 
 #define LIST_MAX 1000000
 #define FIELDS_MAX 4
 
 struct side {
     struct cairn_cli_stored stored;
-    struct cairn_msg_version_row version; /* of stored.version */
+    struct cairn_msg_version_row version; /* points into stored.version */
 };
 
-/* What of a list's items is compared. */
+/* Compared fields. */
 static const struct list {
     const char *one, *many;
     const char *fields[FIELDS_MAX];
 } shard_list = {"shard", "shards", {"bytes", "crc32c", "rank", "content"}},
   tensor_list = {"tensor", "tensors", {"dtype", "shape", "kind", "alias_of"}};
-
-/* ---- loading ---- */
 
 static enum cairn_code load_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  const char *tail, json_t **ret, struct cairn_error *err) {
@@ -364,21 +354,19 @@ static enum cairn_code load_side(const struct cairn_cli *cli, const struct cairn
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s: its list of shards is not whole",
                           ret->version.version, ret->version.state);
     if (cli->store) return CAIRN_OK;
-    /* By its id: a step may mean another version by now. */
+    /* The id, because a step may mean another version later. */
     cairn_text_copy(ref.version, sizeof ref.version, ret->version.version);
     CAIRN_TRY(load_list(cli, &ref, "/shards", &ret->stored.shards, err));
     if (ret->version.layout) CAIRN_TRY(load_list(cli, &ref, "/tensors", &ret->stored.tensors, err));
     return CAIRN_OK;
 }
 
-/* ---- comparing ---- */
-
 static const char *name_of(const json_t *item) {
     const char *name = json_string_value(json_object_get(item, "name"));
     return name ? name : "";
 }
 
-/* Null and absent are the same. */
+/* Null equals absent. */
 static bool same_field(const json_t *a, const json_t *b, const char *field) {
     const json_t *x = json_object_get(a, field), *y = json_object_get(b, field);
     bool none_x = !x || json_is_null(x), none_y = !y || json_is_null(y);
@@ -409,7 +397,7 @@ static void add_row(const struct list *list, const json_t *a, const json_t *b, j
                                           picked(a, list), "b", picked(b, list)));
 }
 
-/* {"same": 3, "differ": [...]} of two lists; NULL is an empty one. */
+/* {"same": 3, "differ": [...]}; NULL is an empty list. */
 static json_t *compare_lists(const struct list *list, const json_t *a, const json_t *b) {
     CAIRN_AUTO_JSON json_t *of_a = json_object(), *of_b = json_object();
     json_t *rows = json_array(), *item = NULL;
@@ -425,14 +413,12 @@ static json_t *compare_lists(const struct list *list, const json_t *a, const jso
     only = json_array_size(rows);
     for (size_t index = 0; (item = json_array_get(b, index)); index++)
         if (!json_object_get(of_a, name_of(item))) add_row(list, NULL, item, rows);
-    /* Of the rows before those of B alone, the ones with both sides differ. */
+    /* Rows before those of B only: a row with both sides differs. */
     size_t differ = 0;
     for (size_t i = 0; i < only; i++)
         if (!json_is_null(json_object_get(json_array_get(rows, i), "b"))) differ++;
     return json_pack("{s:I, s:o}", "same", (json_int_t)(both - differ), "differ", rows);
 }
-
-/* ---- printing ---- */
 
 static void value_text(const json_t *value, char *ret, size_t capacity) {
     CAIRN_AUTO(buf) shown = {0};
@@ -510,7 +496,7 @@ static enum cairn_code report_lists(const struct cairn_cli *cli, const struct si
     return cairn_cli_flush(err);
 }
 
-/* Prints the difference of the first two arguments, in the form of --output. */
+/* Compares the first two arguments, prints by --output. */
 static enum cairn_code diff_lists(const struct cairn_cli *cli, const struct cairn_cli_ref refs[2],
                                   struct cairn_error *err) {
     struct side sides[2] = {{.version = {0}}};
@@ -616,7 +602,7 @@ static enum cairn_code report_tensors(const struct cairn_cli *cli, const struct 
     return cairn_cli_print_reply(cli, answer, err);
 }
 
-/* With rules one side at least must be what they are about; the other may be what came of it. */
+/* --tp-rule needs at least one DeepSpeed side; the other may be its conversion. */
 static enum cairn_code check_rules(const struct cairn_cli *cli, const struct cairn_cli_weights *a,
                                    const struct cairn_cli_weights *b, struct cairn_error *err) {
     if (!cli->tp_rules || cairn_cli_weights_takes_rules(a) || cairn_cli_weights_takes_rules(b))
@@ -644,7 +630,7 @@ static enum cairn_code diff_tensors(struct cairn_cli *cli, struct cairn_error *e
     return code;
 }
 
-/* What is known of two stored checkpoints needs no byte of them; files are read. */
+/* Metadata of two stored versions needs no bytes; anything else is read. */
 static enum cairn_code run_diff(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref sides[2];
     bool stored = cairn_cli_weights_is_stored(cli, cli->arguments[0], &sides[0]) &&

@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as files of safetensors,
- * torch or DCP: windows of the planned files by several threads, into a folder or a bucket.
+ * cairn export: writes a stored version, or a checkpoint of DeepSpeed or torch, as safetensors,
+ * torch or DCP files: threads fill windows of planned files in a folder or a bucket.
  *
- * Promise: 1   files have their names only when all of them are whole and on the disk; the index
- *              comes last. What is there already is never replaced: CAIRN_CONFLICT.
- *          2   memory is workers * 2 windows, whatever the size of the model.
- *          3   the same tensors give the same bytes, whatever the number of workers.
- *          4   of tensors that are the same bytes one is written, as readers of safetensors files
- *              expect; in torch and DCP files the others are there by name and share its bytes.
- *              With copy_tied each name has bytes of its own. An alias is written where what it
- *              stands for is not wanted.
- *          5   of DCP every tensor is one archive in a file, and `.metadata` is its index: without
- *              it nothing can be loaded. What is no tensor is copied as it is.
- *          6   of tensors whose type changes, the elements that were finite and became infinite are
- *              counted, each once, also where an earlier export wrote them.
- *          7   an export of the same source and plan that was killed goes on: what it noted as
- *              written and is still so is not written again, and the files are those of an export
- *              in one go. One of another source or plan is CAIRN_CONFLICT with the way out, and
- *              nothing is changed. What fails leaves nothing, unless a server that was away is to
- *              blame.
- *          8   plans that write the same files have the same digest, others have another one.
- *          9   --strip-prefix takes a beginning away where a name has it; then the first rule of
- *              --rename that is like the name makes another of it. OLD=NEW is one name; with one *
- *              in both, which stands for any text, as many as are like it. Of
- *              optimizer.state.<parameter>.<what> the parameter is renamed. A prefix and a rule
- *              that fit no name are CAIRN_INVALID, and so are two names of the source that become
- *              one, and a name that becomes none, with the names.
+ * Promise: 1   files get their names when all are complete and on disk, the index last. Existing
+ *              files are never replaced: CAIRN_CONFLICT.
+ *          2   memory is workers * 2 windows, for any model size.
+ *          3   equal tensors give equal bytes, for any number of workers.
+ *          4   of tensors that share bytes one is written, as safetensors readers expect; in torch
+ *              and DCP the other names refer to it. copy_tied writes bytes for each name. An alias
+ *              whose target is not exported is written.
+ *          5   DCP: a tensor is an archive, `.metadata` the index for loading; objects are copied.
+ *          6   finite elements that became infinite are counted once, also in resumed windows.
+ *          7   a killed export of the same source and plan resumes: windows that are logged and
+ *              unchanged are not rewritten, and the files equal those of an uninterrupted export.
+ *              Another source or plan is CAIRN_CONFLICT with the way out. A failed export leaves
+ *              nothing, unless a server or store was away.
+ *          8   plans have equal digests if and only if they write the same files.
+ *          9   --strip-prefix removes a prefix where present, then the first matching --rename rule
+ *              applies: OLD=NEW, or with one * in both, which matches any text. In
+ *              optimizer.state.<parameter>.<what> the parameter is renamed. CAIRN_INVALID, naming
+ *              them: a prefix or rule without a match, two names that become equal, an empty name.
  * Limits:  CAIRN_MODEL_FILES_MAX files of at least one tensor each, however large it is; one export
  *          into a place at a time; 256 rules of 1,024 bytes.
  */
@@ -51,16 +45,13 @@ struct job {
     struct cairn_cli_export_sink *sink;
     struct cairn_cli_meter meter;
     struct cairn_cli_workers workers;
-    struct { /* by the lock of the workers */
+    struct { /* guarded by the workers' lock */
         size_t shard;
-        uint64_t offset; /* the next window */
+        uint64_t offset; /* next window */
     } locked;
 };
 
-/* ---- the bytes of one window ---- */
-
-/* What of an entry lies in [begin, end) of its file; a border never cuts an element: entries are
- * ordered by width, or begin at multiples of 64. */
+/* Fills [begin, end). Windows cut no element: entries are sorted by width or aligned to 64. */
 static enum cairn_code fill_entry(const struct job *job,
                                   const struct cairn_safetensors_entry *entry, uint64_t begin,
                                   uint64_t end, char *window, char *scratch,
@@ -96,7 +87,7 @@ static enum cairn_code fill_entry(const struct job *job,
     return CAIRN_OK;
 }
 
-/* The first entry that reaches beyond this byte. */
+/* First entry that ends after offset. */
 static size_t first_entry(const struct cairn_cli_export_shard *shard, uint64_t offset) {
     size_t low = 0, high = shard->count;
     while (low < high) {
@@ -110,7 +101,6 @@ static size_t first_entry(const struct cairn_cli_export_shard *shard, uint64_t o
     return low;
 }
 
-/* The first text that reaches beyond this byte. */
 static size_t first_text(const struct cairn_torch_plan *text, uint64_t offset) {
     size_t low = 0, high = text->text_count;
     while (low < high) {
@@ -123,7 +113,6 @@ static size_t first_text(const struct cairn_torch_plan *text, uint64_t offset) {
     return low;
 }
 
-/* Headers and what else is no tensor; between its parts lie tensors. */
 static void fill_text(const struct cairn_torch_plan *text, uint64_t begin, uint64_t end,
                       char *window) {
     for (size_t i = first_text(text, begin);
@@ -154,8 +143,6 @@ static enum cairn_code fill(const struct job *job, const struct cairn_cli_export
     return CAIRN_OK;
 }
 
-/* ---- workers ---- */
-
 static bool next_span(struct job *job, struct cairn_cli_export_span *ret) {
     CAIRN_HOLD(&job->workers.lock);
     while (job->workers.locked.code == CAIRN_OK && job->locked.shard < job->plan.count) {
@@ -174,7 +161,7 @@ static bool next_span(struct job *job, struct cairn_cli_export_span *ret) {
     return false;
 }
 
-/* Of a window that an earlier export wrote: elements that overflowed then are counted now. */
+/* Recounts overflowed elements of a window that an earlier export wrote. */
 static enum cairn_code count_again(const struct job *job, const struct cairn_cli_export_span *span,
                                    char *window, char *scratch, struct cairn_error *err) {
     const struct cairn_cli_export_shard *shard = span->shard;
@@ -195,7 +182,7 @@ static enum cairn_code count_again(const struct job *job, const struct cairn_cli
     return CAIRN_OK;
 }
 
-/* Its bytes, unless an earlier export wrote them and they are there still. */
+/* Makes the window unless an earlier export wrote it and it is unchanged. */
 static enum cairn_code make_span(struct job *job, void *hand,
                                  const struct cairn_cli_export_span *span, char *window,
                                  char *scratch, struct cairn_error *err) {
@@ -243,8 +230,6 @@ static enum cairn_code write_windows(struct job *job, struct cairn_error *err) {
     return code;
 }
 
-/* ---- the whole ---- */
-
 static enum cairn_code open_sink(struct job *job, struct cairn_error *err) {
     struct cairn_cli_export_identity identity;
     const char *place = job->export->folder;
@@ -258,8 +243,7 @@ static enum cairn_code open_sink(struct job *job, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* A server or store that was away may be there soon, and a file that is in the way of an earlier
- * export's may be moved away. */
+/* Retryable failures and conflicts with a resumed export's files may be resolved by the user. */
 static bool worth_keeping(const struct job *job, enum cairn_code code) {
     return cairn_code_info(code)->retryable || (code == CAIRN_CONFLICT && job->sink->resumed);
 }
@@ -295,8 +279,6 @@ static enum cairn_code export_files(struct cairn_cli_export *export, struct cair
     if (code != CAIRN_NO_SPACE || cairn_cli_is_bucket(export->folder)) return code;
     return cairn_cli_no_space(export->folder, needed_bytes, "nothing was left there", err);
 }
-
-/* ---- the verb ---- */
 
 static const struct cairn_cli_flag export_flags[] = {
     {"to", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(to), 0, "FORM",
@@ -335,7 +317,7 @@ static const struct cairn_cli_flag export_flags[] = {
      "Threads that read, convert and write; default 4."},
 };
 
-/* Made before anything is written. */
+/* Prepared before the first write. */
 static char interrupted[PATH_MAX + 256] = "\ncairn export: interrupted; nothing was written\n";
 
 static enum cairn_code read_dtype(const char *text, unsigned *ret, struct cairn_error *err) {
@@ -378,21 +360,18 @@ static struct cairn_cli_left_out left_out_of(const struct cairn_cli_export *job)
                                        .only = job->only};
 }
 
-/* ---- what --dtype did to values ---- */
-
-/* Why a tensor has another type than the one that is wanted. */
 static const char *why_kept(const struct cairn_assembly_tensor *tensor) {
     if (cairn_convertible(tensor->dtype, CAIRN_DTYPE_F32))
         return "by its name a scale or a map of quantised weights";
     return "no float that is converted";
 }
 
-/* One line for each type, and one for each tensor whose elements overflowed. */
+/* One line per type and per tensor with overflowed elements. */
 static void note_values(const struct cairn_cli_export *job) {
     const struct cairn_assembly *assembly = job->assembly;
     struct {
         size_t count, first;
-    } of[256] = {0}; /* by element type, whose numbers are bytes */
+    } of[256] = {0}; /* by element type, an 8-bit number */
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         unsigned dtype = assembly->tensors[i].dtype;
         if (job->kept[i] && !of[dtype % 256].count++) of[dtype % 256].first = i;
@@ -429,8 +408,6 @@ static enum cairn_code add_values(const struct cairn_cli_export *job, json_t *ke
     }
     return fits ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
 }
-
-/* ---- the answer ---- */
 
 static void report_left_out(const struct cairn_cli_export *job) {
     const struct cairn_assembly *assembly = job->assembly;

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export_bucket: the files of an export in a bucket.
+ * export_bucket: an export's files as objects of a bucket.
  *
- * Promise: 1   each file is a multipart upload with a part for each window; uploads are completed,
- *              which gives files their names, when all parts of all files are there.
- *          2   the object .cairn-export holds the ids of the uploads, so that the same command goes
- *              on with the parts that are there. Only who has read it knows these ids, and it names
- *              source and plan: what is a part of them was made of the same bytes.
- *          3   an answer that was lost is settled by a look: an object is ours by its token.
- *          4   one export at a time: of two on one machine the second is refused at once
- *              (CAIRN_CONFLICT), and one that comes after the end of the first, however it ended,
- *              is not. Nothing of another's files is removed.
- *          5   a log that was written elsewhere is another export's as long as it changes: its
- *              writer renews it every CLAIM_BEAT_MS. Who comes is refused when it does, and takes
- *              over after CLAIM_SILENT_MS without a change. Whose claim was taken over hears so at
- *              its next renewal, and removes nothing.
- * Limits:  10,000 windows a file; where the store ignores If-None-Match, what comes between the
- *          last look and the completion is replaced. What a machine is: its boot and its folder for
- *          temporary files, of one user. Two that take over in the same moment are parted at a
- *          renewal: a bucket has no locks.
+ * Promise: 1   each file is a multipart upload with one part per window; uploads are completed,
+ *              which names the files, when all parts of all files are stored.
+ *          2   the object .cairn-export logs the upload ids, so that the same command resumes with
+ *              the stored parts. Only readers of the log know the ids, and it names source and
+ *              plan, so every part was made of the same bytes.
+ *          3   a lost reply is settled by a HEAD: the export's objects carry its token.
+ *          4   one export at a time: on one machine a second one is CAIRN_CONFLICT while the first
+ *              runs, and not after it ended in any way. Another export's files are never removed.
+ *          5   a log of another machine belongs to a running export while it changes: its writer
+ *              renews it every CLAIM_BEAT_MS. A newcomer is refused on a change, and takes over
+ *              after CLAIM_SILENT_MS without one. The old writer learns this at its next renewal
+ *              and removes nothing.
+ * Limits:  10,000 windows a file. Where the store ignores If-None-Match, an object created between
+ *          the last HEAD and the completion is replaced. A machine is its boot id and one user's
+ *          folder for temporary files. Buckets lack locks: a renewal detects a double takeover.
  */
 
 #include <fcntl.h>
@@ -39,22 +37,20 @@
 #include "common/trace.h"
 #include "store/s3/config.h"
 
-/* ---- the claim: a lock in the folder for temporary files, and a name for the machine ---- */
+/* ---- the claim: a local lock file and the machine's name ---- */
 
 #define CLAIM_BEAT_MS 5000
 #define CLAIM_SILENT_MS 30000
 
 struct claim {
-    int folder_fd, fd; /* of the lock's file; -1: there is none */
+    int folder_fd, fd; /* fd: the lock file; -1: none */
     char name[80];
-    char here[128];                     /* names the machine; "": it cannot be told */
+    char here[128];                     /* the machine; "": unknown */
     char writer[CAIRN_UUID_TEXT_BYTES]; /* this export */
-    atomic_uint_fast64_t next_ms;       /* mono clock: the log is to be renewed */
+    atomic_uint_fast64_t next_ms;       /* monotonic clock: next renewal of the log */
 };
 
-/* ---- the bucket ---- */
-
-#define TRIES_MAX 100 /* each is lost to another export that began and ended meanwhile */
+#define TRIES_MAX 100 /* each lost to an export that began and ended meanwhile */
 
 static void name_machine(int folder_fd, char *ret, size_t capacity) {
     CAIRN_AUTO(buf) boot = {.limit = 4096};
@@ -67,7 +63,7 @@ static void name_machine(int folder_fd, char *ret, size_t capacity) {
              (unsigned)geteuid());
 }
 
-/* CAIRN_NOT_FOUND: the export that held it has ended meanwhile, and removed it. */
+/* CAIRN_NOT_FOUND: the export that held it ended and removed it. */
 static enum cairn_code lock_once(struct claim *claim) {
     CAIRN_AUTO_FD fd =
         openat(claim->folder_fd, claim->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -87,8 +83,7 @@ static void init_claim(struct claim *claim) {
     atomic_store(&claim->next_ms, cairn_mono_ms() + CLAIM_BEAT_MS);
 }
 
-/* token: of the place's log, a UUID. False: another export holds it on this machine. Where no lock
- * can be made, nothing is known of others there. */
+/* token: the log's UUID. False: another export here holds it. True if no lock can be made. */
 static bool take_claim(struct claim *claim, const char *token) {
     const char *folder = getenv("TMPDIR");
     enum cairn_code code = CAIRN_NOT_FOUND;
@@ -110,12 +105,12 @@ static void release_claim(struct claim *claim) {
     claim->folder_fd = claim->fd = -1;
 }
 
-/* A log with this `where` was written on this machine: as the claim is held, its writer is gone. */
+/* A log written on this machine: its writer has ended, because this export holds the claim. */
 static bool claim_is_here(const struct claim *claim, const char *where) {
     return claim->here[0] && where && !strcmp(claim->here, where);
 }
 
-/* True for one caller each time that the log is to be renewed. */
+/* True for one caller per renewal interval. */
 static bool claim_is_due(struct claim *claim) {
     uint64_t now_ms = cairn_mono_ms(), due_ms = atomic_load(&claim->next_ms);
     return now_ms >= due_ms &&
@@ -125,22 +120,22 @@ static bool claim_is_due(struct claim *claim) {
 #define FORM "cairn-export 1"
 #define PARTS_MAX 10000 /* of one object */
 #define LOG_BYTES_MAX (256 * CAIRN_MIB)
-#define LOOK_MS 1000 /* whether the log of another export changes */
+#define LOOK_MS 1000 /* how often another export's log is read */
 
 struct upload {
-    char *id;                       /* owned; NULL: none, as what is in place */
-    struct cairn_store_part *parts; /* owned: of each window; number 0: it is not there */
+    char *id;                       /* owned; NULL: none, the object is in place */
+    struct cairn_store_part *parts; /* owned, by window; number 0: missing */
 };
 struct bucket {
     struct cairn_cli_export_sink sink;
     struct cairn_store *store;
-    struct cairn_store_worker *worker; /* of the main thread */
-    char token[CAIRN_UUID_TEXT_BYTES]; /* of all its objects */
+    struct cairn_store_worker *worker; /* main thread's */
+    char token[CAIRN_UUID_TEXT_BYTES]; /* carried by all its objects */
     struct claim claim;
     struct cairn_cli_export_identity identity;
-    atomic_uint_fast64_t beats; /* how often the log was renewed */
-    char *place;                /* owned: the URL without its options */
-    struct upload *uploads;     /* of each shard */
+    atomic_uint_fast64_t beats; /* renewals of the log */
+    char *place;                /* owned: the URL without options */
+    struct upload *uploads;     /* by shard */
     bool logged;                /* the log is this export's */
 };
 
@@ -157,9 +152,9 @@ static enum cairn_code already(const struct bucket *bucket, const char *name,
     return cairn_cli_export_already(bucket->sink.place, name, err);
 }
 
-/* ---- its log ---- */
+/* ---- the log ---- */
 
-/* noted: with the ids of its uploads. */
+/* noted: with the upload ids. */
 static enum cairn_code save_log(struct bucket *bucket, struct cairn_store_worker *worker,
                                 bool create, bool noted, struct cairn_error *err) {
     const struct cairn_cli_export_identity *identity = &bucket->identity;
@@ -195,7 +190,7 @@ static enum cairn_code conflict(const struct bucket *bucket, const char *where,
                       bucket->sink.place, where);
 }
 
-/* Is the log that is there this export's? Somebody may have taken it over, or removed it. */
+/* Whether the log is still this export's; it may have been taken over or removed. */
 static enum cairn_code check_own(struct bucket *bucket, struct cairn_store_worker *worker,
                                  struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = LOG_BYTES_MAX};
@@ -206,7 +201,6 @@ static enum cairn_code check_own(struct bucket *bucket, struct cairn_store_worke
     return conflict(bucket, ", and has taken over what this one wrote", err);
 }
 
-/* While windows are written: a sign of life for who comes. */
 static enum cairn_code renew(struct bucket *bucket, struct cairn_store_worker *worker,
                              struct cairn_error *err) {
     if (!claim_is_due(&bucket->claim)) return CAIRN_OK;
@@ -249,8 +243,8 @@ static enum cairn_code read_log(struct bucket *bucket, const struct cairn_buf *t
     return CAIRN_OK;
 }
 
-/* The log was written on another machine, or in another container: its writer is gone when it says
- * nothing for long. CAIRN_NOT_FOUND: it has ended meanwhile. */
+/* Waits CLAIM_SILENT_MS for a change of another machine's log; without one its writer has ended.
+ * CAIRN_NOT_FOUND: the export ended. */
 static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_buf *before,
                                      struct cairn_error *err) {
     CAIRN_AUTO(buf) now = {.limit = LOG_BYTES_MAX};
@@ -267,7 +261,6 @@ static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_b
     return CAIRN_OK;
 }
 
-/* What an earlier export has left is this one's from here on. */
 static enum cairn_code take_over(struct bucket *bucket, const struct cairn_buf *text,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *log = json_loadb(text->data, text->size, 0, NULL);
@@ -281,7 +274,7 @@ static enum cairn_code take_over(struct bucket *bucket, const struct cairn_buf *
     return check_own(bucket, bucket->worker, err);
 }
 
-/* Reads the log, or begins it; who comes second while it is begun is refused. */
+/* Reads the log or creates it; a simultaneous creator is refused. */
 static enum cairn_code begin_log(struct bucket *bucket, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = LOG_BYTES_MAX};
     struct cairn_error why = {0};
@@ -289,15 +282,15 @@ static enum cairn_code begin_log(struct bucket *bucket, struct cairn_error *err)
     if (code == CAIRN_OK) return take_over(bucket, &text, err);
     if (code != CAIRN_NOT_FOUND) return cairn_cli_pass_on(&why, code, err);
     cairn_uuid_random(bucket->token);
-    (void)take_claim(&bucket->claim, bucket->token); /* nobody else has it */
+    (void)take_claim(&bucket->claim, bucket->token); /* a new token: nobody else has it */
     code = save_log(bucket, bucket->worker, true, false, err);
     bucket->logged = code == CAIRN_OK;
     return code != CAIRN_PRECONDITION ? code : conflict(bucket, "", err);
 }
 
-/* ---- what is there ---- */
+/* ---- objects and their parts ---- */
 
-/* Whose is the object of this name? */
+/* *ret_there: the object exists; *ret_ours: with this export's token. */
 static enum cairn_code look(struct bucket *bucket, const char *name, uint64_t bytes,
                             bool *ret_there, bool *ret_ours, struct cairn_error *err) {
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = name, .token = bucket->token};
@@ -323,7 +316,7 @@ static enum cairn_code begin_upload(struct bucket *bucket, size_t i, struct cair
                                  : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an upload");
 }
 
-/* Which of its windows an earlier export sent. *ret_gone: its upload is no longer there. */
+/* Lists parts that an earlier export sent. *ret_gone: the upload no longer exists. */
 static enum cairn_code find_parts(struct bucket *bucket, size_t i, bool *ret_gone,
                                   struct cairn_error *err) {
     const struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
@@ -369,7 +362,7 @@ static enum cairn_code open_shard(struct bucket *bucket, size_t i, struct cairn_
     return gone ? begin_upload(bucket, i, err) : CAIRN_OK;
 }
 
-/* An export that was killed before it could note its uploads left them without a name. */
+/* Aborts uploads of an export that was killed before it logged their ids. */
 static enum cairn_code abort_nameless(struct bucket *bucket, const char *name,
                                       struct cairn_error *err) {
     struct cairn_store_listing listing = {0};
@@ -402,8 +395,6 @@ static enum cairn_code open_all(struct bucket *bucket, struct cairn_error *err) 
     bucket->sink.kept = true;
     return save_log(bucket, bucket->worker, false, true, err);
 }
-
-/* ---- windows ---- */
 
 static enum cairn_code new_hand(struct cairn_cli_export_sink *sink, void **ret,
                                 struct cairn_error *err) {
@@ -454,9 +445,7 @@ static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand
     return CAIRN_OK;
 }
 
-/* ---- names ---- */
-
-/* Of the whole, where the checksum of each part is known. */
+/* Combined CRC32C; false: a part's checksum is unknown. */
 static bool whole_crc32c(const struct upload *upload, size_t count, uint32_t *ret) {
     *ret = 0;
     for (size_t i = 0; i < count; i++) {
@@ -466,7 +455,7 @@ static bool whole_crc32c(const struct upload *upload, size_t count, uint32_t *re
     return true;
 }
 
-/* What an answer leaves open, a look at the object decides. */
+/* If the reply is lost or ambiguous, a HEAD decides. */
 static enum cairn_code complete(struct bucket *bucket, size_t i, struct cairn_error *err) {
     struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
     struct upload *upload = &bucket->uploads[i];
@@ -513,9 +502,9 @@ static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_
     return cairn_store_delete(bucket->worker, CAIRN_CLI_EXPORT_LOG, err);
 }
 
-/* ---- its end ---- */
+/* ---- cleanup ---- */
 
-/* The failure that led here is the one to tell; what this leaves is only named. */
+/* Failures here are only noted: the error that led here is returned. */
 static void take_back_shard(struct bucket *bucket, size_t i) {
     struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
     struct cairn_store_request abort = {
@@ -530,7 +519,7 @@ static void take_back_shard(struct bucket *bucket, size_t i) {
         cairn_cli_note("%s/%s is left there: %s", bucket->sink.place, shard->name, why.message);
 }
 
-/* Of an export that another one has taken over nothing is this one's. */
+/* After a takeover nothing belongs to this export. */
 static void take_back(struct bucket *bucket) {
     struct cairn_error why = {0};
     if (check_own(bucket, bucket->worker, &why) == CAIRN_CONFLICT) return;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export_folder: the files of an export in a folder.
+ * export_folder: an export's files in a folder.
  *
- * Promise: 1   a file is written under a name that ends in .part, and gets its own by link() when
- *              all of them are on the disk: one that looks whole and is not never has its name.
- *          2   the log `.cairn-export` names source and files by digests. One of another source, or
- *              of other arguments, is CAIRN_CONFLICT with the way out, and nothing is changed. A
- *              log that is cut or of another form counts as none.
- *          3   a window is noted in the log after it was written, with its CRC32C; what is there
- *              still is compared before it is believed.
+ * Promise: 1   a file is written as NAME.part and gets its name by link() when all files are on
+ *              disk, so an incomplete file never has its final name.
+ *          2   the log `.cairn-export` has digests of source and plan. Another source or other
+ *              arguments are CAIRN_CONFLICT with the way out, and nothing changes. A truncated log
+ *              or one of another format counts as none.
+ *          3   a window is logged with its CRC32C after its write, and compared before reuse.
  * Limits:  one export into a folder at a time, by a lock of the log.
  * Threads: has_window and note_window from any, of different windows; the others one owner.
  */
@@ -24,10 +23,8 @@
 #include "common/crc.h"
 #include "common/file.h"
 
-/* ---- the folder ---- */
-
 #define NAME CAIRN_CLI_EXPORT_LOG
-#define LOCK_TRIES_MAX 100 /* each is lost to another export that began and ended meanwhile */
+#define LOCK_TRIES_MAX 100 /* each lost to an export that began and ended meanwhile */
 
 struct head {
     char form[16];
@@ -36,21 +33,21 @@ struct head {
 };
 static const char form[16] = "cairn-export 1\n";
 
-/* Zeros where nothing was noted. */
+/* Zeros: not logged. */
 struct window_note {
     uint32_t crc32c, inverse;
 };
 struct export_log {
     int fd;                      /* -1: not open */
     bool resumed;                /* an earlier export left it */
-    struct window_note *windows; /* as the earlier export noted them */
+    struct window_note *windows; /* as logged by the earlier export */
 };
 
 static off_t place_of(uint64_t window) {
     return (off_t)(sizeof(struct head) + window * sizeof(struct window_note));
 }
 
-/* Fewer bytes at the file's end; the rest stays zeros. */
+/* At the file's end fewer bytes; the rest stays zero. */
 static bool read_all(int fd, void *into, size_t size, off_t offset, size_t *ret_size) {
     for (*ret_size = 0; *ret_size < size;) {
         ssize_t got =
@@ -114,14 +111,14 @@ static enum cairn_code load(struct export_log *log, const struct head *wanted, c
     return write_all(log->fd, wanted, sizeof *wanted, 0, err);
 }
 
-/* CAIRN_NOT_FOUND: the export that held it has ended meanwhile, and removed it. */
+/* CAIRN_NOT_FOUND: the export that held it ended and removed it. */
 static enum cairn_code open_once(int folder_fd, const char *folder, struct export_log *log,
                                  struct cairn_error *err) {
     CAIRN_AUTO_FD fd = openat(folder_fd, NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat status;
     if (fd < 0) return cairn_fail_errno(err, "%s/" NAME, folder);
     CAIRN_TRY(cairn_file_lock_entry(folder_fd, NAME, fd, err));
-    /* It is cut and written below: with a second name it would be another file's end. */
+    /* The log is truncated and rewritten: a second name would destroy another file. */
     if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_nlink != 1)
         return cairn_fail(err, CAIRN_INVALID,
                           "%s/" NAME " is no regular file of one name: remove it", folder);
@@ -130,7 +127,7 @@ static enum cairn_code open_once(int folder_fd, const char *folder, struct expor
     return CAIRN_OK;
 }
 
-/* log->fd is set only with the lock: without it nothing of another export's is removed. */
+/* log->fd is set only with the lock held, so no other export's files are removed. */
 static enum cairn_code open_locked(int folder_fd, const char *folder, struct export_log *log,
                                    struct cairn_error *err) {
     struct cairn_error why = {0};
@@ -142,7 +139,7 @@ static enum cairn_code open_locked(int folder_fd, const char *folder, struct exp
     return cairn_cli_pass_on(&why, code, err);
 }
 
-/* remove: nothing is left to go on with. */
+/* remove: nothing can be resumed. */
 static void close_log(struct export_log *log, int folder_fd, bool remove) {
     if (log->fd < 0) return;
     if (remove) (void)unlinkat(folder_fd, NAME, 0);
@@ -169,7 +166,7 @@ static enum cairn_code open_log(int folder_fd, const char *folder,
     return CAIRN_OK;
 }
 
-/* Was this window written before? Then these are the bytes that were found in its place. */
+/* Whether the log has the window. crc32c and its inverse must agree. */
 static bool is_noted(const struct export_log *log, uint64_t window) {
     return log->resumed && log->windows[window].inverse == ~log->windows[window].crc32c;
 }
@@ -207,10 +204,7 @@ static enum cairn_code already(const struct folder *folder, const char *name,
     return cairn_cli_export_already(folder->sink.place, name, err);
 }
 
-/* ---- opening ---- */
-
-/* Names that are there are those of an earlier export that was ended while it gave them, or in the
- * way; then it had written every file. */
+/* Existing names are a conflict, unless a killed export was just naming its complete files. */
 static enum cairn_code check_names(struct folder *folder, struct cairn_error *err) {
     struct cairn_cli_export_plan *plan = folder->sink.plan;
     const char *index = cairn_cli_export_naming(plan->export)->index;
@@ -223,7 +217,7 @@ static enum cairn_code check_names(struct folder *folder, struct cairn_error *er
             return already(folder, shard->name, err);
     }
     bool has_index = is_there(folder, index);
-    /* An export that was whole: nothing of it is written, and each byte is compared. */
+    /* A complete export without a log: every byte is compared, nothing is written. */
     folder->sink.compares =
         !folder->log.resumed && all && has_index == cairn_cli_export_has_index(plan);
     for (size_t i = 0; !folder->log.resumed && !folder->sink.compares && i < plan->count; i++)
@@ -247,7 +241,7 @@ static enum cairn_code open_shard(const struct folder *folder, struct cairn_cli_
     char part[96];
     snprintf(part, sizeof part, PART, shard->name);
     if (shard->in_place) return open_in_place(folder, shard, err);
-    if (!folder->log.resumed) unlinkat(folder->fd, part, 0); /* of an export without a log */
+    if (!folder->log.resumed) unlinkat(folder->fd, part, 0); /* left by an export without a log */
     enum cairn_code code = cairn_file_open_write(folder->fd, part, &shard->file, &why);
     struct stat status;
     if (code == CAIRN_NOT_FOUND)
@@ -277,9 +271,7 @@ static enum cairn_code open_files(struct folder *folder,
     return CAIRN_OK;
 }
 
-/* ---- windows ---- */
-
-/* By an earlier export, and it is there still. */
+/* An earlier export wrote the window, and it is unchanged. */
 static bool there(struct cairn_cli_export_sink *sink, void *hand,
                   const struct cairn_cli_export_span *span, void *memory) {
     struct folder *folder = folder_of(sink);
@@ -310,14 +302,12 @@ static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand
     return note_window(&folder->log, cairn_cli_export_window_of(span), memory, span->size, err);
 }
 
-/* ---- names ---- */
-
-/* By the export that goes on here, or by somebody else. */
+/* The existing index may be the resumed export's or foreign. */
 static enum cairn_code compare_index(const struct folder *folder, const char *name,
                                      const struct cairn_buf *text, struct cairn_error *err) {
     CAIRN_AUTO(file) file = {0};
     uint64_t size;
-    CAIRN_TRY(cairn_file_open_read(folder->fd, name, &file, err)); /* a regular one, no link */
+    CAIRN_TRY(cairn_file_open_read(folder->fd, name, &file, err)); /* no link */
     CAIRN_TRY(cairn_file_size(&file, &size, err));
     if (size != text->size) return already(folder, name, err);
     CAIRN_AUTO_HEAP char *found = malloc(text->size + 1);
@@ -332,7 +322,7 @@ static enum cairn_code write_index(const struct folder *folder, struct cairn_err
     struct cairn_file file = {.fd = -1, .direct_fd = -1};
     char part[96];
     snprintf(part, sizeof part, PART, name);
-    unlinkat(folder->fd, part, 0); /* of an export that was ended */
+    unlinkat(folder->fd, part, 0); /* left by a killed export */
     CAIRN_TRY(cairn_cli_export_plan_index(folder->sink.plan, &text, err));
     if (is_there(folder, name)) return compare_index(folder, name, &text, err);
     CAIRN_TRY(cairn_file_create(folder->fd, part, text.size, &file, err));
@@ -353,7 +343,7 @@ static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_
         char part[96];
         snprintf(part, sizeof part, PART, plan->shards[i].name);
         if (plan->shards[i].in_place) {
-            (void)unlinkat(folder->fd, part, 0); /* its second name, just after the first */
+            (void)unlinkat(folder->fd, part, 0); /* killed between link() and unlink() */
             continue;
         }
         CAIRN_TRY(cairn_file_publish(folder->fd, part, plan->shards[i].name, err));
@@ -361,8 +351,6 @@ static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_
     }
     return cairn_cli_export_has_index(plan) ? write_index(folder, err) : CAIRN_OK;
 }
-
-/* ---- its end ---- */
 
 static void close_folder(struct cairn_cli_export_sink *sink, bool published, bool keep) {
     struct folder *folder = folder_of(sink);
@@ -374,7 +362,7 @@ static void close_folder(struct cairn_cli_export_sink *sink, bool published, boo
         if (shard->file.open && !shard->in_place) unlinkat(folder->fd, part, 0);
         if (shard->published) unlinkat(folder->fd, shard->name, 0);
     }
-    /* The lock goes last: an export that begins then finds none of these files, and loses none. */
+    /* The lock is dropped last: an export that then begins finds none of these files. */
     close_log(&folder->log, folder->fd, !keep);
     if (folder->fd >= 0) close(folder->fd);
     free(folder);

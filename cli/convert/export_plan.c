@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* export_plan: tensors into files, what else is in these, their index; and other names for them. */
+/* export_plan: distributes tensors over files, adds headers and index, and renames tensors. */
 #include "cli/convert/inside.h"
 
 #include <fnmatch.h>
@@ -22,8 +22,6 @@ cairn_cli_export_naming(const struct cairn_cli_export *export) {
     };
     return &namings[export->form];
 }
-
-/* ---- which tensor goes into which file ---- */
 
 static enum cairn_code begin_shard(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->shards, plan->count, plan->capacity, CAIRN_MODEL_FILES_MAX,
@@ -74,7 +72,6 @@ static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dt
            (cairn_dtype_bits(dtype) / 8);
 }
 
-/* The bytes of tensor `index`, under this name. */
 static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *name, size_t index,
                              struct cairn_model_split *split, struct cairn_error *err) {
     struct cairn_cli_export *export = plan->export;
@@ -97,7 +94,7 @@ static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *nam
     return CAIRN_OK;
 }
 
-/* An alias is written where what it stands for is not wanted, or copies are. */
+/* An alias is placed if its target is not exported or with copy_tied. */
 static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
     struct cairn_cli_export *export = plan->export;
     struct cairn_model_split split = {.file_bytes_max = export->shard_bytes_max};
@@ -113,7 +110,7 @@ static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cair
     return CAIRN_OK;
 }
 
-/* They are copied as they are, into the last file. */
+/* Objects are copied unchanged into the last file. */
 static enum cairn_code place_objects(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
     const struct cairn_assembly *assembly = plan->export->assembly;
     for (size_t i = 0; i < assembly->object_count; i++) {
@@ -129,7 +126,7 @@ static enum cairn_code place_objects(struct cairn_cli_export_plan *plan, struct 
     return CAIRN_OK;
 }
 
-/* Further names stand in the file of what they stand for. */
+/* Aliases are listed in the file of their target. */
 static enum cairn_code place_aliases(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
     const struct cairn_assembly *assembly = plan->export->assembly;
     for (size_t i = 0; i < assembly->tensor_count; i++) {
@@ -153,7 +150,7 @@ bool cairn_cli_export_is_object(const struct cairn_cli_export_plan *plan,
     return entry->tag >= plan->export->assembly->tensor_count;
 }
 
-/* Archives one behind the other. */
+/* DCP: one archive after the other. */
 static enum cairn_code plan_archives(const struct cairn_cli_export_plan *plan,
                                      struct cairn_cli_export_shard *shard,
                                      struct cairn_error *err) {
@@ -214,7 +211,7 @@ static enum cairn_code refuse_empty(const struct cairn_cli_export *export,
     if (export->only)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor has a name like %s", export->only);
     if (!assembly->left_out_count) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no tensor");
-    const struct cairn_assembly_left_out *first = &assembly->left_out[0]; /* "": all of the file */
+    const struct cairn_assembly_left_out *first = &assembly->left_out[0]; /* "": the whole file */
     return cairn_fail(err, CAIRN_NOT_FOUND, "there is no tensor; left out: %s%s%s",
                       cairn_short(first->name).text, *first->name ? ": " : "", first->why);
 }
@@ -259,9 +256,7 @@ void cairn_cli_export_plan_release(struct cairn_cli_export_plan *plan) {
     *plan = (struct cairn_cli_export_plan){0};
 }
 
-/* ---- the index ---- */
-
-/* An entry's archive, by the entry's name or a further one. */
+/* An entry's archive, under the entry's name or an alias. */
 static struct cairn_dcp_item item_of(const struct cairn_cli_export_plan *plan,
                                      const struct cairn_cli_export_shard *shard, size_t e,
                                      struct cairn_view name) {
@@ -328,7 +323,7 @@ bool cairn_cli_export_has_index(const struct cairn_cli_export_plan *plan) {
     return plan->count > 1 || cairn_cli_export_naming(plan->export)->always;
 }
 
-/* ---- what the plan is ---- */
+/* ---- digest of the plan ---- */
 
 void cairn_cli_export_plan_digest(const struct cairn_cli_export_plan *plan,
                                   uint8_t ret[CAIRN_SHA256_BYTES]) {
@@ -360,13 +355,13 @@ void cairn_cli_export_plan_digest(const struct cairn_cli_export_plan *plan,
     cairn_sha256_release(&sha);
 }
 
-/* ---- other names: rules that are tried in their order on each name ---- */
+/* ---- renaming ---- */
 
 #define RULES_MAX 256
 #define RULE_BYTES_MAX 1024
 
 struct rule {
-    char text[RULE_BYTES_MAX + 1]; /* OLD and NEW, each with a NUL behind it */
+    char text[RULE_BYTES_MAX + 1]; /* OLD and NEW, each NUL-terminated */
     const char *old, *new;
     bool used;
 };
@@ -383,8 +378,6 @@ void cairn_cli_names_release(struct cairn_cli_names *names) {
     free(names->names);
     *names = (struct cairn_cli_names){0};
 }
-
-/* ---- rules ---- */
 
 static unsigned stars(const char *text) {
     unsigned count = 0;
@@ -429,7 +422,7 @@ static enum cairn_code read_rules(struct renaming *renaming, const char *text,
     return CAIRN_OK;
 }
 
-/* What stands for the star; false: the rule is not like the name. */
+/* *ret: the text matched by the star; false: no match. */
 static bool match(const struct rule *rule, struct cairn_view name, struct cairn_view *ret) {
     const char *star = strchr(rule->old, '*'), *text = name.data;
     size_t before = star ? (size_t)(star - rule->old) : strlen(rule->old);
@@ -439,8 +432,6 @@ static bool match(const struct rule *rule, struct cairn_view name, struct cairn_
     return memcmp(text, rule->old, before) == 0 &&
            (!star || memcmp(text + name.size - behind, star + 1, behind) == 0);
 }
-
-/* ---- one name ---- */
 
 static enum cairn_code put_new(struct renaming *renaming, struct cairn_view name,
                                struct cairn_buf *ret, struct cairn_error *err) {
@@ -483,8 +474,6 @@ static enum cairn_code rename_one(struct renaming *renaming, const char *name, c
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
 }
 
-/* ---- all ---- */
-
 static const char *old_name(const struct cairn_assembly *assembly, size_t number) {
     return number < assembly->tensor_count
                ? assembly->tensors[number].name
@@ -497,7 +486,7 @@ static enum cairn_code rename_all(struct renaming *renaming,
                                   struct cairn_error *err) {
     const struct cairn_assembly *assembly = renaming->assembly;
     struct cairn_names taken = {0};
-    CAIRN_AUTO_HEAP size_t *numbers = calloc(ret->count + 1, sizeof *numbers); /* by their order */
+    CAIRN_AUTO_HEAP size_t *numbers = calloc(ret->count + 1, sizeof *numbers); /* sorted by name */
     enum cairn_code code =
         numbers ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     uint32_t count = 0;

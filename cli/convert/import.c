@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn import: a checkpoint of another program becomes a version, its tensors known by name where
- * they lie. Its files are kept whole, so every checksum that they hold is compared first. */
+/* cairn import: saves another program's checkpoint as a version. Its files are kept whole, so all
+ * checksums in them are compared first; its tensors are described where they lie. */
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@
 struct seal_job {
     const struct cairn_assembly *assembly;
     struct cairn_cli_workers workers;
-    size_t next; /* by the lock of the workers */
+    size_t next; /* guarded by the workers' lock */
 };
 
 static const struct cairn_seal *next_seal(struct seal_job *job) {
@@ -70,7 +70,7 @@ static const struct cairn_cli_flag import_flags[] = {
      "Read through no link at all, also where PATH is one or one is put there meanwhile."},
 };
 
-/* What a person calls it, and what it must turn out to be. */
+/* --kind and the formats it accepts. */
 static const struct {
     const char *kind, *format;
 } kinds[] = {{"deepspeed", "deepspeed-zero"},
@@ -92,16 +92,14 @@ static enum cairn_code check_kind(const char *kind, const char *format, struct c
                       "\"%s\" is none of deepspeed, dcp, hf, torch and safetensors", kind);
 }
 
-/* ---- tensors ---- */
-
 struct import {
     struct cairn_cli_weights *weights;
-    const bool *left; /* of each tensor: it is left out */
+    const bool *left; /* by tensor: left out */
     const struct cairn_cli_tree *tree;
     struct cairn_save *save;
 };
 
-/* Piece p of a tensor, which lies done_bytes behind its begin where the tensor has no boxes. */
+/* Describes piece p, which lies done_bytes into the tensor if the tensor has no boxes. */
 static enum cairn_code describe_piece(const struct import *import,
                                       const struct cairn_assembly_tensor *tensor, size_t p,
                                       uint64_t done_bytes, struct cairn_error *err) {
@@ -131,7 +129,7 @@ static enum cairn_code describe_piece(const struct import *import,
     return cairn_save_tensor(import->save, &piece, err);
 }
 
-/* Of an empty tensor any file will do: with none it would be staged. */
+/* An empty tensor refers to any file: without one it would be staged. */
 static enum cairn_code describe_empty(const struct import *import,
                                       const struct cairn_assembly_tensor *tensor,
                                       struct cairn_error *err) {
@@ -176,8 +174,7 @@ static int by_place(const void *a, const void *b) {
     return (x->offset_bytes > y->offset_bytes) - (x->offset_bytes < y->offset_bytes);
 }
 
-/* A view that repeats its elements has the same bytes several times; a rank table lists each place
- * once. */
+/* A view that repeats elements refers to bytes twice, but a rank table lists each place once. */
 static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
                                      const struct cairn_assembly_tensor *tensor, bool *ret,
                                      struct cairn_error *err) {
@@ -194,7 +191,7 @@ static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-/* Why a tensor is no list of ranges of the files; NULL: it is one, and its pieces are such. */
+/* *ret: why the tensor is no list of ranges of the files; NULL: its pieces are such ranges. */
 static enum cairn_code why_not(struct cairn_cli_weights *weights, size_t number, const char **ret,
                                struct cairn_error *why, struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly;
@@ -221,8 +218,7 @@ static enum cairn_code why_not(struct cairn_cli_weights *weights, size_t number,
     return CAIRN_OK;
 }
 
-/* Before anything is sent: tensors that cannot be named by ranges are left out, and their
- * aliases. */
+/* Before anything is sent: leaves out tensors that are no ranges, and their aliases. */
 static enum cairn_code choose_tensors(struct cairn_cli_weights *weights, bool *left,
                                       struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly;
@@ -240,7 +236,6 @@ static enum cairn_code choose_tensors(struct cairn_cli_weights *weights, bool *l
     return CAIRN_OK;
 }
 
-/* Files of which something is known by name now. */
 static void note_files(const struct cairn_assembly *assembly,
                        const struct cairn_assembly_tensor *tensor, bool *known) {
     for (size_t p = 0; p < tensor->piece_count; p++)
@@ -264,7 +259,7 @@ static enum cairn_code describe_tensors(void *owner, struct cairn_save *save,
         ret->tensors++;
     }
     for (size_t i = 0; i < assembly->input_count; i++) ret->files += known[i];
-    /* Whole files are kept, and with them what is no tensor. */
+    /* Files are kept whole, with everything besides tensors. */
     const struct cairn_cli_left_out left_out = {
         .assembly = assembly, .keeps_objects = true, .keeps_texts = true, .keeps_files = true};
     cairn_cli_left_out_note(&left_out);
@@ -298,7 +293,7 @@ static enum cairn_code run_import(struct cairn_cli *cli, struct cairn_error *err
     const char *kind = cli->arguments[0], *path = cli->arguments[1], *ref = cli->arguments[2];
     struct cairn_cli_weights weights;
     CAIRN_TRY(check_kind(kind, NULL, err));
-    if (cairn_cli_is_bucket(path)) /* an uploader reads files */
+    if (cairn_cli_is_bucket(path)) /* an uploader reads local files */
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "%s: import takes files of this machine. `cairn export %s FOLDER` writes "
                           "what is there into a folder",

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inside: what the sources of this room share: a checkpoint as an assembly, and its files.
+ * inside: shared by the sources of this room: a checkpoint as an assembly, and its export as files.
  *
- * Why:     export, import, inspect and diff all take what a person names as a checkpoint: a
- *          DeepSpeed folder, its tag folder, a file of torch or of safetensors, and a version that
- *          is stored.
- * Promise: 1   an assembly is what cli/convert/weights.c says, and what of it has no place is told.
- *          2   an export's files are what cli/convert/export.c says, in a folder or in a bucket.
+ * Why:     export, import, inspect and diff accept the same names for a checkpoint: a DeepSpeed
+ *          folder, its tag folder, a torch or safetensors file, and a stored version.
+ * Promise: 1   cli/convert/weights.c defines the assembly; everything left out of it is reported.
+ *          2   cli/convert/export.c defines the files of an export, in a folder or a bucket.
  * Limits:  as formats/assembly/assembly.h.
- * Threads: weights have one owner, and their inputs may be read by several threads. _hand, _there
- *          and _write of a sink are called by any worker, of different windows; the rest has one
- *          owner.
+ * Threads: weights have one owner; several threads may read their inputs. Any worker calls _hand,
+ *          _there and _write of a sink, for different windows; the rest has one owner.
  * Next:    cli/convert/weights.c, cli/convert/export.c; formats/assembly/assembly.h.
  */
 #pragma once
@@ -30,112 +28,107 @@
 #define CAIRN_CLI_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_cli_shard_inputs;
-/* source must outlive it. */
+/* source must outlive the inputs. */
 enum cairn_code cairn_cli_shard_inputs_new(const struct cairn_cli_source *source,
                                            struct cairn_cli_shard_inputs **ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_shard_inputs_free(struct cairn_cli_shard_inputs *inputs);
-/* By the shard's place in the manifest; good as long as the inputs are. */
+/* shard: index in the manifest. Valid as long as the inputs. */
 const struct cairn_input *cairn_cli_shard_inputs_at(const struct cairn_cli_shard_inputs *inputs,
                                                     uint32_t shard);
 
 struct cairn_cli_weights_file {
     char *name;
-    struct cairn_file file;   /* of a local one */
-    struct cairn_input input; /* of a local one, or of an object */
-    bool opened;              /* an object: it was looked at, and has this ETag */
+    struct cairn_file file;   /* local files */
+    struct cairn_input input; /* local files and objects */
+    bool opened;              /* objects: size and ETag are known */
     char etag[128];
-    uint32_t shard;           /* of a stored one: its place in the manifest */
-    struct cairn_torch torch; /* where it is one of torch */
-    bool used;                /* of a folder of model files: its tensors are in the assembly, */
-    size_t first_tensor;      /* from this one on */
-    const char *prefix;       /* of a rank's file: of the names of what it holds; else NULL */
+    uint32_t shard;           /* stored versions: index in the manifest */
+    struct cairn_torch torch; /* torch files */
+    bool used;                /* folders of model files: its tensors are in the assembly, */
+    size_t first_tensor;      /* beginning here */
+    const char *prefix;       /* a rank's file: prefix of its names; else NULL */
 };
 struct cairn_cli_weights {
     struct cairn_assembly assembly;
     const char *format; /* "deepspeed-zero", "deepspeed-universal", "hf-safetensors", "hf-torch",
                            "torch-dcp", "torch-ranks", "torch", "safetensors", "cairn" */
-    char index[256];    /* of model files that a person named by their index; "" */
+    char index[256];    /* the index named by the user; "": none */
     enum cairn_links links;
-    bool has_folder; /* a local one: the descriptor is open */
+    bool has_folder; /* a local folder: folder_fd is open */
     int folder_fd;
-    bool optimizer;       /* the optimizer's state is wanted, too, where it has a file of its own */
-    bool strict;          /* a class that is not known is refused */
-    const char *tp_rules; /* of a person: formats/zero/zero_parallel.h; NULL: none */
+    bool optimizer;       /* also read optimizer state that has its own files */
+    bool strict;          /* refuse unknown classes */
+    const char *tp_rules; /* the user's: formats/zero/zero_parallel.h; NULL: none */
     bool stored;
-    struct cairn_cli_source source; /* where it is stored */
+    struct cairn_cli_source source; /* stored versions */
     struct cairn_cli_shard_inputs *inputs;
-    struct cairn_cli_bucket_source *bucket; /* where they are objects; NULL: they are not */
-    char below[1026];   /* of objects: the folder in the bucket's, with its slash; "": none */
+    struct cairn_cli_bucket_source *bucket; /* NULL: not in a bucket */
+    char below[1026];   /* objects: folder below the bucket's, with its slash; "": none */
     const char **names; /* of the folder's files */
-    struct cairn_cli_weights_file **files; /* each stands where its input points to */
-    size_t count, capacity;                /* the latter of objects alone */
+    struct cairn_cli_weights_file **files; /* separately allocated: inputs point into them */
+    size_t count, capacity;                /* capacity: objects only */
 };
-/* Does text mean a stored version (project/run@step), and not a file or a bucket? Then *ret. */
+/* Whether text is a stored version, *ret (project/run@step), and not a file or a bucket. */
 bool cairn_cli_weights_is_stored(const struct cairn_cli *cli, const char *text,
                                  struct cairn_cli_ref *ret);
 /* text: a path, s3://bucket/path, or project/run@step. */
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
                                        bool optimizer, struct cairn_cli_weights *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* A path or s3://bucket/path alone. */
+/* Like cairn_cli_weights_open, without stored versions. */
 enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const char *path,
                                             bool optimizer, struct cairn_cli_weights *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* What tells this source from another, or from what it was before it was changed: the version's id;
- * of local files their names, sizes and times of change, of objects
- * their names, sizes and ETags; and with any the rules of a person. */
+/* Identifies the source and its state: the version's id; local files' names, sizes and change
+ * times; objects' names, sizes and ETags; and the user's rules. */
 enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
                                          uint8_t ret[CAIRN_SHA256_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Before the assembly's seals are read: those of what no tensor has, too, since all of its files
- * are kept. */
+/* For an import, before reading the assembly's seals: seals the bytes outside tensors, too. */
 enum cairn_code cairn_cli_weights_seal_all(struct cairn_cli_weights *weights,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* What its files hold beside tensors becomes objects of the assembly, with archives or by name;
- * once. Of DCP they are that as soon as it is open, but where it is stored. */
+/* Adds non-tensor values as objects, with archives or by name; call once. An opened DCP folder has
+ * them already, a stored one does not. */
 enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* The name in its folder of the local file behind an input of the assembly; NULL: the input is no
- * file, but what was unpacked of one. */
+/* Name of the local file behind an input; NULL: the input was unpacked from a file. */
 const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input);
-/* Is it one that --tp-rule is about? */
+/* Whether --tp-rule applies to the format. */
 bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights);
 void cairn_cli_weights_release(struct cairn_cli_weights *weights);
 
-/* The source has its layout. without: the beginning of names that are not wanted, or NULL. */
+/* The source's layout is loaded. without: prefix of names to skip, or NULL. */
 enum cairn_code cairn_cli_stored_assemble(const struct cairn_cli_source *source,
                                           const struct cairn_cli_shard_inputs *inputs,
                                           const char *without, struct cairn_assembly *assembly,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- what has no place ---- */
+/* ---- what is left out ---- */
 
 struct cairn_cli_left_out {
     const struct cairn_assembly *assembly;
-    bool keeps_objects; /* as DCP does, whole files too */
-    bool keeps_texts;   /* of headers of safetensors: as such files do, whole ones too */
-    bool keeps_files;   /* as an import does: files of which no tensor is known stay files */
-    const char *only;   /* a pattern of objects' names, as of a shell; NULL: all */
+    bool keeps_objects; /* DCP keeps objects, and so do whole files */
+    bool keeps_texts;   /* header texts of safetensors: kept in such files and in whole ones */
+    bool keeps_files;   /* import keeps files without known tensors */
+    const char *only;   /* glob of object names; NULL: all */
 };
-/* {"name", "why"} of each into rows, and of plain values the names alone into plain. */
+/* Appends {"name", "why"} to rows, and names of plain values to plain. */
 enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_out, json_t *rows,
                                         json_t *plain, struct cairn_error *err) CAIRN_MUST_USE;
-/* To people. */
 void cairn_cli_left_out_note(const struct cairn_cli_left_out *left_out);
 
 enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps_objects,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- an assembly written as files ---- */
+/* ---- exporting an assembly as files ---- */
 
 struct cairn_cli_names {
-    char **names; /* owned; of the tensors by number, then of the objects */
+    char **names; /* owned; tensors by number, then objects */
     size_t count;
 };
 void cairn_cli_names_release(struct cairn_cli_names *names);
-/* prefix, rules: of a person; NULL: none. Without both no names are made. wanted: is this one, a
- * number as above, written? */
+/* prefix, rules: the user's or NULL; both NULL: no names. wanted: whether `number` is exported. */
 enum cairn_code cairn_cli_names_make(const struct cairn_assembly *assembly, const char *prefix,
                                      const char *rules,
                                      bool (*wanted)(const void *owner, size_t number),
@@ -144,62 +137,59 @@ enum cairn_code cairn_cli_names_make(const struct cairn_assembly *assembly, cons
 
 enum cairn_cli_export_form {
     CAIRN_CLI_EXPORT_SAFETENSORS,
-    CAIRN_CLI_EXPORT_TORCH, /* files of torch.save */
-    CAIRN_CLI_EXPORT_DCP,   /* a folder of torch.distributed.checkpoint */
+    CAIRN_CLI_EXPORT_TORCH, /* torch.save */
+    CAIRN_CLI_EXPORT_DCP,   /* torch.distributed.checkpoint */
 };
 struct cairn_cli_export {
     const struct cairn_cli *cli;
     const struct cairn_assembly *assembly;
-    uint8_t source[CAIRN_SHA256_BYTES]; /* which tensors these are; cli/convert/inside.h */
-    const char *folder;                 /* made where it is not there; or s3://bucket/prefix */
-    unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
-    uint64_t shard_bytes_max; /* 0: one file */
+    uint8_t source[CAIRN_SHA256_BYTES]; /* by cairn_cli_weights_digest */
+    const char *folder;                 /* created if missing; or s3://bucket/prefix */
+    unsigned dtype;                     /* target type of floats; CAIRN_DTYPE_NONE: unchanged */
+    uint64_t shard_bytes_max;           /* 0: one file */
     enum cairn_cli_export_form form;
     bool exclude_frozen;
-    bool copy_tied;   /* a tensor of several names is written under each of them */
-    bool same;        /* a folder in which all files are is compared, and done if it is so */
-    const char *only; /* a pattern of names, as of a shell; NULL: all */
-    struct cairn_cli_names names; /* by which they are written; none: by those of the assembly */
-    /* By _run. */
+    bool copy_tied;   /* write each name of a tied tensor separately */
+    bool same;        /* compare with an existing complete export, and succeed if equal */
+    const char *only; /* glob of names; NULL: all */
+    struct cairn_cli_names names; /* exported names; empty: the assembly's */
+    /* Set by _run. */
     size_t file_count, tensor_count, filtered;
     uint64_t bytes;       /* of tensors, written */
-    uint64_t *overflowed; /* by number in the assembly: elements that became infinite; owned */
-    bool *kept;           /* likewise: it is written, and its type is not the one that is wanted */
+    uint64_t *overflowed; /* by number: elements that became infinite; owned */
+    bool *kept;           /* by number: written, but not of the wanted type; owned */
 };
-/* Is it written, under a name of its own? By number of a tensor, or behind these of an object. */
+/* Whether a tensor, or an object (numbered after the tensors), gets bytes and a name of its own. */
 bool cairn_cli_export_writes(const struct cairn_cli_export *job, size_t number);
-/* The name by which it is written. */
 const char *cairn_cli_export_name(const struct cairn_cli_export *job, size_t number);
 
-/* ---- which tensor goes into which file, and every byte that is no tensor's ---- */
+/* ---- the plan: tensors per file, and all bytes outside tensors ---- */
 
-/* Of an output file, filled and written by one worker. */
+/* Unit of work of one worker in an output file. */
 #define CAIRN_CLI_EXPORT_WINDOW_BYTES (8 * CAIRN_MIB)
 
-/* One file that is written. */
 struct cairn_cli_export_shard {
-    /* By place. tag: number in the assembly; of an object behind those of the tensors. */
+    /* Sorted by offset. tag: number in the assembly; objects follow the tensors. */
     struct cairn_safetensors_entry *entries;
     struct cairn_cli_export_archive {
         uint64_t offset_bytes, size_bytes;
-    } * archives; /* of DCP: of each entry */
+    } * archives; /* DCP: one per entry */
     size_t count;
     struct cairn_torch_alias *aliases;
     size_t alias_count, alias_capacity;
-    struct cairn_torch_plan text; /* all but the tensors; of safetensors its head alone */
-    uint64_t bytes;               /* of the file */
-    uint64_t first_window;        /* of all files' windows */
+    struct cairn_torch_plan text; /* everything but tensors; in safetensors only the header */
+    uint64_t bytes;
+    uint64_t first_window; /* counted over all files */
     char name[CAIRN_MODEL_FILE_NAME_BYTES];
-    /* By cli/convert/export.c. */
+    /* Set by cli/convert/export.c. */
     struct cairn_file file;
     bool in_place;  /* an earlier export gave it its name */
-    bool published; /* this one did */
+    bool published; /* this export gave it its name */
 };
-/* How files are called: "model.safetensors", "model-00001-of-00002.safetensors"; those of DCP as if
- * rank 0 had written them, "__0_1.distcp". */
+/* "model.safetensors", "model-00001-of-00002.safetensors"; DCP: "__0_1.distcp", as of rank 0. */
 struct cairn_cli_export_naming {
     const char *stem, *end, *index;
-    bool always; /* the index is written for one file, too */
+    bool always; /* an index even for one file */
 };
 const struct cairn_cli_export_naming *
 cairn_cli_export_naming(const struct cairn_cli_export *export);
@@ -207,49 +197,47 @@ cairn_cli_export_naming(const struct cairn_cli_export *export);
 struct cairn_cli_export_plan {
     struct cairn_cli_export *export;
     struct cairn_cli_export_place {
-        size_t shard, entry; /* + 1: 0 is nowhere */
+        size_t shard, entry; /* + 1; 0: not written */
     } * places;              /* by number in the assembly */
     struct cairn_cli_export_shard *shards;
     size_t count, capacity;
     uint64_t window_count;
 };
-/* Fills the counts of export, too. To be released also after a failure. */
+/* Also sets the counts of export. Release the plan after failures, too. */
 enum cairn_code cairn_cli_export_plan_make(struct cairn_cli_export *export,
                                            struct cairn_cli_export_plan *plan,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_export_plan_release(struct cairn_cli_export_plan *plan);
-/* No tensor: a range that is copied as it is. */
+/* An entry that is copied unchanged, no tensor. */
 bool cairn_cli_export_is_object(const struct cairn_cli_export_plan *plan,
                                 const struct cairn_safetensors_entry *entry);
-/* The bytes of the index. */
 enum cairn_code cairn_cli_export_plan_index(const struct cairn_cli_export_plan *plan,
                                             struct cairn_buf *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_cli_export_has_index(const struct cairn_cli_export_plan *plan);
-/* CAIRN_CONFLICT: a file of this name is in the way. */
+/* CAIRN_CONFLICT: a file of this name exists. */
 enum cairn_code cairn_cli_export_already(const char *place, const char *name,
                                          struct cairn_error *err);
 void cairn_cli_export_plan_digest(const struct cairn_cli_export_plan *plan,
                                   uint8_t ret[CAIRN_SHA256_BYTES]);
 
-/* ---- what an earlier export left ---- */
+/* ---- resuming an earlier export ---- */
 
 #define CAIRN_CLI_EXPORT_LOG ".cairn-export"
 
-/* Of the same source and the same plan, an export goes on. */
+/* An export resumes only if source and plan are equal. */
 struct cairn_cli_export_identity {
     uint8_t source[CAIRN_SHA256_BYTES], plan[CAIRN_SHA256_BYTES];
 };
-/* CAIRN_CONFLICT: what an earlier export left in `place` is of another one. way_out: what there is
- * to remove beside its log. */
+/* CAIRN_CONFLICT: `place` has another export. way_out: what to remove besides its log. */
 enum cairn_code cairn_cli_export_identity_check(const struct cairn_cli_export_identity *found,
                                                 const struct cairn_cli_export_identity *wanted,
                                                 const char *place, const char *way_out,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- where the files are written: a folder, or a bucket ---- */
+/* ---- sinks: a folder or a bucket ---- */
 
-/* One window of a file: its bytes are [begin, begin + size). */
+/* One window: [begin, begin + size) of a file. */
 struct cairn_cli_export_span {
     struct cairn_cli_export_shard *shard;
     uint64_t begin;
@@ -261,37 +249,36 @@ static inline uint64_t cairn_cli_export_window_of(const struct cairn_cli_export_
 
 struct cairn_cli_export_sink;
 struct cairn_cli_export_sink_vtable {
-    bool fills; /* _there leaves the window's bytes in memory where it is true */
-    /* What one thread needs for itself; NULL where it needs nothing. */
+    bool fills; /* _there leaves the window's bytes in memory if it returns true */
+    /* Creates one thread's state; NULL: there is none. */
     enum cairn_code (*hand)(struct cairn_cli_export_sink *sink, void **ret,
                             struct cairn_error *err);
     void (*hand_free)(void *hand);
-    /* memory: of the span's size. */
+    /* memory: span->size bytes. */
     bool (*there)(struct cairn_cli_export_sink *sink, void *hand,
                   const struct cairn_cli_export_span *span, void *memory);
     enum cairn_code (*write)(struct cairn_cli_export_sink *sink, void *hand,
                              const struct cairn_cli_export_span *span, const void *memory,
                              struct cairn_error *err);
     enum cairn_code (*publish)(struct cairn_cli_export_sink *sink, struct cairn_error *err);
-    /* published: it ended well. keep: what was written stays for the same command. */
+    /* published: the export succeeded. keep: written windows stay, to be resumed. */
     void (*close)(struct cairn_cli_export_sink *sink, bool published, bool keep);
 };
 struct cairn_cli_export_sink {
     const struct cairn_cli_export_sink_vtable *vtable;
     struct cairn_cli_export_plan *plan;
-    const char *place; /* as a person wrote it */
-    bool resumed;      /* an earlier export was ended here */
-    bool compares;     /* all files are there, and each byte is compared: nothing is written */
-    bool kept;         /* something is there that the same command would go on from */
+    const char *place; /* as the user wrote it */
+    bool resumed;      /* continues an earlier export */
+    bool compares;     /* all files exist: bytes are compared, nothing is written */
+    bool kept;         /* something can be resumed */
 };
 
-/* *ret is to be closed also after a failure; NULL: there was no memory. */
+/* Both: close *ret after failures, too; NULL: no memory. */
 enum cairn_code cairn_cli_export_bucket_open(struct cairn_cli_export_plan *plan,
                                              const struct cairn_cli_export_identity *identity,
                                              struct cairn_cli_export_sink **ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
-/* *ret is to be closed also after a failure; NULL: there was no memory. */
 enum cairn_code cairn_cli_export_folder_open(struct cairn_cli_export_plan *plan,
                                              const struct cairn_cli_export_identity *identity,
                                              struct cairn_cli_export_sink **ret,

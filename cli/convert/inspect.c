@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn inspect: what a checkpoint of another program holds, without reading its tensors. */
+/* cairn inspect: lists what another program's checkpoint holds, without reading tensors. */
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,12 +19,10 @@
 #include "formats/torch/torch_assembly.h"
 #include "formats/torch/torch_tree.h"
 
-/* ---- the file or object that is named ---- */
-
 struct named_input {
-    struct cairn_input input; /* points into this struct: it may not be moved */
+    struct cairn_input input; /* points into this struct, which must not move */
     struct cairn_file file;
-    struct cairn_cli_bucket_source *bucket; /* NULL: it is a file */
+    struct cairn_cli_bucket_source *bucket; /* NULL: a local file */
 };
 
 static enum cairn_code open_file(const char *path, struct named_input *ret,
@@ -62,9 +60,9 @@ static enum cairn_code open_named(const struct cairn_cli *cli, const char *name,
     return code;
 }
 
-#define SHOWN_BYTES_MAX 65536 /* of one text; what is longer is told by its length */
+#define SHOWN_BYTES_MAX 65536 /* longer texts are shown as their length */
 
-/* One tensor of a torch file, and which earlier one it shares its bytes with. */
+/* A tensor of a torch file and the earlier one that shares its bytes. */
 struct seen {
     struct cairn_torch_tensor tensor;
     char *name;
@@ -87,8 +85,6 @@ static json_t *json_sizes(const uint64_t *sizes, unsigned count) {
         json_array_append_new(list, json_integer((json_int_t)sizes[d]));
     return list;
 }
-
-/* ---- torch ---- */
 
 static enum cairn_code check_name(struct cairn_view name, struct cairn_error *err) {
     char begin[64];
@@ -120,7 +116,7 @@ static json_t *json_number(double real) {
     return json_real(real);
 }
 
-/* A value as JSON has it; what JSON cannot say is text that says it. */
+/* The value as JSON; values that JSON lacks become text. */
 static json_t *json_plain(const struct cairn_pickle_value *value) {
     const struct cairn_torch_name *name = cairn_torch_name_at(value->global);
     char text[64];
@@ -147,7 +143,7 @@ static json_t *json_plain(const struct cairn_pickle_value *value) {
     }
 }
 
-/* Bytes that stand as a text of Latin-1: a character is a byte. */
+/* Bytes pickled as Latin-1 text: one character per byte. */
 static json_t *json_encoded(const struct cairn_pickle *values,
                             const struct cairn_pickle_value *object) {
     const struct cairn_pickle_value *arguments = cairn_pickle_at(values, object->arguments);
@@ -186,7 +182,7 @@ static enum cairn_code visit(void *context, const char *path, enum cairn_torch_k
     return json_array_append_new(inspection->values, row) == 0 ? CAIRN_OK : no_memory(err);
 }
 
-/* Tensors that are the same bytes stand together, in the order in which they were seen. */
+/* Sorts tensors that share bytes together, in file order. */
 static int by_bytes(const void *a, const void *b) {
     const struct seen *x = *(const struct seen *const *)a, *y = *(const struct seen *const *)b;
     const struct cairn_view left = x->tensor.storage, right = y->tensor.storage;
@@ -222,7 +218,7 @@ static json_t *json_tensor(const struct seen *seen, const char *alias_of) {
     return row;
 }
 
-/* Rows in the file's order; of tensors that share their bytes all but the first are aliases. */
+/* Rows in file order; of tensors that share bytes all but the first are aliases. */
 static enum cairn_code list_tensors(struct inspection *inspection, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct seen **sorted = calloc(inspection->count + 1, sizeof *sorted);
     CAIRN_AUTO_HEAP const char **alias_of = calloc(inspection->count + 1, sizeof *alias_of);
@@ -242,7 +238,7 @@ static enum cairn_code list_tensors(struct inspection *inspection, struct cairn_
     return CAIRN_OK;
 }
 
-/* Values that an export of the file would leave out, whatever its form. */
+/* Values that no export of the file keeps. */
 static enum cairn_code list_left_out(const struct cairn_cli *cli, struct inspection *inspection,
                                      struct cairn_error *err) {
     struct cairn_assembly values = {0};
@@ -270,8 +266,6 @@ static enum cairn_code inspect_torch(const struct cairn_cli *cli, const struct c
     free(inspection->seen);
     return code;
 }
-
-/* ---- safetensors ---- */
 
 static enum cairn_code inspect_safetensors(const struct cairn_input *input,
                                            struct inspection *inspection, struct cairn_error *err) {
@@ -301,8 +295,6 @@ static enum cairn_code inspect_safetensors(const struct cairn_input *input,
     return CAIRN_OK;
 }
 
-/* ---- a folder ---- */
-
 static json_t *json_assembled(const struct cairn_assembly *assembly,
                               const struct cairn_assembly_tensor *tensor) {
     bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS;
@@ -321,7 +313,7 @@ static json_t *json_assembled(const struct cairn_assembly *assembly,
     return row;
 }
 
-/* Its tensors as export would write them, and by name what it would leave out. */
+/* The tensors that an export would write, and the names it would leave out. */
 static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspection *inspection,
                                       const char **ret_format, uint64_t *ret_bytes,
                                       struct cairn_error *err) {
@@ -350,8 +342,6 @@ static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspec
     cairn_cli_weights_release(&weights);
     return code;
 }
-
-/* ---- the verb ---- */
 
 static enum cairn_code inspect_file(const struct cairn_cli *cli, const struct cairn_input *input,
                                     struct inspection *inspection, const char **ret_format,
@@ -397,7 +387,7 @@ static enum cairn_code print_inspection(const struct cairn_cli *cli,
     return CAIRN_OK;
 }
 
-/* One file or object; *ret_bytes: of it. */
+/* Inspects one file or S3 object; *ret_bytes is its size. */
 static enum cairn_code inspect_input(const struct cairn_cli *cli, struct inspection *inspection,
                                      const char **ret_format, uint64_t *ret_bytes,
                                      struct cairn_error *err) {

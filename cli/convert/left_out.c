@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* left_out: what a checkpoint holds beside tensors: values become objects of the assembly, items
- * objects or nothing, and what has no place is named, with why. */
+/* left_out: non-tensor content of a checkpoint: values become objects, items become objects or are
+ * left out; everything left out is reported with its reason. */
 #include "cli/convert/inside.h"
 
 #include <fnmatch.h>
@@ -13,14 +13,12 @@
 #include "formats/torch/torch_assembly.h"
 #include "formats/torch/torch_ranks.h"
 
-/* ---- items ---- */
-
-/* Files of DeepSpeed whose values speak for all ranks, by the end of their names, and what of them
- * formats/zero/zero.h takes. */
+/* By name suffix: DeepSpeed files whose values hold for all ranks; `taken`: values that
+ * formats/zero/zero.h already uses. */
 static const struct rule {
     const char *end;
-    bool optimizer;   /* looked at where the optimizer's state is wanted */
-    bool tensors_too; /* a tensor that is not taken belongs to nobody */
+    bool optimizer;   /* read only if optimizer state is wanted */
+    bool tensors_too; /* also report tensors that zero.h does not use */
     const char *const *taken;
 } rules[] = {
     {"mp_rank_00_model_states.pt", false, true,
@@ -33,7 +31,7 @@ static const struct rule {
                            "optimizer_state_dict.zero_stage", NULL}},
 };
 
-/* prefix: of a file of ranks; else NULL. */
+/* prefix: of a rank's file; else NULL. */
 static enum cairn_code add_opened(struct cairn_cli_weights *weights, const struct cairn_torch *file,
                                   bool archives, const struct rule *rule, const char *prefix,
                                   struct cairn_error *err) {
@@ -60,7 +58,7 @@ static enum cairn_code add_input(struct cairn_cli_weights *weights, const struct
     return code;
 }
 
-/* NULL: it is none of these, or one of another rank. */
+/* NULL: no such file, or another rank's. */
 static const struct rule *rule_of(const struct cairn_cli_weights *weights, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     for (size_t i = 0; i < CAIRN_COUNT(rules); i++) {
@@ -74,7 +72,7 @@ static const struct rule *rule_of(const struct cairn_cli_weights *weights, const
     return NULL;
 }
 
-/* ---- a stored version, whose layout names tensors alone ---- */
+/* ---- stored versions, whose layout has tensors only ---- */
 
 static enum cairn_code open_shard(void *context, const char *name, const struct cairn_input **ret,
                                   struct cairn_error *err) {
@@ -88,7 +86,7 @@ static enum cairn_code open_shard(void *context, const char *name, const struct 
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", cairn_short(name).text);
 }
 
-/* The objects of a DCP folder whose tensors the layout has. */
+/* Adds objects of a DCP folder whose tensors are in the layout. */
 static enum cairn_code add_dcp(struct cairn_cli_weights *weights,
                                const struct cairn_zero_folder *folder, struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly, own = {0};
@@ -105,7 +103,7 @@ static enum cairn_code add_dcp(struct cairn_cli_weights *weights,
     return code;
 }
 
-/* Those of the first rank's files; see formats/torch/torch_ranks.h. */
+/* Adds objects of the first rank's files; see formats/torch/torch_ranks.h. */
 static enum cairn_code add_ranks(struct cairn_cli_weights *weights,
                                  const struct cairn_zero_folder *folder, bool archives,
                                  struct cairn_error *err) {
@@ -118,7 +116,7 @@ static enum cairn_code add_ranks(struct cairn_cli_weights *weights,
                      archives, NULL, CAIRN_TORCH_RANKS_OPTIMIZER, err);
 }
 
-/* What the version's files hold, by the rules for a folder of them. */
+/* Adds the objects of the version's files by the rules for folders. */
 static enum cairn_code add_folder(struct cairn_cli_weights *weights, bool dcp, bool archives,
                                   struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
@@ -134,14 +132,13 @@ static enum cairn_code add_folder(struct cairn_cli_weights *weights, bool dcp, b
     return cairn_torch_ranks_is(&folder) ? add_ranks(weights, &folder, archives, err) : CAIRN_OK;
 }
 
-/* As of a local folder: training_args.bin beside them is no model. */
+/* As in local folders: training_args.bin is no model. */
 static bool is_model(const char *name) {
     size_t size = strlen(name);
     return strncmp(name, "pytorch_model", 13) == 0 && size > 4 && !strcmp(name + size - 4, ".bin");
 }
 
-/* Whoever named the version's format may have meant something else by it: a file that cannot be
- * looked into keeps its values, and they are left out by its name. */
+/* A version's format is only a claim: if a file cannot be parsed, it is left out by name. */
 static enum cairn_code add_or_leave_out(struct cairn_cli_weights *weights, const char *name,
                                         enum cairn_code code, const struct cairn_error *why,
                                         struct cairn_error *err) {
@@ -178,8 +175,6 @@ static enum cairn_code add_stored(struct cairn_cli_weights *weights, bool archiv
     return CAIRN_OK;
 }
 
-/* ---- all ---- */
-
 enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,
                                             struct cairn_error *err) {
     if (weights->stored && weights->source.version.layout.name_count)
@@ -201,13 +196,13 @@ enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, b
     return CAIRN_OK;
 }
 
-/* ---- what is left out, as rows and as notes ---- */
+/* ---- rows and notes ---- */
 
 #define NO_TENSOR                                                                                  \
     "an item: bytes by name, no tensor; cairn_restore_read and .../tensors/NAME/data give it"
 #define NO_ARCHIVE "an item that is no file of torch.save"
 
-/* torch.save writes a zip, and that is how torch tells one from what it wrote before. */
+/* A file of torch.save is a zip; torch itself tests for that. */
 static enum cairn_code is_archive(const struct cairn_assembly *assembly,
                                   const struct cairn_assembly_tensor *item, bool *ret,
                                   struct cairn_error *err) {
@@ -236,12 +231,12 @@ enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps
     return CAIRN_OK;
 }
 
-#define OPAQUE_SHOWN 8 /* by name in text */
+#define OPAQUE_SHOWN 8 /* named in text */
 #define OF_TENSORS "an object that holds tensors of its own"
 #define PLAIN "a plain value, which --to dcp keeps"
 #define TEXT "a text of a safetensors header, which --to safetensors keeps"
 #define LINE_BYTES 900
-#define FORMAT "format" /* "pt": of every file, and no reader needs it */
+#define FORMAT "format" /* "pt" in every file; no reader needs it */
 
 static bool is_left_out(const struct cairn_cli_left_out *left_out,
                         const struct cairn_assembly_object *object) {
@@ -296,7 +291,7 @@ static void note_some_texts(struct cairn_buf *names) {
     names->size = 0;
 }
 
-/* Many in one line: a LoRA has a hundred of them. */
+/* One line for all: LoRA files have a hundred texts. */
 static enum cairn_code note_texts(const struct cairn_cli_left_out *left_out,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) names = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stored_assembly: shards of a version as inputs, and its layout as an assembly: each name is a
- * want of all its elements, and the plan's pieces are the assembly's. */
+/* stored_assembly: a version's shards as inputs and its layout as an assembly: each name is planned
+ * as a read of all its elements, and the plan's pieces become the assembly's. */
 #include "cli/convert/inside.h"
 
 #include <inttypes.h>
@@ -12,14 +12,12 @@
 #include "formats/assembly/models.h"
 #include "plan/reads.h"
 
-/* ---- the assembly ---- */
-
-/* A connection and the last blocks that were read over it. */
+/* A connection and the blocks last read over it. */
 struct slot {
-    struct slot *next; /* in the stack of idle ones */
+    struct slot *next;
     struct cairn_cli_reader *reader;
     char *chunk;
-    const struct cairn_manifest_shard *shard; /* whose bytes the chunk holds; NULL: none */
+    const struct cairn_manifest_shard *shard; /* the chunk's shard; NULL: empty */
     uint64_t offset;
     size_t size;
 };
@@ -63,7 +61,7 @@ static bool holds(const struct slot *slot, const struct cairn_manifest_shard *sh
     return slot->shard == shard && offset >= slot->offset && offset - slot->offset < slot->size;
 }
 
-/* The idle slot that holds this byte, else the last one used; NULL: all are at work. */
+/* Takes the idle slot holding this byte, else the last used one; NULL: none is idle. */
 static struct slot *take_slot(struct cairn_cli_shard_inputs *inputs,
                               const struct cairn_manifest_shard *shard, uint64_t offset) {
     CAIRN_HOLD(&inputs->lock);
@@ -81,7 +79,7 @@ static void give_slot(struct cairn_cli_shard_inputs *inputs, struct slot *slot) 
     inputs->locked.idle = slot;
 }
 
-/* The blocks around this byte, and as many behind them as `size` needs and the chunk holds. */
+/* Reads the blocks around offset and those after it, up to `size` and the chunk's capacity. */
 static enum cairn_code fill_chunk(struct slot *slot, const struct cairn_manifest_shard *shard,
                                   uint64_t offset, uint64_t size, struct cairn_error *err) {
     uint64_t begin = offset / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
@@ -105,7 +103,7 @@ static enum cairn_code read_range(struct slot *slot, const struct cairn_manifest
         uint64_t some;
         if (offset % CAIRN_BLOCK_BYTES == 0 && whole >= CAIRN_BLOCK_BYTES &&
             !holds(slot, shard, offset)) {
-            some = whole; /* straight to its place */
+            some = whole; /* without the chunk */
             CAIRN_TRY(cairn_cli_read(slot->reader, shard, offset, into, (size_t)some, err));
         } else {
             if (!holds(slot, shard, offset)) CAIRN_TRY(fill_chunk(slot, shard, offset, size, err));
@@ -170,12 +168,12 @@ const struct cairn_input *cairn_cli_shard_inputs_at(const struct cairn_cli_shard
     return &inputs->items[shard].input;
 }
 
-/* One tensor, or one rank's own. */
+/* One tensor, or one rank's own tensor. */
 struct item {
     struct cairn_tensor tensor;
     uint32_t index; /* of its name in the layout */
     uint32_t rank;
-    bool by_rank; /* other ranks have one of that name, too */
+    bool by_rank; /* other ranks have their own of that name */
 };
 struct build {
     const struct cairn_cli_source *source;
@@ -186,12 +184,12 @@ struct build {
     struct item *items;
     struct cairn_plan_want *wants; /* by item */
     size_t count;
-    size_t *numbers;     /* in the assembly, by the layout's name */
-    uint32_t *inputs_of; /* number of the input + 1, by shard; 0: nothing lies in it */
+    size_t *numbers;     /* number in the assembly, by layout name */
+    uint32_t *inputs_of; /* input + 1, by shard; 0: holds no tensor */
     struct cairn_plan_pieces pieces;
 };
 
-/* ---- names: what is wanted, in the layout's order ---- */
+/* ---- the assembly: names in the layout's order, pieces, header texts ---- */
 
 static void add_item(struct build *build, uint32_t index, uint32_t ref, bool by_rank) {
     const struct cairn_layout *layout = &build->source->version.layout;
@@ -239,8 +237,6 @@ static enum cairn_code make_room(struct build *build, struct cairn_error *err) {
                ? CAIRN_OK
                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the version's tensors");
 }
-
-/* ---- the assembly ---- */
 
 static bool is_wanted(const struct build *build, struct cairn_view name) {
     size_t size = build->without ? strlen(build->without) : 0;
@@ -301,9 +297,7 @@ static enum cairn_code add_aliases(struct build *build, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* ---- texts ---- */
-
-/* Of the files in which tensors lie. What only looks like a safetensors file has none. */
+/* Adds header texts of files that hold tensors; an invalid safetensors file has none. */
 static enum cairn_code add_texts(struct build *build, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &build->source->version.manifest;
     for (uint32_t i = 0; i < manifest->shard_count; i++) {

@@ -1,35 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weights: finding out what a path is, and opening its files as an assembly.
+ * weights: detects what a path is and opens its files as an assembly.
  *
- * Promise: 1   a DeepSpeed folder is read by its `latest`, else by its `latest_universal`, or as
- *              the tag folder itself; in a folder of safetensors or torch files
- *              formats/assembly/models.h says which of them are the model; what is like one of them
- *              and is none is left out. An index stands for its folder. Files of which each rank
- *              wrote one are put together by formats/torch/torch_ranks.h. A tensor that two
- *              files have is CAIRN_INVALID, with both.
- *          2   what is none of these is refused with what was looked for.
- *          3   project/run@step is a stored version unless a file has that name; its tensors are
- *              those of its layout, or where it has none, what its files hold by the same rules.
- *          4   s3://bucket/path is the object of that name, else what lies below it, by the rules
- *              for local folders; cli/bucket/bucket.h says how it is read.
- *          5   local files are opened below the descriptor of their folder, each once; with
- *              no_links through no link. What `latest` holds stands in no message: it may be
- *              another file's text.
- *          6   of a stored version every name of the layout is in the assembly: sharded and
- *              replicated tensors whole, aliases as aliases; one that several ranks hold as their
- *              own is there once for each, as name@rank-00003. A shard in which no tensor lies is
- *              left out. Texts of safetensors files that are kept as they were put are the
- *              assembly's.
- *          P3  every byte of its shards that is handed out lies in a block that was compared with
- *              its checksum. A range is widened to whole blocks; short ranges that follow each
- *              other read their blocks once.
- *          7   each name that the assembly leaves out is told, and each of its objects where they
- *              have no place; plain values in one line.
- *          8   an item (include/cairn/items.h) that is a file of torch.save is an object of the
- *              assembly where objects are kept; every other one is left out, by name.
- * Limits:  one descriptor for each local file; a chunk of memory for each thread that reads a
- *          stored version; an item of several pieces is left out: an object is one range of a file.
+ * Promise: 1   a DeepSpeed folder is read by `latest`, else `latest_universal`, or is the tag
+ *              folder itself. In a folder of safetensors or torch files formats/assembly/models.h
+ *              chooses the model's files; similar files are left out. An index stands for its
+ *              folder. formats/torch/torch_ranks.h joins one file per rank. A tensor in two files
+ *              is CAIRN_INVALID naming both.
+ *          2   anything else is refused, naming what was looked for.
+ *          3   project/run@step is a stored version unless such a file exists; its tensors come
+ *              from its layout or, without one, from its files by the same rules.
+ *          4   s3://bucket/path is the object of that name, else the objects below it, by the rules
+ *              for local folders; cli/bucket/bucket.h says how they are read.
+ *          5   local files are opened below their folder's descriptor, each once; with no_links
+ *              without following links. No message quotes `latest`: it may be another file's text.
+ *          6   every name of a stored version's layout is in the assembly: sharded and replicated
+ *              tensors whole, aliases as aliases, per-rank tensors once per rank as
+ *              name@rank-00003. Shards without tensors are left out. Header texts of unchanged
+ *              safetensors files are included.
+ *          P3  every byte returned lies in a block that matched its checksum. Ranges are widened to
+ *              whole blocks; consecutive short ranges read their blocks once.
+ *          7   names and objects left out are reported, plain values in one line.
+ *          8   an item (include/cairn/items.h) that is a torch.save file becomes an object where
+ *              objects are kept; other items are left out by name.
+ * Limits:  one descriptor per local file; one chunk of memory per thread that reads a stored
+ *          version; items of several pieces are left out, because an object is one range of a file.
  */
 #include "cli/convert/inside.h"
 
@@ -74,8 +69,6 @@ void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
     *weights = (struct cairn_cli_weights){0};
 }
 
-/* ---- a folder's files ---- */
-
 static enum cairn_code add_file(struct cairn_cli_weights *weights, const char *name,
                                 size_t *capacity, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(weights->files, weights->count, *capacity, FILES_MAX,
@@ -90,7 +83,7 @@ static enum cairn_code add_file(struct cairn_cli_weights *weights, const char *n
     return CAIRN_OK;
 }
 
-/* The entries of a folder below it, each with the path as its name. */
+/* Lists the entries of a folder below, each named by its path. */
 static enum cairn_code list_below(struct cairn_cli_weights *weights, const char *below,
                                   size_t *capacity, struct cairn_error *err) {
     const char *path = *below ? below : ".";
@@ -115,7 +108,7 @@ static bool is_folder(const struct cairn_cli_weights *weights, const char *name)
     return fd >= 0;
 }
 
-/* Its files, and where it has a folder zero/ those of the folders in that. */
+/* Lists its files and, if it has zero/, those of the folders in zero/. */
 static enum cairn_code list_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
     size_t capacity = 0;
     CAIRN_TRY(list_below(weights, "", &capacity, err));
@@ -151,7 +144,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* One below the bucket's folder; "" is the object that was named itself. */
+/* Opens an object below the bucket's folder; "": the named object itself. */
 static enum cairn_code open_object(struct cairn_cli_weights *weights, const char *name,
                                    struct cairn_cli_weights_file *file, struct cairn_error *err) {
     struct cairn_cli_object object;
@@ -165,7 +158,7 @@ static enum cairn_code open_object(struct cairn_cli_weights *weights, const char
     return CAIRN_OK;
 }
 
-/* The names are in order; see use_files. */
+/* names are sorted by use_files. */
 static enum cairn_code open_name(void *context, const char *name, const struct cairn_input **ret,
                                  struct cairn_error *err) {
     struct cairn_cli_weights *weights = context;
@@ -183,8 +176,7 @@ static enum cairn_code open_name(void *context, const char *name, const struct c
     return open_path(weights, weights->folder_fd, name, file, err);
 }
 
-/* The first line of a file `latest`, as the name of a folder beside it. The file may be anybody's,
- * so no message quotes it. */
+/* Reads the tag folder's name from `latest`. The file is untrusted, so no message quotes it. */
 static enum cairn_code take_tag(const struct cairn_input *input, const char *latest, char ret[256],
                                 struct cairn_error *err) {
     size_t size = (size_t)cairn_min_u64(input->size_bytes, 255);
@@ -199,7 +191,7 @@ static enum cairn_code take_tag(const struct cairn_input *input, const char *lat
     return cairn_fail(err, CAIRN_CORRUPT, "its file `%s` names no folder in it", latest);
 }
 
-/* The tag folder that `latest` names, or the folder itself. */
+/* Enters the tag folder that `latest` names, or stays. */
 static enum cairn_code choose_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
     static const char *const latest[] = {LATEST, LATEST_UNIVERSAL};
     for (size_t i = 0; i < CAIRN_COUNT(latest); i++) {
@@ -227,8 +219,6 @@ static enum cairn_code choose_folder(struct cairn_cli_weights *weights, struct c
     return CAIRN_OK;
 }
 
-/* ---- one file ---- */
-
 static enum cairn_code use_input(struct cairn_cli_weights *weights,
                                  struct cairn_cli_weights_file *file,
                                  const struct cairn_input *input, struct cairn_assembly *assembly,
@@ -248,8 +238,7 @@ static enum cairn_code use_input(struct cairn_cli_weights *weights,
     return cairn_damaged(cairn_torch_assemble(&file->torch, "", assembly, err), err);
 }
 
-/* torch's writer names the files of several ranks so; what such a file holds may be a piece also
- * where it begins where the tensor does. */
+/* torch's DCP writer names rank files "shard-..."; entries beginning at 0 may be pieces, too. */
 static enum cairn_code check_parts(const struct cairn_cli_weights_file *file,
                                    const struct cairn_safetensors_parts *parts,
                                    struct cairn_error *err) {
@@ -259,7 +248,6 @@ static enum cairn_code check_parts(const struct cairn_cli_weights_file *file,
                       "(DCP) writes them: give the folder instead, with the files of all ranks");
 }
 
-/* What is one file alone. */
 static enum cairn_code use_only(struct cairn_cli_weights *weights, const struct cairn_input *input,
                                 struct cairn_error *err) {
     struct cairn_cli_weights_file *file = weights->files[0];
@@ -281,8 +269,7 @@ static enum cairn_code use_single_file(const char *path, struct cairn_cli_weight
     return use_only(weights, &file->input, err);
 }
 
-/* ---- a folder of model files: each tensor from one file; or files of which each rank wrote one
- * ---- */
+/* ---- a folder of model files, or of one file per rank ---- */
 
 struct models {
     struct cairn_cli_weights *weights;
@@ -291,7 +278,7 @@ struct models {
     struct cairn_safetensors_parts parts;
 };
 
-/* The file that the tensor came from: files are used in their order. */
+/* The tensor's file: files are used in order. */
 static const char *file_of(const struct cairn_cli_weights *weights, size_t tensor) {
     const char *found = "";
     for (size_t i = 0; i < weights->count; i++)
@@ -300,9 +287,7 @@ static const char *file_of(const struct cairn_cli_weights *weights, size_t tenso
     return found;
 }
 
-/* ---- one file ---- */
-
-/* The index gives each tensor one file; what it does not name there is not of the model. */
+/* The index gives each tensor's file; a tensor it does not name there is not the model's. */
 static enum cairn_code check_named(struct models *models, const char *file, const char *tensor,
                                    bool *ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) name = {0};
@@ -362,7 +347,7 @@ static enum cairn_code use_model_file(struct models *models, size_t number,
     return code ? cairn_within(err, code, "%s", cairn_short(file->name).text) : CAIRN_OK;
 }
 
-/* ---- a name that is a link to another one ---- */
+/* ---- links between names ---- */
 
 static bool is_same_file(const struct cairn_cli_weights_file *a,
                          const struct cairn_cli_weights_file *b) {
@@ -372,7 +357,7 @@ static bool is_same_file(const struct cairn_cli_weights_file *a,
            first.st_ino == second.st_ino;
 }
 
-/* Without an index: two names of one file are one file. */
+/* Without an index, two names of one file are one file. */
 static enum cairn_code find_twin(struct models *models, size_t number, const char **ret,
                                  struct cairn_error *err) {
     struct cairn_cli_weights *weights = models->weights;
@@ -385,8 +370,6 @@ static enum cairn_code find_twin(struct models *models, size_t number, const cha
             *ret = weights->names[i];
     return CAIRN_OK;
 }
-
-/* ---- the folder ---- */
 
 static enum cairn_code leave_out(struct models *models, const char *name, const char *why,
                                  const char *which, struct cairn_error *err) {
@@ -414,7 +397,7 @@ static enum cairn_code use_or_leave_out(struct models *models, size_t number,
     return leave_out(models, name, "no file of the model (%s)", choice->format, err);
 }
 
-/* A file may be there and not hold what the index says of it. */
+/* An existing file may lack a tensor that the index lists. */
 static enum cairn_code check_index(const struct models *models, struct cairn_error *err) {
     const char *name;
     json_t *file;
@@ -428,9 +411,9 @@ static enum cairn_code check_index(const struct models *models, struct cairn_err
     return CAIRN_OK;
 }
 
-/* ---- a file for each rank ---- */
+/* ---- one file per rank ---- */
 
-/* What a rank's file holds beside tensors is that of all. */
+/* Opens the first rank's file, whose non-tensor content holds for all ranks. */
 static enum cairn_code open_first(struct models *models, size_t number, const char *prefix,
                                   struct cairn_error *err) {
     struct cairn_cli_weights_file *file = models->weights->files[number];
@@ -454,7 +437,7 @@ static enum cairn_code use_ranks(struct models *models, struct cairn_error *err)
                : open_first(models, optimizer, CAIRN_TORCH_RANKS_OPTIMIZER, err);
 }
 
-/* torch writes the metadata last. */
+/* torch writes .metadata last: without it the DCP folder is incomplete. */
 static bool is_half_dcp(const struct cairn_zero_folder *folder) {
     static const char end[] = ".distcp";
     for (size_t i = 0; i < folder->count; i++) {
@@ -484,7 +467,7 @@ static enum cairn_code use_choice(struct models *models, struct cairn_error *err
     return check_index(models, err);
 }
 
-/* A folder, or what is like one, that is none of DeepSpeed and DCP. */
+/* Reads a folder that is neither DeepSpeed nor DCP. */
 static enum cairn_code use_models(struct cairn_cli_weights *weights,
                                   const struct cairn_zero_folder *folder, struct cairn_error *err) {
     struct models models = {.weights = weights, .folder = folder};
@@ -496,14 +479,12 @@ static enum cairn_code use_models(struct cairn_cli_weights *weights,
     return code;
 }
 
-/* ---- a folder ---- */
-
 static int by_name(const void *a, const void *b) {
     return strcmp((*(struct cairn_cli_weights_file *const *)a)->name,
                   (*(struct cairn_cli_weights_file *const *)b)->name);
 }
 
-/* Its files are listed. */
+/* Needs the list of files. */
 static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn_error *err) {
     if (weights->count) qsort(weights->files, weights->count, sizeof *weights->files, by_name);
     CAIRN_TRY(list_names(weights, err));
@@ -525,12 +506,12 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
     weights->format = FORMAT_ZERO;
     const struct cairn_zero_options options = {weights->optimizer, weights->tp_rules};
     enum cairn_code code = cairn_zero_open(&folder, &options, &weights->assembly, err);
-    return weights->tp_rules ? code : cairn_damaged(code, err); /* a rule may be what is wrong */
+    return weights->tp_rules ? code : cairn_damaged(code, err); /* a rule may be the cause */
 }
 
 /* ---- objects of a bucket ---- */
 
-/* Of the names below a folder those that a local folder's list has; see list_folder. */
+/* Lists the objects that list_folder would list as files. */
 static enum cairn_code add_object(void *owner, const char *name, struct cairn_error *err) {
     struct cairn_cli_weights *weights = owner;
     if (strchr(name, '/') && !cairn_text_starts(name, CAIRN_ZERO_UNIVERSAL)) return CAIRN_OK;
@@ -538,7 +519,7 @@ static enum cairn_code add_object(void *owner, const char *name, struct cairn_er
     return add_file(weights, name, &weights->capacity, err);
 }
 
-/* The tag folder that an object `latest` names, else none. */
+/* Enters the tag folder that an object `latest` names, if any. */
 static enum cairn_code choose_below(struct cairn_cli_weights *weights, struct cairn_error *err) {
     static const char *const latest[] = {LATEST, LATEST_UNIVERSAL};
     for (size_t i = 0; i < CAIRN_COUNT(latest); i++) {
@@ -566,7 +547,7 @@ static enum cairn_code use_object(struct cairn_cli_weights *weights,
     return use_only(weights, &file->input, err);
 }
 
-/* The object of the URL is an index: what lies beside it is the folder. */
+/* The URL names an index: opens its folder. */
 static enum cairn_code choose_beside(const struct cairn_cli *cli, const char *url,
                                      struct cairn_cli_weights *weights, struct cairn_error *err) {
     CAIRN_AUTO(buf) beside = {0};
@@ -601,14 +582,13 @@ static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
     return use_files(weights, err);
 }
 
-/* Is it the index of a folder of model files? */
 static bool find_index(const char *path, struct cairn_cli_weights *weights) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return cairn_model_is_index(name) &&
            cairn_text_copy(weights->index, sizeof weights->index, name);
 }
 
-/* The folder at_fd, or with a file's path the one that holds the file. */
+/* Opens at_fd itself or, with a file's path, the file's folder. */
 static enum cairn_code open_folder(int at_fd, const char *file, struct cairn_cli_weights *weights,
                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
@@ -638,7 +618,7 @@ static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weig
 
 /* ---- a stored version ---- */
 
-/* The folder that a stored `latest` names, with its slash; "" where there is no such file. */
+/* The folder that a stored `latest` names, with its slash; "": no such file. */
 static enum cairn_code stored_folder(const struct cairn_cli_weights *weights, char ret[1024],
                                      struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
@@ -652,7 +632,7 @@ static enum cairn_code stored_folder(const struct cairn_cli_weights *weights, ch
     return CAIRN_OK;
 }
 
-/* A version without tensors by name: what its files are, by the rules for local ones. */
+/* Reads a version without described tensors by the rules for local files. */
 static enum cairn_code use_stored_files(struct cairn_cli_weights *weights,
                                         struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
@@ -696,7 +676,7 @@ bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights) {
     return strcmp(weights->format, FORMAT_ZERO) == 0;
 }
 
-/* Rules are of use where they are looked at alone. */
+/* --tp-rule is an error for formats that ignore it. */
 static enum cairn_code check_rules(const struct cairn_cli *cli,
                                    const struct cairn_cli_weights *weights,
                                    struct cairn_error *err) {
@@ -721,7 +701,7 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
     if (code == CAIRN_OK) return CAIRN_OK;
     cairn_cli_weights_release(ret);
     if (err) *err = why;
-    /* What is said of an object begins with its URL, without options. */
+    /* Messages about an object begin with its URL, without options. */
     bool told = bucket && !strncmp(why.message, path, cairn_s3_url_place_size(path));
     return told ? code : cairn_within(err, code, "%s", path);
 }
@@ -789,7 +769,7 @@ enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights
 
 /* ---- checksums of all that is kept ---- */
 
-/* Of an archive that nobody has open any more. One that cannot be read is kept as it is. */
+/* Seals the entries of an archive whose file is not open; an unreadable one stays unsealed. */
 static enum cairn_code seal_archive(struct cairn_cli_weights *weights, const char *name,
                                     struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly;

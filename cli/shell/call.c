@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* call: path, connection and answer of a request; long polls, operations, and frames to the
- * uploader. */
+/* call: requests and replies; long polls with retries, operations, frames to the uploader. */
 #include "cli/shell/call.h"
 
 #include <cairn/cairn.h>
@@ -37,7 +36,7 @@ enum cairn_code cairn_cli_version_or_failed(const struct cairn_cli *cli,
     enum cairn_code code = cairn_cli_call(cli, ref, (struct cairn_cli_call){0}, ret, &why);
     bool of_step = cairn_parse_u64(cairn_view_of(ref->version), &step, NULL) == CAIRN_OK;
     if (code == CAIRN_NOT_FOUND && of_step) {
-        struct cairn_cli_call failed = {.tail = "?for=committed"}; /* without a wait for it */
+        struct cairn_cli_call failed = {.tail = "?for=committed"}; /* without a long poll */
         if (cairn_cli_call(cli, ref, failed, ret, NULL) == CAIRN_OK) {
             json_object_del(*ret, "awaited");
             return CAIRN_OK;
@@ -86,7 +85,7 @@ enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const struct cairn_c
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_page, reply, &page, err));
         if (json_array_extend(items, page.items))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-        /* A page may be empty and not the last one, where few of many are meant. */
+        /* A filtered page may be empty and still have successors. */
         more = page.next_cursor && *page.next_cursor;
         if (!more) break;
         cairn_buf_clear(&next);
@@ -105,11 +104,8 @@ enum cairn_code cairn_cli_list_add(json_t *items, json_t *take_item, struct cair
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }
 
-/* ---- a server of another release ---- */
-
-/* As a server refuses a path, a method, a parameter or a member that it does not have, and as this
- * command refuses an answer that lacks one. The codes have other reasons, too, so whether it is
- * this one is for people to say. */
+/* The server may lack the path, method, parameter or member, or its answer a member. These codes
+ * have other causes, too, so a newer release is only suggested. */
 static bool may_be_of_releases(const struct cairn_cli *cli, enum cairn_code code,
                                const struct cairn_error *err) {
     bool refused = (code == CAIRN_NOT_FOUND || code == CAIRN_INVALID) && err->http_status;
@@ -130,12 +126,10 @@ enum cairn_code cairn_cli_ref_latest(const struct cairn_cli *cli, struct cairn_c
     return CAIRN_OK;
 }
 
-/* ---- references as people type them ---- */
-
 static bool version_valid(const char *text) {
     struct cairn_view view = cairn_view_of(text);
     if (cairn_version_id_valid(view)) return true;
-    if (*text >= 'a' && *text <= 'z' && !cairn_text_starts(text, "ckpt_")) /* latest, best, prod */
+    if (*text >= 'a' && *text <= 'z' && !cairn_text_starts(text, "ckpt_")) /* alias, latest, best */
         return !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")];
     uint64_t step = 0;
     return cairn_parse_u64(view, &step, NULL) == CAIRN_OK && step <= CAIRN_STEP_MAX;
@@ -197,7 +191,7 @@ enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail
     return cairn_buf_append_text(ret, tail, err);
 }
 
-/* ---- patience: which failures pass, and the loop around a call ---- */
+/* ---- patience: transient failures and the retry loop ---- */
 
 #define AGAIN_MS 500
 
@@ -223,7 +217,7 @@ uint64_t cairn_cli_begin_wait(struct cairn_cli *cli, uint64_t otherwise_ms) {
     return timeout_ms ? cairn_deadline_in(&cairn_clock_real, timeout_ms) : UINT64_MAX;
 }
 
-/* Does it pass, and is there time? Then a pause is over when this returns. */
+/* Decides whether to retry and, if so, sleeps first. */
 static bool bears(struct cairn_cli_patience *patience, enum cairn_code code,
                   const struct cairn_error *why) {
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, patience->deadline);
@@ -245,7 +239,7 @@ enum cairn_code cairn_cli_patient_call(struct cairn_cli_patience *patience,
         call.wait_ms = (uint32_t)cairn_min_u64(left_ms, most_ms);
         enum cairn_code code = cairn_cli_call(cli, ref, call, ret, &why);
         if (code && bears(patience, code, &why)) continue;
-        /* Also what it refuses in its own words. */
+        /* A refusal is an answer, too. */
         if (!passes(code)) {
             if (patience->away) cairn_cli_note("note: the server answers again");
             patience->answered = true;
@@ -255,17 +249,17 @@ enum cairn_code cairn_cli_patient_call(struct cairn_cli_patience *patience,
     }
 }
 
-/* ---- operations: short long polls, and a meter from the first size that is told ---- */
+/* ---- operations: short long polls; the meter starts with the first known total ---- */
 
 #define TIMEOUT_DEFAULT_MS 3600000
 #define POLL_MS 1000
 
 struct wait {
-    struct cairn_cli cli; /* deadlines are of the whole wait, not of each request */
+    struct cairn_cli cli; /* timeouts cleared: the deadline bounds the whole wait */
     const char *job, *id;
     struct cairn_cli_patience patience;
     struct cairn_cli_meter meter;
-    char unit[24]; /* of the meter: the row's text is gone when it is shown again */
+    char unit[24]; /* of the meter, which outlives the reply */
     bool metered;
 };
 
@@ -278,7 +272,7 @@ static void show(struct wait *wait, const struct cairn_msg_operation_row *row) {
         (void)cairn_text_copy(wait->unit, sizeof wait->unit, at.unit);
         wait->meter.unit = wait->unit;
     }
-    wait->meter.total_bytes = at.total; /* it grows with what is found */
+    wait->meter.total_bytes = at.total; /* grows while work is found */
     cairn_cli_meter_set(&wait->meter, at.done, NULL);
 }
 
@@ -316,7 +310,7 @@ static enum cairn_code to_its_end(struct wait *wait, json_t **ret, struct cairn_
 
 enum cairn_code cairn_cli_operation_follow(const struct cairn_cli *cli, const char *job,
                                            const char *id, json_t **ret, struct cairn_error *err) {
-    /* The server has been heard: it gave the operation its name. */
+    /* The server has answered: it created the operation. */
     struct wait wait = {.cli = *cli, .job = job, .id = id, .patience.answered = true};
     uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
     wait.cli.timeout_ms = 0;
@@ -326,7 +320,7 @@ enum cairn_code cairn_cli_operation_follow(const struct cairn_cli *cli, const ch
     return code;
 }
 
-/* ---- the uploader: a frame out, frames in until the answer is there ---- */
+/* ---- the uploader: sends one frame, reads frames until the reply ---- */
 
 enum cairn_code cairn_cli_uploader_open(const char *socket_path, struct cairn_cli_uploader *ret,
                                         struct cairn_error *err) {
@@ -387,7 +381,7 @@ enum cairn_code cairn_cli_uploader_ask(struct cairn_cli_uploader *uploader, json
     if (!request || json_object_set_new(request, "id", json_integer((json_int_t)id)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
     enum cairn_code code = send_request(uploader, request, deadline_ms, err);
-    if (code != CAIRN_UNAVAILABLE) CAIRN_TRY(code); /* it may have said why it ends */
+    if (code != CAIRN_UNAVAILABLE) CAIRN_TRY(code); /* the uploader may have sent why it ends */
     for (;;) {
         CAIRN_AUTO(frame) frame = {0};
         CAIRN_TRY(next_frame(uploader, deadline_ms, &frame, err));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemons: started with signals of their own and ended by pid. Command and own uploader hold a lock
- * each in the uploader's folder, so a folder in which none is held belongs to nobody: the kernel
- * releases a lock with the process that took it. */
+/* daemons: own process groups, ended by pid. Command and uploader each lock the uploader's folder;
+ * locks end with their process, so a folder without one is abandoned. */
 #include "cli/shell/daemons.h"
 
 #include <dirent.h>
@@ -41,7 +40,7 @@ static enum cairn_code spawn(const char *path, char *const *argv, pid_t *ret_pid
     sigemptyset(&none);
     sigfillset(&all);
     posix_spawnattr_init(&attributes);
-    /* Its own group: Ctrl-C reaches this process alone, which then stops its daemons in order. */
+    /* Own process group: Ctrl-C reaches only this process, which stops its daemons in order. */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
                                               POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setpgroup(&attributes, 0);
@@ -54,7 +53,7 @@ static enum cairn_code spawn(const char *path, char *const *argv, pid_t *ret_pid
 }
 
 bool cairn_cli_daemon_ended(struct cairn_cli_daemon *daemon, int *ret_status) {
-    pid_t pid = daemon->pid; /* an interrupt's thread may stop it meanwhile */
+    pid_t pid = daemon->pid; /* the signal thread may stop it meanwhile */
     if (pid <= 0) return true;
     pid_t ended = waitpid(pid, ret_status, WNOHANG);
     if (ended != pid && !(ended < 0 && errno == ECHILD)) return false;
@@ -106,7 +105,7 @@ static enum cairn_code spawn_daemon(struct cairn_cli_daemon *daemon, const char 
     return spawn(path, argv, &daemon->pid, err);
 }
 
-/* One that is not ready in time is ended. */
+/* Stops a daemon that is not ready in time. */
 static enum cairn_code await_daemon(struct cairn_cli_daemon *daemon, uint32_t timeout_ms,
                                     struct cairn_error *err) {
     enum cairn_code code = wait_ready(daemon, timeout_ms, err);
@@ -140,16 +139,15 @@ void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
     }
 }
 
-/* ---- the uploader of one command ---- */
+/* ---- the command's own uploader ---- */
 
 #define PREFIX "cairn-put-"
 #define TEMPLATE PREFIX "XXXXXX"
 #define READY_MS 20000
-#define NODE_FILE "node" /* of the folder: what its uploader is called */
+#define NODE_FILE "node" /* holds the uploader's node name */
 #define NODE_BYTES 64
 #define TELL_MS 2000
-/* A command takes its lock right after it has made the folder; one that was killed in between left
- * a folder without a lock. */
+/* From this age a folder without a lock was left by a command killed before it took one. */
 #define UNLOCKED_MS 60000
 
 /* ---- folders that killed commands left ---- */
@@ -169,7 +167,7 @@ static bool is_held(int folder_fd, const char *lock) {
     return fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0;
 }
 
-/* Is it a folder of this user in which no process holds a lock? Its descriptor is taken over. */
+/* A folder of this user in which no process holds a lock. Closes take_folder_fd. */
 static bool is_abandoned(int take_folder_fd) {
     struct stat status;
     DIR *stream = take_folder_fd < 0 ? NULL : fdopendir(take_folder_fd);
@@ -190,8 +188,8 @@ static bool is_abandoned(int take_folder_fd) {
     return locks || age_ms > UNLOCKED_MS;
 }
 
-/* What that command's uploader was called: nobody waits for it any more, and nothing is kept of it.
- * A server that is away hears it from the next command, if the folder is there then. */
+/* Reports the end of the folder's uploader to the server, so that nothing waits for its node. If
+ * the server is away, the next command reports it. */
 static void tell_ended(const struct cairn_cli *cli, const char *folder) {
     char path[PATH_MAX], node[NODE_BYTES] = "";
     int size = snprintf(path, sizeof path, "%s/" NODE_FILE, folder);
@@ -231,12 +229,11 @@ static void remove_abandoned(const struct cairn_cli *cli, const char *temporary)
     closedir(stream);
 }
 
-/* ---- the uploader of this command ---- */
+/* ---- start and stop ---- */
 
-/* A signal may come between the making of the folder and the moment from which the uploader's id is
- * known: who ends it then would miss what is being made. */
+/* Protects a start from _stop, which a signal may call before the uploader's pid is known. */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-static bool is_over; /* by guard */
+static bool is_over; /* guarded by guard: _stop was called */
 
 static const char *temporary_folder(void) {
     const char *ret = getenv("TMPDIR");
@@ -254,7 +251,7 @@ static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader, cons
     if (!mkdtemp(uploader->folder)) {
         enum cairn_code code = cairn_fail_errno(
             err, "cannot make the folder %s; set TMPDIR to a folder that exists", uploader->folder);
-        uploader->folder[0] = '\0'; /* there is nothing to remove */
+        uploader->folder[0] = '\0'; /* nothing to remove */
         return code;
     }
     snprintf(lock, sizeof lock, "%s/put.lock", uploader->folder);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options: one parser over the flags of all verbs, the help made from them; the file of profiles.
- * */
+/* options: one parser for the flags of all verbs, help made from the tables, the profiles file. */
 #include "cli/shell/options.h"
 
 #include <fcntl.h>
@@ -75,7 +74,7 @@ const char *cairn_cli_nearest(const char *word, const char *const *candidates, s
     return nearest;
 }
 
-/* A verb's flag counts for a common one of its name: bench and quota have bytes of their own. */
+/* A verb's own flag hides the common flag of that name: bench and quota have their own --bytes. */
 static bool is_own(const struct cairn_cli_verb *verb, const char *name) {
     for (size_t i = 0; i < verb->flag_count; i++)
         if (!strcmp(verb->flags[i].name, name)) return true;
@@ -157,7 +156,7 @@ static enum cairn_code set_flag(const struct cairn_cli_flag *flag, const char *v
     return CAIRN_OK;
 }
 
-/* One flag at argv[*at]; moves *at past its value. */
+/* Parses the flag at argv[*at]; moves *at past its value. */
 static enum cairn_code take_flag(const struct cairn_cli_verb *verb, int argc, char **argv, int *at,
                                  struct cairn_cli *cli, struct cairn_error *err) {
     const char *word = argv[*at];
@@ -231,7 +230,7 @@ static enum cairn_code pick_forms(struct cairn_cli *cli, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* file:///path, percent-encoded, becomes the path, in its place. */
+/* Decodes a file:///path URL in place. */
 static enum cairn_code take_file_url(char *word, struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     const char *from = word + strlen(FILE_URL);
@@ -347,8 +346,6 @@ struct cairn_cli_profile *cairn_cli_profiles_find(struct cairn_cli_profiles *pro
     return NULL;
 }
 
-/* ---- the file ---- */
-
 static void find_path(char ret[CAIRN_CLI_PROFILE_VALUE_BYTES]) {
     const char *path = getenv("CAIRN_PROFILES"), *config = getenv("XDG_CONFIG_HOME"),
                *home = getenv("HOME");
@@ -356,14 +353,14 @@ static void find_path(char ret[CAIRN_CLI_PROFILE_VALUE_BYTES]) {
     *ret = '\0';
     if (path && *path)
         size = snprintf(ret, CAIRN_CLI_PROFILE_VALUE_BYTES, "%s", path);
-    else if (config && *config == '/') /* a relative one counts as none (XDG) */
+    else if (config && *config == '/') /* XDG: a relative path is ignored */
         size = snprintf(ret, CAIRN_CLI_PROFILE_VALUE_BYTES, "%s/cairn/profiles", config);
     else if (home && *home == '/')
         size = snprintf(ret, CAIRN_CLI_PROFILE_VALUE_BYTES, "%s/.config/cairn/profiles", home);
     if (size >= CAIRN_CLI_PROFILE_VALUE_BYTES) *ret = '\0';
 }
 
-/* options.h#6: who could write it could send this user's tokens anywhere. */
+/* options.h#6: a writer of this file could redirect the user's tokens. */
 static enum cairn_code check_file(const char *path, bool *ret_there, struct cairn_error *err) {
     struct stat status;
     *ret_there = !stat(path, &status);
@@ -461,15 +458,13 @@ enum cairn_code cairn_cli_profiles_save(const struct cairn_cli_profiles *profile
     return cairn_file_replace(profiles->path, cairn_buf_view(&text), 0600, err);
 }
 
-/* ---- which one ---- */
-
 static const char *variable(const char *name) {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
 }
 
 enum cairn_code cairn_cli_profile_choose(struct cairn_cli *cli, struct cairn_error *err) {
-    static struct cairn_cli_profiles profiles; /* its values live as long as the command */
+    static struct cairn_cli_profiles profiles; /* static: cli points into it */
     const char *name = cli->profile && *cli->profile ? cli->profile : variable("CAIRN_PROFILE");
     CAIRN_TRY(cairn_cli_profiles_load(&profiles, err));
     if (!name && profiles.use[0]) name = profiles.use;

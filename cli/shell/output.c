@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output: JSON and YAML for programs, with --fields some of it; notes, sizes and cleaned text for
- * people. */
+/* output: JSON and YAML, filtered by --fields; notes, sizes and cleaned text. */
 #include "cli/shell/output.h"
 
 #include <errno.h>
@@ -33,8 +32,6 @@ enum cairn_code cairn_cli_flush(struct cairn_error *err) {
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-/* ---- text ---- */
-
 void cairn_cli_size(uint64_t bytes, char ret_text[24]) {
     if (forms.plain_sizes)
         snprintf(ret_text, 24, "%" PRIu64, bytes);
@@ -51,7 +48,7 @@ struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const 
     return ret;
 }
 
-/* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
+/* Bidirectional marks and separators: U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
 static bool turns_direction(const unsigned char *at) {
     if (at[0] != 0xe2) return false;
     if (at[1] == 0x80) return at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae);
@@ -119,7 +116,7 @@ enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, co
                       err->message, needed, is_free, folder, left);
 }
 
-/* ---- --fields: members by name, along dots ---- */
+/* ---- --fields: members by dotted names ---- */
 
 #define NAMES_MAX 64
 
@@ -144,7 +141,7 @@ static enum cairn_code parse(const char *text, struct fields *ret, struct cairn_
     }
 }
 
-/* A name may hold dots itself, as labels do: the longest part that is a member is taken. */
+/* Member names may contain dots, as labels do: the longest matching prefix wins. */
 static json_t *find(const json_t *object, struct cairn_view name) {
     json_t *whole = json_object_getn(object, name.data, name.size);
     if (whole) return whole;
@@ -194,7 +191,7 @@ static enum cairn_code check_found(const struct fields *fields, const json_t *sa
     return CAIRN_OK;
 }
 
-/* names: with commas; a dot leads into a member that is an object. all: each has to be there. */
+/* names: separated by commas; dots select members. all: every name must exist in some item. */
 static enum cairn_code choose_fields(const json_t *json, const char *names, bool all, json_t **ret,
                                      struct cairn_error *err) {
     struct fields fields;
@@ -216,11 +213,11 @@ static enum cairn_code choose_fields(const json_t *json, const char *names, bool
     return CAIRN_OK;
 }
 
-/* ---- YAML: blocks of keys and dashes; a value that is no block stands behind its key ---- */
+/* ---- YAML: block style; scalars follow their key on its line ---- */
 
 #define STEP 2
 
-/* Letters first, and then what means nothing to YAML. */
+/* Safe unquoted: begins with a letter, no YAML word or special character. */
 static bool is_plain(const char *text) {
     static const char *const taken[] = {"true", "false", "yes", "no",  "on",  "off",
                                         "null", "y",     "n",   "nan", "inf", "infinity"};
@@ -232,7 +229,7 @@ static bool is_plain(const char *text) {
                                           "0123456789_./@-");
 }
 
-/* YAML 1.1 takes for text what has an exponent, but no point, or no sign in front of it. */
+/* YAML 1.1 reads exponents without a point or a sign as text. */
 static enum cairn_code put_real(double value, struct cairn_buf *ret, struct cairn_error *err) {
     struct cairn_real real = cairn_real(value);
     const char *point = strchr(real.text, '.') ? "" : ".0", *power = strchr(real.text, 'e');
@@ -241,7 +238,7 @@ static enum cairn_code put_real(double value, struct cairn_buf *ret, struct cair
                             power[1] == '-' ? "" : "+", power + 1);
 }
 
-/* What is quoted for JSON is for YAML, too. */
+/* JSON's quoting is valid in YAML. */
 static enum cairn_code put_scalar(const json_t *json, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     if (json_is_string(json) && is_plain(json_string_value(json)))
@@ -260,7 +257,7 @@ static bool is_block(const json_t *json) {
 static enum cairn_code put_block(const json_t *json, unsigned depth, bool begun,
                                  struct cairn_buf *ret, struct cairn_error *err);
 
-/* Behind a key. */
+/* The value after "key:". */
 static enum cairn_code put_value(const json_t *json, unsigned depth, struct cairn_buf *ret,
                                  struct cairn_error *err) {
     if (is_block(json)) {
@@ -299,7 +296,7 @@ static enum cairn_code put_items(const json_t *json, unsigned depth, bool begun,
     return CAIRN_OK;
 }
 
-/* begun: its first line has its indent already. */
+/* begun: the first line is already indented. */
 static enum cairn_code put_block(const json_t *json, unsigned depth, bool begun,
                                  struct cairn_buf *ret, struct cairn_error *err) {
     const char *key;
@@ -323,7 +320,7 @@ static enum cairn_code put_yaml(const json_t *json, struct cairn_buf *ret,
 
 /* ---- JSON ---- */
 
-/* The same JSON, with escapes for what a terminal obeys; jansson escapes what is below U+0020. */
+/* Escapes control characters and bidirectional marks; jansson escapes those below U+0020. */
 static enum cairn_code escape_json(const struct cairn_buf *json, struct cairn_buf *ret,
                                    struct cairn_error *err) {
     const unsigned char *text = (const unsigned char *)json->data;
@@ -371,7 +368,7 @@ enum cairn_code cairn_cli_print_reply(const struct cairn_cli *cli, const json_t 
     return cairn_cli_print_json(json, cli->output == CAIRN_CLI_JSON, err);
 }
 
-/* The names are held against all of them. */
+/* --fields: each name must exist in some item of the whole array. */
 enum cairn_code cairn_cli_print_lines(const json_t *items, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *chosen = NULL;
     if (forms.fields) CAIRN_TRY(choose_fields(items, forms.fields, true, &chosen, err));

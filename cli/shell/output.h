@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output: what the API answered, as a table, as JSON or YAML, or as names; and what people read.
+ * output: replies of the API as tables, JSON, YAML or names; text and colours for people.
  *
- * Why:     every verb that lists prints the same forms; on a terminal a state is seen sooner than
- *          read; who compares with a bill of the store reads powers of ten.
- * Promise: 1   JSON forms print what the server said, the same values; only tables are for eyes.
- *          2   control characters and marks that turn the direction of writing are printed as '?'
- *              in text and as an escape in JSON.
- *          3   --fields: members stand under the names they were asked for by, in that order; one
- *              that an item lacks is null. Each has to be there, in an item at least, or it is
- *              CAIRN_INVALID with those that are; of an item of a stream at least one.
- *          4   a reader of YAML 1.1 or 1.2 gets the value back: a text that could be taken for a
- *              number, a truth, a date or a mark is quoted.
- *          5   every size in a table or a line of text is in the form that was asked for: "1.5
- *              GiB", with --si "1.6 GB", with --bytes "1610612736". JSON has bytes always.
- *          6   nothing is painted unless standard output is a terminal that knows colours, tables
- *              are printed, and NO_COLOR is unset or empty (no-color.org); the text stays the same.
- *              A colour is never the only thing that says something.
- * Limits:  16 columns; 64 names of --fields; a spark line of CAIRN_CLI_SPARK_MAX values. Texts that
- *          do not fit are cut.
- * Threads: main thread; sizes from any, once they are set.
+ * Why:     every verb that lists prints the same formats; a terminal's user sees a coloured state
+ *          before reading it; comparing with a store's bill needs powers of ten.
+ * Promise: 1   JSON and YAML print the server's values unchanged; only tables reformat them.
+ *          2   control characters and bidirectional marks are '?' in text and escaped in JSON.
+ *          3   --fields: members appear under the names given, in that order; a member that an item
+ *              lacks is null. A name that no item has is CAIRN_INVALID, listing the existing
+ *              ones; in a stream each item needs at least one of the names.
+ *          4   YAML 1.1 and 1.2 readers get the value back: text that looks like a number, boolean,
+ *              date or indicator is quoted.
+ *          5   sizes in tables and text have the chosen form: "1.5 GiB", with --si "1.6 GB", with
+ *              --bytes "1610612736". JSON always has bytes.
+ *          6   only tables on a terminal that supports colours have them, unless NO_COLOR is set
+ *              (no-color.org). The text is the same without; no information is in a colour alone.
+ * Limits:  16 columns; 64 --fields; CAIRN_CLI_SPARK_MAX spark values. Longer texts are truncated.
+ * Threads: main thread; sizes from any thread after cairn_cli_print_as.
  * Next:    cli/shell/output_tables.c, cli/shell/output.c.
  */
 #pragma once
@@ -28,18 +25,18 @@
 #include "cli/shell/call.h"
 #include "common/json.h"
 
-/* Once, before anything is printed: yaml, fields and sizes are those of all that follows. */
+/* Sets YAML, --fields and the form of sizes; called once, before any output. */
 void cairn_cli_print_as(const struct cairn_cli *cli);
-/* As --output json or jsonl? */
+/* --output json or jsonl. */
 bool cairn_cli_wants_json(const struct cairn_cli *cli);
 enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Pretty where --output is json. */
+/* Indented with --output json. */
 enum cairn_code cairn_cli_print_reply(const struct cairn_cli *cli, const json_t *json,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Each item of an array on a line. */
+/* One line for each item of the array. */
 enum cairn_code cairn_cli_print_lines(const json_t *items, struct cairn_error *err) CAIRN_MUST_USE;
-/* Standard output, at the end of what is printed. */
+/* Flushes standard output and reports write errors. */
 enum cairn_code cairn_cli_flush(struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- text ---- */
@@ -51,18 +48,16 @@ struct cairn_cli_count {
 };
 struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many);
 
-/* Control characters and marks that turn the direction of writing become '?', so that text of
- * another user cannot steer the terminal. */
+/* Control and bidirectional characters become '?': foreign text must not steer the terminal. */
 void cairn_cli_clean(char *text);
-/* Of a CAIRN_NO_SPACE in err: what is needed in that folder, what is free there, and the way out;
- * then says what was left. */
+/* Adds to a CAIRN_NO_SPACE: space needed and free, the way out, and `left`, what stays on disk. */
 enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
                                    struct cairn_error *err);
-/* One line of chatter on standard error, cleaned. */
+/* One cleaned line on standard error. */
 void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);
-/* The answer to a question that ends in [y/N]. */
+/* Reads the answer to a [y/N] question. */
 bool cairn_cli_says_yes(void);
-/* Behind what text holds, with `between` where it holds something; what has no room is cut. */
+/* Appends to text, after `between` unless text is empty; truncates at capacity. */
 void cairn_cli_add(char *text, size_t capacity, const char *between, const char *format, ...)
     CAIRN_PRINTF(4, 5);
 
@@ -72,28 +67,26 @@ void cairn_cli_add(char *text, size_t capacity, const char *between, const char 
 
 enum cairn_cli_tone {
     CAIRN_CLI_TONE_NONE,
-    CAIRN_CLI_TONE_HEAD, /* of a table */
+    CAIRN_CLI_TONE_HEAD,
     CAIRN_CLI_TONE_GOOD,
     CAIRN_CLI_TONE_BUSY,
     CAIRN_CLI_TONE_BAD,
-    CAIRN_CLI_TONE_QUIET, /* in the trash, superseded */
+    CAIRN_CLI_TONE_QUIET, /* trashed, superseded */
 };
-/* Once, before anything is printed. */
+/* Called once, before any output. */
 void cairn_cli_paint_init(const struct cairn_cli *cli);
-/* Is standard output a terminal for people? Also where it is to have no colours. */
+/* Whether standard output is a terminal, also if colours are off. */
 bool cairn_cli_paint_terminal(void);
-/* What is printed before and after; "" where nothing is painted. */
+/* Escapes before and after coloured text; "" if colours are off. */
 const char *cairn_cli_tone(enum cairn_cli_tone tone);
 const char *cairn_cli_tone_end(enum cairn_cli_tone tone);
-/* Spark lines of the stall and of the interval of the committed ones among `versions`, the newest
- * first as lists have them. On a terminal alone. */
+/* Terminals only: spark lines of stalls and commit intervals; `versions` is newest first. */
 void cairn_cli_spark_versions(const json_t *versions);
 
 /* ---- tables ---- */
 
 #define CAIRN_CLI_COLUMNS_MAX 16
 
-/* An item of a list of the API. */
 union cairn_cli_row {
     struct cairn_msg_version_row version;
     struct cairn_msg_run_row run;
@@ -112,12 +105,12 @@ union cairn_cli_row {
 };
 struct cairn_cli_column {
     const char *title;
-    size_t field;     /* of the row; how it is printed is said by its kind in the form */
-    bool size;        /* the number is one of bytes */
-    const char *none; /* for null; NULL: no text, or the number */
-    /* In place of a field; NULL: none. */
+    size_t field;     /* offset in the row; the form's field kind decides the formatting */
+    bool size;        /* a number of bytes */
+    const char *none; /* text for null; NULL: empty, or the number */
+    /* Formats a computed cell; NULL: `field` is printed. */
     void (*cell)(const union cairn_cli_row *row, char *ret, size_t capacity);
-    bool right; /* of a cell; numbers always are */
+    bool right; /* right-aligned; numbers always are */
 };
 #define CAIRN_CLI_FIELD_OR(title_, form, field_, none_)                                            \
     { .title = (title_), .field = offsetof(struct cairn_msg_##form##_row, field_), .none = (none_) }
@@ -133,39 +126,37 @@ struct cairn_cli_column {
 #define CAIRN_CLI_RIGHT_CELL(title_, cell_)                                                        \
     { .title = (title_), .cell = (cell_), .right = true }
 struct cairn_cli_table {
-    enum cairn_message form; /* of an item */
+    enum cairn_message form; /* form of an item */
     const struct cairn_cli_column *columns;
-    size_t column_count, wide_count; /* the last wide_count are those of a wide table alone */
-    struct cairn_cli_column name;    /* what --output name prints of an item */
+    size_t column_count, wide_count; /* the last wide_count columns need --wide */
+    struct cairn_cli_column name;    /* --output name */
 };
-/* Behind wide_count: the name. */
+/* Arguments after wide_count: the name column. */
 #define CAIRN_CLI_ROWS(form, columns, wide_count, ...)                                             \
     { CAIRN_MESSAGE_##form, (columns), CAIRN_COUNT(columns), (wide_count), __VA_ARGS__ }
-/* items: a JSON array. */
 enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,
                                 const struct cairn_cli_table *table,
                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* Those of cairn_cli_list. */
+/* Prints the list that cairn_cli_list gets. */
 enum cairn_code cairn_cli_print_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                      const char *tail, uint64_t limit,
                                      const struct cairn_cli_table *table,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* A row alone; as JSON the object itself. */
+/* One row; as JSON the object itself. */
 enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
                                     const struct cairn_cli_table *table,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 
-extern const struct cairn_cli_table cairn_cli_tensor_table; /* rows of the form tensor_row */
+extern const struct cairn_cli_table cairn_cli_tensor_table;
 
 /* ---- a checkpoint ---- */
 
-/* "tier=keep,team=nlp", "eval_loss=1.93": labels and metrics as the command line takes them. */
+/* "tier=keep,team=nlp" or "eval_loss=1.93": labels and metrics in command-line form. */
 void cairn_cli_pairs(const json_t *pairs, const char *between, char *ret, size_t capacity);
 /* "prod, good" */
 void cairn_cli_words(const json_t *words, const char *between, char *ret, size_t capacity);
-/* "damaged" where each whole copy of a version has known damage, "damaged-in:STORE ..." where
- * another one has none, "" where all are sound. */
+/* "damaged": every whole copy has known damage; "damaged-in:STORE ...": some have; "": none. */
 void cairn_cli_damage_words(const json_t *copies, char *ret, size_t capacity);
-/* One checkpoint: a field a line, or in the form of --output. */
+/* One field per line, or by --output. */
 enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables: items of the API as rows for eyes, and one checkpoint as lines. Colours are escapes of
- * ECMA-48, drawings are blocks of eighths. */
+/* tables: list items as rows, one checkpoint as lines; ECMA-48 colours, spark lines of blocks. */
 #include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -30,7 +29,7 @@ bool cairn_cli_paint_terminal(void) {
 }
 
 const char *cairn_cli_tone(enum cairn_cli_tone tone) {
-    /* Of the terminal's own sixteen, which its user has chosen to be read. */
+    /* The 16 basic colours follow the terminal's theme, so they stay readable. */
     static const char *const escapes[] = {
         [CAIRN_CLI_TONE_NONE] = "",         [CAIRN_CLI_TONE_HEAD] = "\033[1m",
         [CAIRN_CLI_TONE_GOOD] = "\033[32m", [CAIRN_CLI_TONE_BUSY] = "\033[33m",
@@ -51,7 +50,7 @@ static enum cairn_cli_tone tone_of(const struct cairn_msg_version_row *version) 
     return CAIRN_CLI_TONE_BAD; /* aborting, damaged */
 }
 
-/* "9 ms", from a second on as cairn_duration_text. */
+/* "9 ms"; from 1 s on as cairn_duration_text. */
 static void moment_text(uint64_t ms, char ret[24]) {
     if (ms < 1000)
         snprintf(ret, 24, "%u ms", (unsigned)ms);
@@ -59,7 +58,7 @@ static void moment_text(uint64_t ms, char ret[24]) {
         cairn_duration_text(ms, ret);
 }
 
-/* "stall     ▁▂▁█  9 ms to 120 ms, the last 40 ms": durations, the oldest first. */
+/* "stall ▁▂▁█ 9 ms to 120 ms, the last 40 ms"; oldest value first. */
 static void print_spark(const char *name, const uint64_t *values_ms, size_t count) {
     static const char *const eighths[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const plain[] = {"_", "_", ".", ".", "-", "-", "^", "^"};
@@ -90,7 +89,7 @@ void cairn_cli_spark_versions(const json_t *versions) {
     int64_t later_ms = 0;
     const json_t *item = NULL;
     if (!paint.terminal) return;
-    /* From the newest on, filled from behind. */
+    /* `versions` is newest first: the arrays fill from their ends. */
     for (size_t i = 0; (item = json_array_get(versions, i)); i++) {
         struct cairn_msg_version_row row = {.stall_ms = CAIRN_MESSAGE_NONE};
         int64_t at_ms = 0;
@@ -157,7 +156,7 @@ static enum cairn_cli_tone operation_tone(const union cairn_cli_row *row) {
     return row->operation.ended_at ? CAIRN_CLI_TONE_GOOD : CAIRN_CLI_TONE_BUSY;
 }
 
-/* Columns that are painted, by the form of a row and their title. */
+/* Coloured columns, by row form and title. */
 static const struct {
     enum cairn_message form;
     const char *title;
@@ -181,7 +180,7 @@ static size_t columns_of(const struct cairn_cli_table *table, bool wide) {
     return table->column_count - (wide ? 0 : table->wide_count);
 }
 
-/* row NULL: the heads. What is painted is as wide as what is not. */
+/* row NULL: the table head. Escapes do not count as width. */
 static void print_row(const struct cairn_cli_table *table, size_t columns, const int *widths,
                       char (*cells)[CELL_BYTES], const union cairn_cli_row *row) {
     for (size_t c = 0; c < columns; c++) {
@@ -193,7 +192,7 @@ static void print_row(const struct cairn_cli_table *table, size_t columns, const
     }
 }
 
-/* A number that is null is CAIRN_MESSAGE_NONE. */
+/* Null numbers become CAIRN_MESSAGE_NONE. */
 static enum cairn_code read_row(const struct cairn_cli_table *table, const json_t *item,
                                 union cairn_cli_row *ret, struct cairn_error *err) {
     const struct cairn_message_field *field = cairn_message_form(table->form)->fields();
@@ -201,7 +200,7 @@ static enum cairn_code read_row(const struct cairn_cli_table *table, const json_
     for (; field->name; field++)
         if (field->presence == CAIRN_MESSAGE_NULLS && field->kind == CAIRN_JSON_U64)
             *(uint64_t *)(void *)((char *)ret + field->offset) = CAIRN_MESSAGE_NONE;
-    /* `inspect` makes rows of tensors of files by itself; they have no fragments. */
+    /* `inspect` builds tensor rows itself; they lack the fragments that the server sends. */
     if (table->form == CAIRN_MESSAGE_tensor_row)
         return cairn_message_read_own(table->form, item, "", ret, err);
     return cairn_cli_reply_read(table->form, item, ret, err);
@@ -283,14 +282,12 @@ enum cairn_code cairn_cli_print_one(const struct cairn_cli *cli, json_t *json,
     return cairn_cli_print(cli, items, table, err);
 }
 
-/* ---- tensors ---- */
-
 static void cell_shape(const union cairn_cli_row *row, char *ret, size_t capacity) {
     json_t *dimension;
     ret[0] = '\0';
     for (size_t index = 0; (dimension = json_array_get(row->tensor.shape, index)); index++)
         cairn_cli_add(ret, capacity, "x", "%lld", (long long)json_integer_value(dimension));
-    /* An alias may name no element type; then its shape is that of what it stands for. */
+    /* An alias may lack a dtype; its shape is then its target's. */
     if (!ret[0] && row->tensor.dtype) snprintf(ret, capacity, "scalar");
 }
 static void cell_kind(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -307,7 +304,7 @@ const struct cairn_cli_table cairn_cli_tensor_table =
 
 /* ---- one checkpoint ---- */
 
-/* A line of it; nothing where there is no value. */
+/* Prints one line; nothing for an empty value. */
 static void print_field(const char *name, const char *value) {
     char text[4200];
     if (!value || !*value) return;
@@ -376,7 +373,7 @@ static void print_said(const struct cairn_msg_version_row *version) {
     print_origin(json_object_get(version->meta, "origin"));
 }
 
-/* " (making)", " (2 objects damaged, found 2026-11-22T10:18:55Z)"; false: all is well. */
+/* " (making)", " (2 objects damaged, found 2026-11-22T10:18:55Z)"; false: a sound whole copy. */
 static bool say_copy(const struct cairn_msg_copy_row *copy, char ret[128]) {
     struct cairn_msg_copy_damage damage = {0};
     bool whole = !strcmp(copy->state, "whole");
@@ -404,7 +401,7 @@ void cairn_cli_damage_words(const json_t *copies, char *ret, size_t capacity) {
     if (ret[0] && !sound) snprintf(ret, capacity, "damaged");
 }
 
-/* "main, archive (making)"; of one that lies in main alone, and is well there, nothing. */
+/* "main, archive (making)"; omitted if main holds the only copy and it is sound. */
 static void print_copies(const struct cairn_msg_version_row *version) {
     char text[4000] = "";
     const json_t *item = NULL;
@@ -425,7 +422,7 @@ static void print_toned(const char *name, const char *value, enum cairn_cli_tone
     fputs(cairn_cli_tone_end(tone), stdout);
 }
 
-/* How a save went: "training stood still for 40 ms, staged after 210 ms, durable after …". */
+/* "training stood still for 40 ms, staged after 210 ms, durable after ...". */
 static void print_pace(const struct cairn_msg_version_row *version) {
     const struct {
         const char *at, *what;

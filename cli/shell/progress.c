@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress: a meter as a bar, as lines or as JSON; workers; the thread that waits for signals. */
+/* progress: the meter as bar, lines or JSON; workers; the signal thread. */
 #include "cli/shell/progress.h"
 
 #include <langinfo.h>
@@ -65,7 +65,7 @@ static void show(struct cairn_cli_meter *meter, bool last) {
     uint64_t now = cairn_mono_ms(), elapsed = cairn_max_u64(now - meter->started_ms, 1);
     uint64_t done_bytes = meter->locked.done_bytes;
     double part = meter->total_bytes ? (double)done_bytes / (double)meter->total_bytes : last;
-    if (!last && part > 0.99) part = 0.99; /* 100 % is said at the end only */
+    if (!last && part > 0.99) part = 0.99; /* only _end shows 100 % */
     uint64_t rate_bytes = done_bytes * 1000 / elapsed;
     char done[24], total[24], rate[24], left[32] = "", time[32], items[64] = "";
     amount(meter, done_bytes, done);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairn get: a version, one rank's shards or one shard, verified, into a folder or a pipe.
+ * cairn get: restores a version, one rank's shards or one shard, verified, into a folder or a pipe.
  *
- * Promise: 1   a file has its own name only when every block of it was verified and is on the disk;
- *              until then it lies in `.cairn-get-<version>` in the folder, under its number.
- *          2   what lies there, or has its final name already, is compared block by block; what
- *              is right is not read again. Other content under a final name is never replaced.
- *          3   below the folder no symbolic link is followed; links are made last.
- *          4   a get that does not hold the lock of `.cairn-get-<version>` writes and removes
- *              nothing. What final names hold is looked at under the lock. A second get of the
- *              version into the folder is CAIRN_CONFLICT.
+ * Promise: 1   a file gets its name when all its blocks are verified and on disk; until then it is
+ *              in `.cairn-get-<version>` in the folder, named by its number.
+ *          2   files found there or under their final names are compared by block, and correct
+ *              blocks are not fetched again. Different content under a final name is not replaced.
+ *          3   no symbolic link below the folder is followed; links are created last.
+ *          4   only the holder of the lock of `.cairn-get-<version>` writes, removes and checks
+ *              names. A second get of the version into the folder is CAIRN_CONFLICT.
  * Threads: _have and _write from any, of different pieces; the others one owner.
  */
 
@@ -35,30 +34,28 @@ struct target {
     const struct cairn_cli_source *source;
     const uint32_t *shards; /* indexes into the manifest */
     size_t shard_count;
-    bool whole; /* links and empty folders, too */
+    bool whole; /* with links and empty folders */
     int root_fd, part_fd;
     char part_name[64];
-    bool locked;    /* the folder of parts is this get's own */
-    bool resumed;   /* an earlier get left something */
-    bool moved;     /* each part has its name */
-    bool *in_place; /* by number in the manifest: its final name is there, with these bytes */
-    bool *written;  /* likewise: this get wrote all of it, with its mode, into a file of its own */
-    unsigned mask;  /* umask */
+    bool locked;    /* this get holds the lock of the parts' folder */
+    bool resumed;   /* an earlier get left parts */
+    bool moved;     /* all files have their names */
+    bool *in_place; /* by manifest index: the final name exists with these bytes */
+    bool *written;  /* by manifest index: written whole by this get, mode set */
+    unsigned mask;
     struct cairn_cli_tree_meta meta;
 };
 
-#define EARLY_BYTES_MIN CAIRN_MIB /* of a piece that the disk is to begin with at once */
-#define SYNCED_TOGETHER_MIN 64    /* files; one sync of the file system instead of as many */
-#define SMALL_BYTES_MAX (256 * CAIRN_KIB) /* past the page cache such a file gains nothing */
-#define LOCK_TRIES_MAX 100 /* each is lost to another get that began and ended meanwhile */
+#define EARLY_BYTES_MIN CAIRN_MIB         /* pieces from this size on start writeback at once */
+#define SYNCED_TOGETHER_MIN 64            /* files; from here on one syncfs instead of fsyncs */
+#define SMALL_BYTES_MAX (256 * CAIRN_KIB) /* smaller files gain nothing from direct I/O */
+#define LOCK_TRIES_MAX 100                /* each lost to a get that began and ended meanwhile */
 
 static const struct cairn_manifest_shard *shard_at(const struct target *target, uint32_t index) {
     return &target->source->version.manifest.shards[index];
 }
 
-/* ---- folders ---- */
-
-/* The folder that holds name, below the root; *ret_last is name's last component. */
+/* Opens the folder of name below the root; *ret_last: name's last component. */
 static enum cairn_code open_parent(const struct target *target, const char *name, bool make,
                                    int *ret_fd, const char **ret_last, struct cairn_error *err) {
     char component[NAME_MAX + 1];
@@ -86,14 +83,11 @@ static enum cairn_code open_parent(const struct target *target, const char *name
     return CAIRN_OK;
 }
 
-/* ---- what is there ---- */
-
 static const uint8_t *checksums_of(const struct target *target, uint32_t index, uint64_t offset) {
     uint64_t block = shard_at(target, index)->first_block + offset / CAIRN_BLOCK_BYTES;
     return (const uint8_t *)target->source->version.checksums.data + 4 * block;
 }
 
-/* Are these bytes of the file those of the shard? */
 static bool same_bytes(const struct target *target, int fd, uint32_t index, uint64_t offset,
                        void *memory, size_t size) {
     for (size_t done = 0; done < size;) {
@@ -137,7 +131,7 @@ static enum cairn_code look_at_name(struct target *target, uint32_t index,
                       "%s is already there with other content; give an empty folder with -d", name);
 }
 
-/* No name has to be looked at in a folder that holds nothing but the parts. */
+/* If the folder holds only the parts, no final name needs a check. */
 static enum cairn_code has_entries(const struct target *target, bool *ret,
                                    struct cairn_error *err) {
     int fd = openat(target->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -155,7 +149,7 @@ static enum cairn_code has_entries(const struct target *target, bool *ret,
     return CAIRN_OK;
 }
 
-/* ---- being read ---- */
+/* ---- writing parts ---- */
 
 static void part_name(uint32_t index, char ret[16]) {
     snprintf(ret, 16, "%u", index);
@@ -171,8 +165,7 @@ static bool have_piece(void *owner, uint32_t shard, uint64_t offset, void *memor
     return fd >= 0 && same_bytes(target, fd, shard, offset, memory, size);
 }
 
-/* Its whole length is given to it at once: what lies behind the end of a file is written by one
- * thread at a time. */
+/* Sets the whole length at once, because the kernel serializes writes beyond a file's end. */
 static enum cairn_code create_part(const struct target *target, uint32_t shard, const char *name,
                                    struct cairn_file *ret, struct cairn_error *err) {
     uint64_t size = shard_at(target, shard)->size_bytes;
@@ -187,7 +180,7 @@ static enum cairn_code create_part(const struct target *target, uint32_t shard, 
     return CAIRN_OK;
 }
 
-/* Several threads may be the first to write to one shard. */
+/* Several threads may write a shard's first piece. */
 static enum cairn_code open_or_create_part(const struct target *target, uint32_t shard,
                                            const char *name, struct cairn_file *ret,
                                            struct cairn_error *err) {
@@ -205,8 +198,8 @@ static unsigned mode_of(const struct target *target, const char *name) {
     return cairn_cli_tree_meta_mode(&target->meta, name, false) & ~target->mask;
 }
 
-/* A small file is created, written and given its mode at once. One that its owner may not write to
- * gets its mode at the end, since a get that goes on from here may have to write it again. */
+/* Creates, writes and sets the mode at once. A mode without owner write is set at the end, because
+ * a resumed get may have to rewrite the part. */
 static enum cairn_code write_small(const struct target *target, uint32_t shard, const char *name,
                                    const void *bytes, size_t size, struct cairn_error *err) {
     const mode_t own = S_IRUSR | S_IWUSR;
@@ -222,8 +215,7 @@ static enum cairn_code write_small(const struct target *target, uint32_t shard, 
     return CAIRN_OK;
 }
 
-/* Past the page cache where the file system takes that; else the disk begins at once, so that the
- * sync at the end has little left to do. */
+/* Direct I/O if possible; else starts writeback, so that the final sync is short. */
 static enum cairn_code write_piece(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
                                    size_t size, struct cairn_error *err) {
     const struct target *target = owner;
@@ -244,7 +236,7 @@ static enum cairn_code write_piece(void *owner, uint32_t shard, uint64_t offset,
     return code == CAIRN_OK ? code : cairn_within(err, code, "%s", shard_at(target, shard)->name);
 }
 
-/* CAIRN_NOT_FOUND: the get that held it has ended meanwhile, and removed it. */
+/* CAIRN_NOT_FOUND: the get that held it ended and removed it. */
 static enum cairn_code lock_part(struct target *target, struct cairn_error *err) {
     target->resumed = mkdirat(target->root_fd, target->part_name, 0700) != 0;
     if (target->resumed && errno != EEXIST) return cairn_fail_errno(err, "%s", target->part_name);
@@ -289,7 +281,7 @@ static enum cairn_code read_shard(const struct cairn_cli_source *source,
     return CAIRN_OK;
 }
 
-/* Of meta, or of the shard that it names. */
+/* Reads the tree description from meta or from the shard that meta names. */
 static enum cairn_code load_description(const struct cairn_cli_source *source,
                                         struct cairn_cli_tree_meta *ret, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &source->version.manifest;
@@ -332,10 +324,9 @@ static enum cairn_code open_target(struct target *target, const char *folder,
     return CAIRN_OK;
 }
 
-/* ---- under their names ---- */
+/* ---- final names ---- */
 
-/* A file that had the right bytes already gets the mode that they were put with; of a version
- * without modes it keeps its own. */
+/* An existing correct file gets the saved mode; a version without modes leaves it. */
 static enum cairn_code mend_mode(struct target *target, const char *name, unsigned mode,
                                  struct cairn_error *err) {
     const char *last = NULL;
@@ -350,10 +341,10 @@ static enum cairn_code mend_mode(struct target *target, const char *name, unsign
                             name);
 }
 
-/* The folder of the file that was moved last: the next one mostly goes there, too. */
+/* Cache of the last parent folder: the next file is mostly in the same one. */
 struct parent {
-    char name[CAIRN_SHARD_NAME_BYTES_MAX + 1]; /* with its slash; "" is the root */
-    int fd;                                    /* -1: none yet */
+    char name[CAIRN_SHARD_NAME_BYTES_MAX + 1]; /* with trailing slash; "": the root */
+    int fd;                                    /* -1: none */
 };
 
 static enum cairn_code enter_parent(const struct target *target, const char *name,
@@ -373,7 +364,7 @@ static enum cairn_code enter_parent(const struct target *target, const char *nam
     return CAIRN_OK;
 }
 
-/* What was not written all at once: its length and mode, and its bytes on the disk. */
+/* Sets length and mode and syncs a part that was written in pieces. */
 static enum cairn_code complete_part(const struct target *target, uint32_t index, const char *part,
                                      bool synced, struct cairn_error *err) {
     const char *name = shard_at(target, index)->name;
@@ -386,7 +377,7 @@ static enum cairn_code complete_part(const struct target *target, uint32_t index
     return CAIRN_OK;
 }
 
-/* From the parts to its name, where nothing may be. */
+/* Renames the part without replacing anything. */
 static int rename_part(const struct target *target, const char *part, int parent_fd,
                        const char *last) {
     if (!syscall(SYS_renameat2, target->part_fd, part, parent_fd, last, RENAME_NOREPLACE)) return 0;
@@ -396,7 +387,7 @@ static int rename_part(const struct target *target, const char *part, int parent
         return 0;
     }
     if (errno == EEXIST) return -1;
-    /* A file system without second names: nothing was there a moment ago. */
+    /* Without RENAME_NOREPLACE and hard links: the name was free a moment ago. */
     return renameat(target->part_fd, part, parent_fd, last);
 }
 
@@ -446,8 +437,7 @@ static enum cairn_code make_link(struct target *target, const char *name, const 
     return cairn_fail(err, CAIRN_CONFLICT, "%s is already there and is another", name);
 }
 
-/* Of the folders on the way to name; those that nobody may enter come last of all, so the deepest
- * is done first. */
+/* Sets parent folders' modes last and deepest first: a mode may forbid entering. */
 static enum cairn_code set_folder_modes(struct target *target, const char *name, bool itself,
                                         struct cairn_error *err) {
     char path[CAIRN_SHARD_NAME_BYTES_MAX + 1];
@@ -467,7 +457,6 @@ static enum cairn_code set_folder_modes(struct target *target, const char *name,
     }
 }
 
-/* Have both the same folders on the way to them? */
 static bool same_parent(const char *a, const char *b) {
     const char *slash = strrchr(a, '/'), *other = strrchr(b, '/');
     if (!slash || !other) return !slash && !other;
@@ -494,7 +483,6 @@ static enum cairn_code make_rest(struct target *target, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* Everything under its name. */
 static enum cairn_code finish_target(struct target *target, struct cairn_error *err) {
     bool synced =
         target->shard_count >= SYNCED_TOGETHER_MIN && cairn_file_syncs_all(target->part_fd);
@@ -506,7 +494,7 @@ static enum cairn_code finish_target(struct target *target, struct cairn_error *
                   : cairn_dir_sync(target->root_fd, err);
 }
 
-/* keep: what was read stays for the next get. Without the lock nothing is removed. */
+/* keep: parts stay for the next get. Without the lock nothing is removed. */
 static void close_target(struct target *target, bool keep) {
     CAIRN_ASSERT(target->locked == (target->part_fd >= 0));
     bool clears = !keep && target->locked && (!target->moved || target->resumed);
@@ -536,13 +524,13 @@ static const struct cairn_cli_flag get_flags[] = {
      "Readers at work at once; default 8."},
 };
 
-/* What an interrupted get says; made before anything is written. */
+/* Message of an interrupted get; prepared before the first write. */
 static char interrupted[3 * PATH_MAX] = "cairn get: interrupted; nothing was written\n";
 
 struct wanted {
     const struct cairn_cli *cli;
     struct cairn_cli_patterns patterns; /* of --shard */
-    bool described_apart;               /* the shard that describes the tree is none of its files */
+    bool described_apart;               /* the tree description is a shard of its own, not a file */
 };
 
 static bool is_shard(const struct cairn_manifest *manifest, const char *name) {
@@ -551,7 +539,7 @@ static bool is_shard(const struct cairn_manifest *manifest, const char *name) {
     return false;
 }
 
-/* Without * ? [ it is a name and nothing else, and so is what a shard is called. */
+/* A --shard without * ? [ is a literal name, and so is one that equals a shard's name. */
 static enum cairn_code add_patterns(const struct cairn_manifest *manifest, struct wanted *wanted,
                                     struct cairn_error *err) {
     const struct cairn_cli_texts *texts = &wanted->cli->shards;
@@ -573,7 +561,7 @@ static bool wants_shard(const void *owner, uint32_t index,
     return !cli->rank_given || shard->rank == cli->rank;
 }
 
-/* Standard output takes one shard, in order: one worker. */
+/* Writes one shard to standard output in order, with one worker. */
 static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
                                     size_t size, struct cairn_error *err) {
     (void)owner, (void)shard, (void)offset;
@@ -581,8 +569,7 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-/* Where bytes are damaged or a file came in the way meanwhile, a second get cannot go on from what
- * this one has read. What an earlier get has read stays when this one does not begin. */
+/* After damage or a conflict the parts are useless. A get that never begins keeps existing ones. */
 static bool worth_keeping(enum cairn_code code) {
     return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairn put: a directory becomes a checkpoint, every file as it is; the tensors of its safetensors
+ * cairn put: saves a directory as a checkpoint, each file unchanged; tensors of its safetensors
  * files are described, so that they can be read by name.
  *
- * Promise: 1   a file that is named .safetensors and is none is kept as raw bytes, with a note.
- *          2   a name that stands in two files is listed as "file:name" in both.
- *          3   in a folder with an index (formats/assembly/models.h) the tensors are those that it
- *              names, each in the file that it names; other files there are kept as raw bytes.
- *          4   pieces of torch's distributed checkpointing are one tensor where the files of their
- *              folder make it whole, else raw bytes, with a note.
- *          5   what is not described is in left_out.
+ * Promise: 1   an invalid .safetensors file is kept as raw bytes, with a note.
+ *          2   a tensor name in two files is listed as "file:name" for each.
+ *          3   in a folder with an index (formats/assembly/models.h) the index gives the tensors
+ *              and their files; other files there are kept as raw bytes.
+ *          4   pieces of torch's distributed checkpoints become one tensor if the folder's files
+ *              hold all of it, else raw bytes, with a note.
+ *          5   left_out names everything not described.
  */
 
 #include <stdlib.h>
@@ -29,17 +29,17 @@
 struct header {
     size_t file; /* index in the tree */
     struct cairn_safetensors content;
-    json_t *sharding; /* what it says of pieces; NULL: nothing */
-    size_t index;     /* number of its folder's index + 1; 0: there is none */
+    json_t *sharding; /* its description of pieces; NULL: none */
+    size_t index;     /* its folder's index + 1; 0: none */
 };
-/* A folder's index. */
+/* A folder's model index. */
 struct index {
-    size_t folder_bytes, file; /* of the tree: a file of the folder and how long its path is */
+    size_t folder_bytes, file; /* a file of the folder, and its path's length */
     struct cairn_model_choice choice;
-    const char **names; /* of the folder's files; numbers of the choice */
+    const char **names; /* the folder's files; the choice counts in them */
     size_t count, first;
 };
-/* Of one folder; a part's file is its index in the tree. */
+/* Of one folder; a part's file is its tree index. */
 struct pieces {
     size_t folder_bytes, file;
     struct cairn_safetensors_parts parts;
@@ -61,7 +61,7 @@ struct work {
     size_t piece_count, piece_capacity;
     struct name *names; /* of whole tensors */
     size_t name_count;
-    bool *known; /* by file of the tree: a tensor lies in it */
+    bool *known; /* by tree index: the file holds a tensor */
 };
 
 static void release(struct work *work) {
@@ -94,7 +94,7 @@ static bool in_folder(const struct work *work, size_t file, size_t other, size_t
     return folder_bytes(name) == bytes && strncmp(name, name_of(work, other), bytes) == 0;
 }
 
-/* Its bytes are kept, and it has no name of its own in the version. */
+/* Records a tensor whose bytes are kept without a name in the version. */
 static enum cairn_code leave_out(const struct work *work, const char *name, const char *why,
                                  struct cairn_error *err) {
     json_t *row = json_pack("{s:s, s:s}", "name", name, "why", why);
@@ -103,9 +103,9 @@ static enum cairn_code leave_out(const struct work *work, const char *name, cons
                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what is left out");
 }
 
-/* ---- indexes ---- */
+/* ---- model indexes ---- */
 
-/* What cairn_model_choose opens: files of one folder of the tree. */
+/* For cairn_model_choose: opens files of one folder of the tree. */
 struct opened {
     const struct work *work;
     const struct index *index;
@@ -125,7 +125,7 @@ static enum cairn_code open_index(void *context, const char *name, const struct 
     return cairn_input_of_file(&opened->file, &opened->input, err);
 }
 
-/* What is not as an index says is kept all the same, with a note, and counts without it. */
+/* Files that contradict the index are kept, with a note, and not described by it. */
 static enum cairn_code read_index(struct work *work, struct index *index, const char *name,
                                   struct cairn_error *err) {
     struct opened opened = {.work = work, .index = index};
@@ -158,7 +158,7 @@ static enum cairn_code add_index(struct work *work, size_t file, struct cairn_er
     return read_index(work, index, name_of(work, file), err);
 }
 
-/* The index of the file's folder, where safetensors files are what it is about; else NULL. */
+/* The safetensors index of the file's folder; NULL: none. */
 static const struct index *index_of(const struct work *work, size_t file) {
     for (size_t i = 0; i < work->index_count; i++) {
         const struct index *index = &work->indexes[i];
@@ -175,8 +175,6 @@ static bool is_taken(const struct index *index, const char *name) {
     while (i < index->count && strcmp(index->names[i], name + index->folder_bytes) != 0) i++;
     return i < index->count && index->choice.taken[i];
 }
-
-/* ---- headers ---- */
 
 static bool is_candidate(const struct cairn_cli_file *file) {
     size_t bytes = strlen(file->name), end = strlen(SUFFIX);
@@ -239,7 +237,7 @@ static enum cairn_code read_headers(struct work *work, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-/* ---- which tensors ---- */
+/* ---- choosing and describing tensors ---- */
 
 static enum cairn_code pieces_of(struct work *work, size_t file,
                                  struct cairn_safetensors_parts **ret, struct cairn_error *err) {
@@ -256,7 +254,7 @@ static enum cairn_code pieces_of(struct work *work, size_t file,
     return CAIRN_OK;
 }
 
-/* The index gives a tensor one file; elsewhere it is not the model's. */
+/* With an index, a tensor counts only in the file that the index gives. */
 static enum cairn_code check_named(const struct work *work, const struct header *header,
                                    struct cairn_view tensor, bool *ret, struct cairn_error *err) {
     *ret = true;
@@ -302,7 +300,6 @@ static int by_name_text(const void *a, const void *b) {
     return order ? order : (x.size > y.size) - (x.size < y.size);
 }
 
-/* Which names stand in more than one file. */
 static enum cairn_code mark_twice(struct work *work, struct cairn_error *err) {
     size_t count = work->name_count;
     CAIRN_AUTO_HEAP struct name **sorted = calloc(count + 1, sizeof *sorted);
@@ -314,8 +311,6 @@ static enum cairn_code mark_twice(struct work *work, struct cairn_error *err) {
             sorted[i - 1]->twice = sorted[i]->twice = true;
     return CAIRN_OK;
 }
-
-/* ---- describing ---- */
 
 static enum cairn_code describe_whole(struct work *work, const struct name *name,
                                       struct cairn_error *err) {
@@ -340,7 +335,7 @@ static enum cairn_code describe_whole(struct work *work, const struct name *name
     return cairn_save_tensor(work->save, &piece, err);
 }
 
-/* Another tensor of that name, whole or in another folder. */
+/* Whether another tensor, whole or of another folder, has that name. */
 static bool is_taken_name(const struct work *work, const struct pieces *own, const char *name) {
     for (size_t i = 0; i < work->name_count; i++)
         if (work->names[i].text.size == strlen(name) &&
@@ -384,7 +379,7 @@ static enum cairn_code describe_group(struct work *work, const struct pieces *pi
     return CAIRN_OK;
 }
 
-/* A piece is no tensor: where others are missing it stays bytes of its file. */
+/* Incomplete sets of pieces stay raw bytes. */
 static enum cairn_code describe_pieces(struct work *work, struct pieces *pieces,
                                        struct cairn_error *err) {
     size_t count;
@@ -421,7 +416,6 @@ static enum cairn_code describe_tensors(struct work *work, struct cairn_error *e
     return CAIRN_OK;
 }
 
-/* Call cairn_save_tensor for each tensor of each file. */
 static enum cairn_code describe_tree_tensors(struct cairn_save *save,
                                              const struct cairn_cli_tree *tree,
                                              struct cairn_cli_described *ret,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save_tree: a directory becomes a checkpoint: through the node's uploader, or one of its own. */
+/* save_tree: saves a directory through the node's uploader, or one of its own. */
 #include "cli/tree/tree.h"
 
 #include <limits.h>
@@ -21,23 +21,23 @@
 
 #define WAIT_STEP_MS 200
 #define POLL_MS 50
-#define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
+#define BUSY_MS 25000 /* an uploader reports a rank's end within 15 s */
 #define BUSY_EVERY_MS 500
-#define METER_FILES 64       /* that are handed over between two looks at how far it is */
-#define GIVE_UP_MS 15000     /* for an interrupted save, before the command ends without it */
+#define METER_FILES 64       /* files handed over between two progress checks */
+#define GIVE_UP_MS 15000     /* to abort an interrupted save before the command exits */
 #define WAIT_STAGED_MS 30000 /* libcairn's default */
 #define COMMIT_NOTE_MS 5000
 #define COMMIT_NOTE_AGAIN_MS 30000
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
 
-/* A signal gives the save up, so that the same command can be given again at once. Before the save
- * has begun the thread of the signals ends the command, since the main thread may wait for long. */
+/* A signal aborts the save, so that the command can be repeated at once. Before the save begins,
+ * the signal thread ends the process, because the main thread may block for long. */
 static struct {
     const char *verb;
     _Atomic int signal;
     _Atomic bool begun;
     struct cairn_cli_own_uploader own;
-    uint64_t deadline; /* of the whole command: --timeout is not begun anew by its steps */
+    uint64_t deadline; /* of the whole command: --timeout covers all steps */
 } saving;
 
 static uint64_t left_ms(void) {
@@ -77,14 +77,14 @@ static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli
     return CAIRN_OK;
 }
 
-/* What delays it, each time that this has changed. */
+/* Notes each new reason of a delay. */
 static void say_delay(struct cairn_session *session) {
     struct cairn_error why = {0};
     if (cairn_session_problem(session, &why) == CAIRN_UNAVAILABLE)
         cairn_cli_note("note: %s; going on", why.message);
 }
 
-/* All of it is durable, and it is not committed for a while. */
+/* The save is durable and its commit takes long. */
 static void say_waits(uint64_t *next_ms, const struct cairn_error *why) {
     uint64_t now_ms = cairn_mono_ms();
     if (!*next_ms) *next_ms = now_ms + COMMIT_NOTE_MS;
@@ -111,7 +111,7 @@ static enum cairn_code wait_committed(struct cairn_session *session, struct cair
     }
 }
 
-/* What the tree has besides its files' bytes: for meta, and, where it is long, for a shard. */
+/* The tree description for meta and, if it is long, for its own shard. */
 struct description {
     struct cairn_buf meta, shard;
 };
@@ -158,7 +158,7 @@ static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cai
                       job->ref);
 }
 
-/* Before an attempt is opened, which would end the one of a job that runs. */
+/* Checked before an attempt is opened, which would end a running job's attempt. */
 static enum cairn_code check_count(const struct cairn_cli_tree *tree, size_t count_max,
                                    const char *path, struct cairn_error *err) {
     if (tree->count <= count_max) return CAIRN_OK;
@@ -202,7 +202,7 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
     return code;
 }
 
-/* Times are never kept and are told of in docs/command.md alone: every file has one. */
+/* Times are not mentioned: they are never kept, and every file has them (docs/command.md). */
 static void tell_unkept(const struct cairn_cli_tree *tree) {
     const struct cairn_cli_unkept *unkept = &tree->unkept;
     char text[400] = "";
@@ -230,7 +230,7 @@ struct latest {
     uint64_t step;
 };
 
-/* Is what was saved latest? An uploader of a release before cannot say. */
+/* Whether the saved version is latest. Older uploaders cannot tell. */
 static struct latest look_at_latest(const struct cairn_cli_save_tree *job,
                                     struct cairn_session *session,
                                     const struct cairn_save_status *status) {
@@ -285,8 +285,8 @@ static enum cairn_code report(const struct cairn_cli_save_tree *job,
     return CAIRN_OK;
 }
 
-/* The server counts a killed put as a writer of its run until its uploader reports the end, so a
- * run that is busy is tried again for 25 s. */
+/* The server counts a killed put as the run's writer until its uploader reports the end, so
+ * CAIRN_RUN_BUSY is retried for 25 s. */
 static enum cairn_code open_when_free(struct cairn_open_options *options,
                                       struct cairn_session **ret, struct cairn_error *err) {
     uint64_t free_by_ms = cairn_min_u64(left_ms(), BUSY_MS);
@@ -302,7 +302,7 @@ static enum cairn_code open_when_free(struct cairn_open_options *options,
         }
         enum cairn_code code = cairn_open(options, ret, &resume, err);
         if (code == CAIRN_RUN_BUSY) busy = *err;
-        if (code == CAIRN_TIMEOUT && busy.code) { /* of the last try; what it waited for is why */
+        if (code == CAIRN_TIMEOUT && busy.code) { /* report the cause instead of the timeout */
             *err = busy;
             return CAIRN_RUN_BUSY;
         }
@@ -316,7 +316,7 @@ static enum cairn_code open_when_free(struct cairn_open_options *options,
     }
 }
 
-/* With the node's uploader; where none listens, with one of this command alone. */
+/* Uses the node's uploader; if none listens, starts one for this command. */
 static enum cairn_code open_session(const struct cairn_cli *cli, const char *run,
                                     struct cairn_session **ret, struct cairn_error *err) {
     const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
@@ -325,7 +325,7 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
         .run = run,
         .resume = cli->latest ? "ahead" : "keep",
         .socket = cairn_cli_uploader_socket(cli),
-        .timeout_ms = cli->timeout_ms ? 1 : 0}; /* what is left of it, at each try */
+        .timeout_ms = cli->timeout_ms ? 1 : 0}; /* each try sets the time left */
     enum cairn_code code = open_when_free(&options, ret, err);
     if (code != CAIRN_UPLOADER_GONE) return code;
     if (cli->detach)
@@ -342,7 +342,6 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
     return open_when_free(&options, ret, err);
 }
 
-/* project/run@step, as the step's number and the run's name. */
 static enum cairn_code read_ref(const char *text, uint64_t *ret_step,
                                 char ret_name[2 * CAIRN_NAME_BYTES_MAX + 2],
                                 struct cairn_error *err) {
@@ -376,7 +375,7 @@ enum cairn_code cairn_cli_save_tree_start(const struct cairn_cli *cli, const cha
     return cairn_cli_interrupt_start(&interrupt, err);
 }
 
-/* It is saved all the same, which whoever repeats the command has to know. */
+/* The checkpoint is saved although printing failed; the message says so, lest it be saved twice. */
 static enum cairn_code fail_to_tell(const struct cairn_cli_save_tree *job, const char *version,
                                     const struct cairn_error *why, struct cairn_error *err) {
     return cairn_fail(err, why->code, "%s is %s as %s, and this cannot be told: %.120s", job->ref,
@@ -405,7 +404,7 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
         code = check_count(&tree, CAIRN_SHARDS_MAX - 1, job->path, err);
     if (code == CAIRN_OK) code = open_session(job->cli, name, &session, err);
     saving.begun = code == CAIRN_OK;
-    while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */
+    while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* until it exits */
     if (code == CAIRN_OK)
         code = save_files(job, session, &tree, &description, step, &status, &described, err);
     description_release(&description);

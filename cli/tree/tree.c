@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tree: names by patterns, modes, links and empty folders as meta, and the walk over a directory
- * that becomes a checkpoint. */
+/* tree: patterns; modes, links and empty folders as meta; the walk over a directory. */
 #include "cli/tree/tree.h"
 
 #include <dirent.h>
@@ -21,13 +20,11 @@
 #include "common/file.h"
 #include "common/text.h"
 
-/* ---- patterns: fnmatch() matches components; what stands between them is done here ---- */
+/* ---- patterns: fnmatch() per component; "**" and slashes are handled here ---- */
 
 #define PATTERNS_MAX 10000
 
-/* ---- one pattern ---- */
-
-/* The next component, without its slash; false: there is none. */
+/* Next component without its slash; false: none. */
 static bool next_component(const char **at, char ret[CAIRN_SHARD_NAME_BYTES_MAX + 1]) {
     if (!**at) return false;
     size_t size = strcspn(*at, "/");
@@ -39,8 +36,8 @@ static bool next_component(const char **at, char ret[CAIRN_SHARD_NAME_BYTES_MAX 
     return true;
 }
 
-/* A ** that did not lead on is tried again one component further: only the last one has to be,
- * since what comes before it has matched as early as it could. */
+/* Backtracking: after a mismatch, the last "**" takes one more component. Earlier ones matched as
+ * early as possible, so only the last is retried. */
 static bool matches_glob(const char *pattern, const char *name) {
     char wanted[CAIRN_SHARD_NAME_BYTES_MAX + 1], found[CAIRN_SHARD_NAME_BYTES_MAX + 1];
     const char *after_stars = NULL, *from = NULL;
@@ -68,8 +65,7 @@ static bool matches_glob(const char *pattern, const char *name) {
     return !*pattern;
 }
 
-/* Where the bracket that begins at `from` ends, or NULL: fnmatch() takes such a [ for itself, so
- * that what was meant as a set of characters would match nothing, unseen. */
+/* The ] of the [ at `from`, or NULL: fnmatch() would silently take an unclosed [ literally. */
 static const char *bracket_end(const char *from, const char *end) {
     const char *at = from + 1;
     if (at < end && (*at == '!' || *at == '^')) at++;
@@ -95,8 +91,6 @@ static enum cairn_code check_brackets(const char *text, size_t size, struct cair
     return CAIRN_OK;
 }
 
-/* ---- several ---- */
-
 enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, const char *text,
                                        struct cairn_error *err) {
     struct cairn_cli_pattern pattern = {.keeps = text[0] == '!'};
@@ -119,7 +113,7 @@ enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, cons
     return CAIRN_OK;
 }
 
-/* The lines of a file: empty ones and those that begin with # say nothing. */
+/* Adds a file's lines; empty lines and # comments are skipped. */
 static enum cairn_code add_pattern_lines(struct cairn_cli_patterns *patterns,
                                          struct cairn_view lines, struct cairn_error *err) {
     const char *at = lines.data, *end = at + lines.size;
@@ -173,7 +167,7 @@ bool cairn_cli_patterns_match(const struct cairn_cli_patterns *patterns, const c
 
 #define MODE_MAX 0777
 #define TARGET_BYTES_MAX 1024
-#define VALUES_MAX 10000000 /* of files, links and folders as many as a tree may have */
+#define VALUES_MAX 10000000 /* files, links and folders each, as many as a tree may have */
 
 void cairn_cli_tree_meta_release(struct cairn_cli_tree_meta *meta) {
     json_decref(meta->modes);
@@ -186,8 +180,7 @@ static bool name_good(const char *name) {
     return name && cairn_shard_name_check(cairn_view_of(name), NULL) == CAIRN_OK;
 }
 
-/* May a link of this name have this target? It is relative, ".." stands at its beginning alone, and
- * not more often than there are folders above the link. */
+/* Whether the link stays in the tree: relative, ".." only in front, at most once per folder. */
 static bool link_stays(const char *name, const char *target) {
     size_t depth = 0;
     if (!*target || *target == '/' || strlen(target) > TARGET_BYTES_MAX) return false;
@@ -203,8 +196,6 @@ static bool link_stays(const char *name, const char *target) {
     }
     return true;
 }
-
-/* ---- reading ---- */
 
 static bool parse_mode(const char *text, unsigned *ret) {
     char *end = NULL;
@@ -294,8 +285,6 @@ unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const 
     return folder ? meta->folder_mode : meta->file_mode;
 }
 
-/* ---- writing ---- */
-
 static json_t *modes_json(const struct cairn_cli_tree_meta *meta) {
     char text[16];
     json_t *modes = json_object(), *mode = NULL;
@@ -337,8 +326,8 @@ enum cairn_code cairn_cli_tree_meta_name_shard(struct cairn_buf *ret, struct cai
 
 #define FILES_MAX 1048576
 #define DEPTH_MAX CAIRN_CLI_TREE_DEPTH
-#define ATTRIBUTES_BYTES_MAX 4096 /* of their names; more are not looked at */
-#define LINKS_MAX 40              /* from one name to its file, as the kernel has it */
+#define ATTRIBUTES_BYTES_MAX 4096 /* of their names; more are ignored */
+#define LINKS_MAX 40              /* in a chain, as in the kernel */
 #define NO_FILE "neither a file nor a folder (device, socket or pipe)"
 
 static int open_in(const struct cairn_cli_tree *tree, int folder_fd, const char *name, int flags) {
@@ -372,13 +361,13 @@ static enum cairn_code append(struct cairn_cli_file **items, size_t *count, size
     return CAIRN_OK;
 }
 
-/* ---- what is not kept ---- */
+/* ---- counting what is not kept ---- */
 
 static bool has_more_names(const struct stat *status) {
     return S_ISREG(status->st_mode) && status->st_nlink > 1;
 }
 
-/* Where they cannot be listed there are none to tell of. */
+/* File systems that cannot list attributes have none. */
 static void count_attributes(struct cairn_cli_tree *tree, const char *name) {
     char path[PATH_MAX], names[ATTRIBUTES_BYTES_MAX];
     int length = snprintf(path, sizeof path, "/proc/self/fd/%d/%s", tree->root_fd, name);
@@ -415,7 +404,7 @@ static enum cairn_code add(struct cairn_cli_tree *tree, const char *name, const 
                                         .bytes = (uint64_t)status->st_size,
                                         .mode = status->st_mode & 0777};
     if (!can_be_kept(tree, name)) return CAIRN_OK;
-    bool asks = (status->st_mode & 0444) != 0444; /* else its mode keeps nobody from reading it */
+    bool asks = (status->st_mode & 0444) != 0444; /* else everybody may read the file */
     if (asks && faccessat(tree->root_fd, name, R_OK, AT_EACCESS)) {
         refuse(tree, name, "it may not be read");
         return CAIRN_OK;
@@ -438,7 +427,7 @@ static enum cairn_code take_folder(struct cairn_cli_tree *tree, const char *name
     return walk(tree, name, depth + 1, err);
 }
 
-/* Is it one of the folders that are being walked? */
+/* Whether the folder is an ancestor in the walk: a loop of links. */
 static bool is_above(const struct cairn_cli_tree *tree, const struct stat *folder, unsigned depth) {
     for (unsigned i = 0; i <= depth; i++)
         if (tree->above[i].device == folder->st_dev && tree->above[i].inode == folder->st_ino)
@@ -446,7 +435,7 @@ static bool is_above(const struct cairn_cli_tree *tree, const struct stat *folde
     return false;
 }
 
-/* Links that stay in the tree are kept as links, whether what they name is there or not. */
+/* A link within the tree is kept as a link, even if dangling. */
 static enum cairn_code take_link(struct cairn_cli_tree *tree, const char *name, unsigned depth,
                                  struct cairn_error *err) {
     char target[PATH_MAX];
@@ -544,19 +533,19 @@ static enum cairn_code open_file_root(struct cairn_cli_tree *tree, const char *p
     tree->root_fd = open_in(tree, AT_FDCWD, folder.data, O_DIRECTORY);
     if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", folder.data);
     const char *name = slash ? slash + 1 : path;
-    /* A link that is named on the command line has been followed: it stands for its file. */
+    /* A link named on the command line is followed: it stands for its file. */
     if (S_ISREG(status->st_mode)) return add(tree, name, status, err);
     refuse(tree, name, NO_FILE);
     return CAIRN_OK;
 }
 
-/* The tree's own patterns come first, so that the caller's decide. */
+/* Patterns of .cairnignore come first, so that the caller's decide. */
 static enum cairn_code read_ignored(struct cairn_cli_tree *tree, struct cairn_error *err) {
     CAIRN_AUTO(buf) lines = {.limit = CAIRN_MIB};
     struct cairn_file file = {0};
     uint64_t size = 0;
     CAIRN_AUTO_FD fd = cairn_open_below(tree->root_fd, CAIRN_CLI_IGNORE_FILE, 0, CAIRN_LINKS_NONE);
-    /* Without it more would be kept than was wanted. */
+    /* An unreadable .cairnignore is an error: unwanted files would be kept. */
     if (fd < 0 && errno != ENOENT)
         return cairn_fail(err, CAIRN_INVALID, "%s cannot be read: %s", CAIRN_CLI_IGNORE_FILE,
                           errno == ELOOP ? "it is a link, and none is followed" : strerror(errno));
@@ -587,7 +576,7 @@ static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path, 
     return walk(tree, "", 0, err);
 }
 
-/* The most frequent mode; meta names the files that have another. */
+/* The most frequent mode; meta lists the exceptions. */
 static unsigned common_mode(const struct cairn_cli_file *items, size_t count, unsigned otherwise) {
     size_t counts[01000] = {0};
     unsigned best = otherwise;
@@ -661,9 +650,9 @@ enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t in
     return CAIRN_OK;
 }
 
-/* ---- through links ---- */
+/* ---- resolving links ---- */
 
-/* The target of the link at path[0, size), as a path below the root, and what follows it. */
+/* Replaces the link path[0, size) by its target, relative to the root, and appends the rest. */
 static enum cairn_code follow(const char *path, size_t size, const char *target,
                               struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) joined = {.limit = 2 * PATH_MAX};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people say of a checkpoint or a run: cairn pin, unpin, label, metric; alias, a name that
- * points at a checkpoint and protects it; lease, which keeps one for readers without Cairn. */
+/* Annotations: cairn pin, unpin, label, metric; alias: a name that protects a checkpoint; lease:
+ * keeps a checkpoint for readers outside Cairn. */
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static const struct cairn_cli_flag pin_flags[] = {
     {"note", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(note), 0, "TEXT", "Why; shown with the checkpoint."},
 };
 
-/* "is pinned"; of labels and metrics those that it has now. */
+/* Prints "is pinned", or the labels or metrics after the change. */
 static void say_changed(const json_t *shown, const char *done, const char *pairs) {
     char text[4000];
     cairn_cli_pairs(pairs ? json_object_get(shown, pairs) : NULL, ", ", text, sizeof text);
@@ -24,7 +24,7 @@ static void say_changed(const json_t *shown, const char *done, const char *pairs
         printf(" %s\n", done);
 }
 
-/* take_changes: the body; NULL is no memory. pairs: the member that was changed, else NULL. */
+/* take_changes: the body; NULL: no memory. pairs: the member changed, or NULL. */
 static enum cairn_code patch(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                              json_t *take_changes, const char *done, const char *pairs,
                              struct cairn_error *err) {
@@ -61,8 +61,6 @@ static enum cairn_code run_unpin(struct cairn_cli *cli, struct cairn_error *err)
     CAIRN_TRY(cairn_cli_ref_checkpoint(cli->arguments[0], &ref, err));
     return patch(cli, &ref, json_pack("{s:b}", "pinned", false), "is not pinned", NULL, err);
 }
-
-/* ---- key=value, key- ---- */
 
 static json_t *number_of(const char *text) {
     char *end = NULL;
@@ -173,7 +171,7 @@ static enum cairn_code list_aliases(const struct cairn_cli *cli, struct cairn_er
     return CAIRN_OK;
 }
 
-/* Where it points by now is looked at first: who moves it in between makes this fail. */
+/* Sends the alias's current state as the condition, so that a concurrent change makes this fail. */
 static enum cairn_code change_alias(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                     const char *alias, const char *ref, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *now = NULL, *after = NULL, *body = NULL;
@@ -191,7 +189,7 @@ static enum cairn_code change_alias(const struct cairn_cli *cli, const struct ca
         .method = ref ? "PUT" : "DELETE", .tail = tail, .if_match = match[0] ? match : NULL};
     if (ref) call.body = body = json_pack("{s:s}", "ref", ref);
     CAIRN_TRY(cairn_cli_call(cli, run, call, &after, err));
-    if (!after) return CAIRN_OK; /* somebody else has removed it just now */
+    if (!after) return CAIRN_OK; /* removed concurrently */
     return print_alias(cli, after, ref ? "is" : "is no alias any more of", err);
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command itself: the verbs, chapter by chapter, in the order in which the help lists them;
- * cairn profile, servers by name; and cairn completion. */
+/* The table of verbs in the order of the help; cairn profile: servers by name; cairn completion. */
 
 #include <cairn/cairn.h>
 #include <fcntl.h>
@@ -31,8 +30,6 @@ const size_t cairn_cli_verb_count = CAIRN_COUNT(cairn_cli_verbs);
 /* ---- profile add|ls|use|rm ---- */
 
 #define TOKEN_BYTES_MAX 4096
-
-/* ---- what is there ---- */
 
 static json_t *as_json(const struct cairn_cli_profiles *profiles,
                        const struct cairn_cli_profile *profile) {
@@ -87,8 +84,6 @@ static enum cairn_code tell_profile(const struct cairn_cli *cli,
     return cairn_cli_flush(err);
 }
 
-/* ---- changes ---- */
-
 static enum cairn_code absolute(const char *path, char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
                                 struct cairn_error *err) {
     char here[CAIRN_CLI_PROFILE_VALUE_BYTES];
@@ -106,7 +101,7 @@ static enum cairn_code absolute(const char *path, char ret[CAIRN_CLI_PROFILE_VAL
     return cairn_fail(err, CAIRN_INVALID, "%.80s...: the path is too long", path);
 }
 
-/* The file of the token that `add` has read itself; beside the profiles, of this user alone. */
+/* Where `add` stores a token from standard input: beside the profiles, for this user only. */
 static enum cairn_code own_token_file(const struct cairn_cli_profiles *profiles, const char *name,
                                       char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
                                       struct cairn_error *err) {
@@ -115,7 +110,7 @@ static enum cairn_code own_token_file(const struct cairn_cli_profiles *profiles,
     return cairn_fail(err, CAIRN_INVALID, "%s: the path is too long", profiles->path);
 }
 
-/* --token-file -: the token comes by standard input, and never stands in a list of processes. */
+/* --token-file -: the token comes from standard input, so no process list shows it. */
 static enum cairn_code keep_token(const struct cairn_cli_profiles *profiles, const char *name,
                                   char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
                                   struct cairn_error *err) {
@@ -176,7 +171,7 @@ static enum cairn_code there_is(struct cairn_cli_profiles *profiles, const char 
 static enum cairn_code use_profile(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
                                    struct cairn_error *err) {
     struct cairn_cli_profile *profile = NULL;
-    if (cli->argument_count < 2) { /* none from now on */
+    if (cli->argument_count < 2) { /* clears the default profile */
         profiles->use[0] = '\0';
         return cairn_cli_profiles_save(profiles, err);
     }
@@ -201,9 +196,7 @@ static enum cairn_code drop_profile(const struct cairn_cli *cli,
     return tell_profile(cli, profiles, &gone, "is no more", err);
 }
 
-/* ---- the verb ---- */
-
-/* Two commands that change the file do it one after the other. */
+/* Locks the profiles' folder, so that commands change the file one after the other. */
 static enum cairn_code open_folder(const struct cairn_cli_profiles *profiles, int *ret_lock_fd,
                                    struct cairn_error *err) {
     char path[CAIRN_CLI_PROFILE_VALUE_BYTES + 8];
@@ -232,7 +225,7 @@ static enum cairn_code run_profile(struct cairn_cli *cli, struct cairn_error *er
         return cairn_fail(err, CAIRN_INVALID, "\"%.80s\" is no name of a profile",
                           cli->arguments[1]);
     CAIRN_TRY(open_folder(&profiles, &lock_fd, err));
-    CAIRN_TRY(cairn_cli_profiles_load(&profiles, err)); /* as it is now */
+    CAIRN_TRY(cairn_cli_profiles_load(&profiles, err)); /* reloaded under the lock */
     if (is_add) return add_profile(cli, &profiles, err);
     return is_use ? use_profile(cli, &profiles, err) : drop_profile(cli, &profiles, err);
 }
@@ -254,19 +247,14 @@ const struct cairn_cli_verb cairn_cli_verb_profile = {
     .run = run_profile,
 };
 
-/* ---- completion ---- */
+/* Completion scripts for bash, zsh and fish, made from the help's tables; for names of runs and
+ * checkpoints the scripts call this command. */
 
-/* What bash, zsh or fish completes `cairn` by, made from the tables of the help; and the names of
- * runs and checkpoints, for which that script asks this command again. */
-
-/* Who pressed a key waits no longer than this for a server. */
+/* Timeout of the server during completion. */
 #define ASK_MS_DEFAULT 1000
-#define PAGE "limit=1000" /* one request; newest first, so what it leaves out is old */
+#define PAGE "limit=1000" /* one request, newest first */
 
-/* ---- what each verb takes ---- */
-
-/* The words of the synopsis' first argument, where it is a choice: "ls|set|rm" of "cairn alias
- * ls|set|rm [flags] ...". Anything else there has other characters. */
+/* Finds the first argument's choices, as "ls|set|rm"; other arguments have other characters. */
 static size_t find_words(const struct cairn_cli_verb *verb, const char **ret) {
     static const char flags_text[] = "[flags] ";
     const char *at = verb->synopsis + strlen("cairn ") + strlen(verb->name);
@@ -305,7 +293,6 @@ static void print_verb(const struct cairn_cli_verb *verb) {
     printf("' refs='%s' ;;\n", strstr(verb->synopsis, "project") ? "yes" : "");
 }
 
-/* What the common flags may be set to. */
 static void print_choices(void) {
     for (size_t i = 0; i < cairn_cli_common_flag_count; i++) {
         const struct cairn_cli_flag *flag = &cairn_cli_common_flags[i];
@@ -320,10 +307,8 @@ static void print_choices(void) {
     }
 }
 
-/* ---- the script ---- */
-
-/* Words of the server are compared and offered, never expanded or run. Readline cuts a word at the
- * characters of COMP_WORDBREAKS, so what is before the last of them is not said again. */
+/* Names from the server are compared and offered, never expanded or run. Readline splits words at
+ * COMP_WORDBREAKS, so offers omit the text before the last break. */
 static const char bash_script[] =
     "_cairn_offer() { # those that begin with $cur, as readline wants them\n"
     "    local word head='' breaks=\"${COMP_WORDBREAKS//[^@=:]/}\"\n"
@@ -416,7 +401,7 @@ static void print_bash(void) {
 
 /* ---- fish ---- */
 
-/* The words before the one that is typed: which verb is it, and how many? */
+/* Helpers that test the verb and count the words before the cursor. */
 static const char fish_functions[] =
     "function __cairn_is\n"
     "    set -l words (commandline -opc)\n"
@@ -440,7 +425,6 @@ static const char fish_functions[] =
     "    command $words[1] completion refs $server -- (commandline -ct) 2>/dev/null\n"
     "end\n";
 
-/* Between single quotes. */
 static void print_quoted(const char *text) {
     putchar('\'');
     for (; *text; text++) {
@@ -522,7 +506,7 @@ static const char zsh_functions[] =
     "    _cairn_of $verb\n"
     "}\n";
 
-/* Between single quotes, in a specification where colons and brackets have a meaning. */
+/* Escapes text for a single-quoted zsh specification, where colons and brackets are special. */
 static void print_zsh_text(const char *text) {
     for (; *text; text++) {
         if (strchr(":[]\\", *text)) putchar('\\');
@@ -530,7 +514,7 @@ static void print_zsh_text(const char *text) {
     }
 }
 
-/* Each may be given once, by its name or its letter. */
+/* Long and short form exclude each other. */
 static void print_zsh_flag(const struct cairn_cli_flag *flag) {
     const char *word;
     bool valued = flag->kind != CAIRN_CLI_SWITCH;
@@ -588,7 +572,7 @@ static void print_zsh(void) {
           stdout);
 }
 
-/* ---- names that the server knows ---- */
+/* ---- names from the server ---- */
 
 static void print_name(const char *project, const char *run, const char *version) {
     char text[512];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn doctor: what works, what works with less, and what to do about the rest. */
+/* cairn doctor: checks store, server, uploader and machine, with advice for each problem. */
 #include "cli/verbs/doctor.h"
 
 #include <stdarg.h>
@@ -12,8 +12,6 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
-
-/* ---- findings, and their two forms ---- */
 
 static const char *const level_names[] = {"ok", "WARN", "FAIL"};
 
@@ -52,7 +50,7 @@ static enum cairn_code print_json(const struct cairn_cli_doctor *doctor, struct 
     return cairn_cli_print_json(answer, true, err);
 }
 
-/* On standard output, as a table or as the object of docs/command.md. */
+/* The JSON form is described in docs/command.md. */
 static enum cairn_code print_findings(const struct cairn_cli_doctor *doctor,
                                       struct cairn_error *err) {
     if (doctor->cli->output != CAIRN_CLI_TABLE) return print_json(doctor, err);
@@ -64,12 +62,12 @@ static enum cairn_code print_findings(const struct cairn_cli_doctor *doctor,
     return cairn_cli_flush(err);
 }
 
-/* ---- this machine, and who listens ---- */
+/* ---- server, uploader and machine ---- */
 
 #define UPLOADER_ANSWERS_MS 2000
 #define FILES_WANTED 4096
 
-/* What /readyz says of itself; a check that fails comes with a 503, and the same body. */
+/* Reports the checks of /readyz; a failed check makes the reply a 503 with the same body. */
 static void report_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *rest,
                           const char *named) {
     struct cairn_error err = {0};
@@ -95,7 +93,7 @@ static void report_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *re
                              err.message);
 }
 
-/* One of those that are named; several are told apart by their URLs. */
+/* is_one_of: findings name the server's URL, because several are checked. */
 static void check_server(struct cairn_cli_doctor *doctor, const struct cairn_cli *cli,
                          bool is_one_of) {
     struct cairn_error err = {0};
@@ -118,7 +116,7 @@ static void check_server(struct cairn_cli_doctor *doctor, const struct cairn_cli
     report_checks(doctor, rest, named);
 }
 
-/* Each by itself: a call to the list would show the first that answers. */
+/* Checks servers one by one, because a call to the list would reach only the first that answers. */
 static void check_servers(struct cairn_cli_doctor *doctor) {
     struct cairn_error err = {0};
     CAIRN_AUTO(servers) servers = {0};
@@ -177,7 +175,7 @@ static void report_limits(struct cairn_cli_doctor *doctor) {
     }
 }
 
-/* Slabs are memfds: huge pages come by the setting for shared memory, not by the usual one. */
+/* Slabs are memfds, whose huge pages follow the shared-memory setting. */
 static void check_huge_pages(struct cairn_cli_doctor *doctor) {
     CAIRN_AUTO(buf) text = {.limit = 4096};
     if (cairn_file_load("/sys/kernel/mm/transparent_hugepage/shmem_enabled", &text, NULL)) {

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor: the checks of a store, a server, an uploader and a machine, and what they found.
+ * doctor: checks of a store, a server, an uploader and a machine, reported as findings.
  *
- * Why:     what is wrong with an endpoint or a right is better heard before the first save than
- *          from the one that fails.
- * Promise: 1   every check is a real request or a look at the machine, and ends as a finding: ok,
- *              WARN (it works, with less) or FAIL (saves or restores will fail); one that is not ok
- *              says what to do.
- *          2   what was written is below .cairn/doctor/ and is removed again, or a finding says why
- *              it could not be; but for .cairn/profile.json, which says what was found.
- *          3   no secret is in a finding.
+ * Why:     a wrong endpoint or a missing right should show before the first save fails.
+ * Promise: 1   every check is a real request or reads the machine's state; its finding is ok, WARN
+ *              (works with limits) or FAIL (saves or restores will fail), and advises unless ok.
+ *          2   objects are written below .cairn/doctor/ and removed, or a finding says why not;
+ *              .cairn/profile.json stays, with the store's measured capabilities.
+ *          3   findings contain no secrets.
  * Limits:  64 findings; more are dropped.
  * Threads: main thread.
  * Next:    cli/verbs/doctor_store.c, cli/verbs/doctor.c.
@@ -28,18 +26,18 @@ struct cairn_cli_finding {
 };
 struct cairn_cli_doctor {
     const struct cairn_cli *cli;
-    const char *url; /* of the store */
+    const char *url;
     bool for_uploader;
-    uint64_t until_ms; /* mono clock: --timeout; 0: no end */
+    uint64_t until_ms; /* monotonic clock: --timeout; 0: none */
     struct cairn_cli_finding findings[CAIRN_CLI_FINDINGS_MAX];
     size_t count;
 };
-/* hint: what to do; "" for a finding that is ok. */
+/* hint: advice; "" if ok. */
 void cairn_cli_doctor_say(struct cairn_cli_doctor *doctor, enum cairn_cli_level level,
                           const char *check, const char *hint, const char *format, ...)
     CAIRN_PRINTF(5, 6);
 
-/* When a request of a check is given up: ms from now, or with --timeout. */
+/* Deadline of one request: ms from now, at most until_ms. */
 uint64_t cairn_cli_doctor_deadline(const struct cairn_cli_doctor *doctor, uint64_t ms);
 
 void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor finds out about the store: what the bucket says of itself, whether requests reach it
- * as they were sent, and what using it shows. */
+/* Checks of the store: the bucket's settings, whether requests arrive unchanged, and operations. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,29 +25,29 @@ struct trial {
     struct cairn_cli_doctor *doctor;
     struct cairn_store *store;
     struct cairn_store_worker *worker;
-    const struct cairn_store_s3_options *options; /* that the store was opened with */
+    const struct cairn_store_s3_options *options; /* the open store's */
     char key[KEY_BYTES], token[CAIRN_UUID_TEXT_BYTES];
     struct cairn_error err;
 };
 
-/* Below .cairn/doctor/, with what follows a name that is new. */
+/* A new key: .cairn/doctor/UUID + what. */
 static void name_key(char ret[KEY_BYTES], const char *what) {
     char id[CAIRN_UUID_TEXT_BYTES];
     cairn_uuid_random(id);
     snprintf(ret, KEY_BYTES, ".cairn/doctor/%s%s", id, what);
 }
 
-/* ---- what the bucket says of itself: clock, life cycle, versioning, object lock ---- */
+/* ---- bucket settings: clock, life cycle, versioning, object lock ---- */
 
 #define CLOCK_WARN_MS 60000
-#define CLOCK_FAIL_MS 900000 /* S3 refuses beyond it */
+#define CLOCK_FAIL_MS 900000 /* S3 refuses larger differences */
 
 static void check_clock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
     enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &unused);
     cairn_buf_release(&answer.document);
-    if (code || !answer.has_clock) return; /* what is wrong with requests is told by the next */
+    if (code || !answer.has_clock) return; /* later checks report failing requests */
     int64_t ahead = answer.clock_ahead_ms, off = ahead < 0 ? -ahead : ahead;
     bool late = off > CLOCK_WARN_MS;
     cairn_cli_doctor_say(doctor,
@@ -59,8 +58,6 @@ static void check_clock(struct cairn_cli_doctor *doctor, struct cairn_store *sto
                          "the store's clock is %lld s %s this machine's", (long long)(off / 1000),
                          ahead < 0 ? "behind" : "ahead of");
 }
-
-/* ---- life cycle ---- */
 
 static void report_rules(struct cairn_cli_doctor *doctor,
                          const struct cairn_store_s3_lifecycle *rules, const char *hint) {
@@ -108,9 +105,9 @@ static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *
     return rules;
 }
 
-/* ---- what keeps deleted objects ---- */
+/* ---- settings that keep deleted objects ---- */
 
-/* Puts an object, deletes it and frees it, as the server's sweep does. */
+/* Puts, deletes and purges an object, as the server's sweep does. */
 static enum cairn_code try_to_free(struct cairn_store *store, struct cairn_store_purge *ret,
                                    struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
@@ -121,7 +118,7 @@ static enum cairn_code try_to_free(struct cairn_store *store, struct cairn_store
     CAIRN_TRY(cairn_store_put_small(worker, key, CAIRN_VIEW("x"), false, err));
     CAIRN_TRY(cairn_store_delete(worker, key, err));
     enum cairn_code code = cairn_store_purge(worker, ret, err);
-    ret->prefix = NULL; /* it was this function's */
+    ret->prefix = NULL; /* key ends with this function */
     return code;
 }
 
@@ -138,7 +135,7 @@ static void say_kept(struct cairn_cli_doctor *doctor, const char *why, bool remo
                              "the bucket keeps deleted objects: %s", why);
 }
 
-/* An uploader's keys delete nothing, so nothing is tried with them. */
+/* With an uploader's keys, which lack delete rights, no deletion is tried. */
 static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store *store,
                              bool removes_noncurrent) {
     struct cairn_store_s3_answer answer = {0};
@@ -192,14 +189,14 @@ static void check_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *st
     check_object_lock(doctor, store);
 }
 
-/* ---- the way to the store ---- */
+/* ---- do requests reach the store unchanged? ---- */
 
-/* Proxies bound bodies (nginx: 1 MiB by default), drop or rewrite headers, and sign for other
- * names; a small put shows none of that. So a part as large as a save's is sent, and where it is
- * refused the same one with less, until one passes: then it is known what the way does not bear. */
+/* Proxies limit bodies (nginx: 1 MiB by default), drop or rewrite headers, or change the signed
+ * host; a small put shows none of that. So a part of a save's size is sent; if it is refused,
+ * variants that each lack one feature are sent, until one passes and so names the feature. */
 
 #define SEND_MS 15000
-#define PUT_BYTES_MAX (64 * CAIRN_KIB) /* what is larger goes as a part, as in a save */
+#define PUT_BYTES_MAX (64 * CAIRN_KIB) /* larger bodies go as parts, as in a save */
 
 struct body {
     char key[KEY_BYTES];
@@ -234,7 +231,7 @@ static enum cairn_code send_with(const struct cairn_cli_doctor *doctor,
     return code;
 }
 
-/* ---- what is it that does not pass? ---- */
+/* ---- finding the feature that breaks ---- */
 
 struct other {
     const char *with, *hint;
@@ -290,7 +287,7 @@ static const struct other *find_other(const struct trial *trial, const struct bo
     return NULL;
 }
 
-/* The largest half, quarter ... that passes; 0: none. */
+/* Halves the body until it passes; 0: never. */
 static uint64_t size_that_passes(const struct trial *trial, const struct body *body) {
     struct body smaller = *body;
     struct cairn_error unused = {0};
@@ -300,13 +297,13 @@ static uint64_t size_that_passes(const struct trial *trial, const struct body *b
     return 0;
 }
 
-/* A refusal of the size, or a connection that ends while a large body is sent. */
+/* The size was refused, or the connection broke during a large body. */
 static bool is_of_size(const struct cairn_error *err, const struct body *body) {
     return err->http_status == 413 || err->code == CAIRN_TOO_LARGE ||
            (!err->http_status && body->bytes.size > PUT_BYTES_MAX);
 }
 
-/* A body whose hash is in the signature arrives as it was sent, or is refused. */
+/* With a signed payload hash, a changed body is refused. */
 static bool arrives_whole(const struct trial *trial, const struct body *body) {
     static const struct other hashed = {.checksum = CAIRN_S3_CHECKSUM_NONE, .sign_payload = true};
     return passes_with(trial, body, &hashed);
@@ -340,13 +337,13 @@ static void say_refused(const struct trial *trial, const struct body *body,
                              "%s are refused, %s pass: %.250s", size, smaller, why->message);
         return;
     }
-    if (why->code == CAIRN_CORRUPT) { /* the store has summed other bytes than were sent */
+    if (why->code == CAIRN_CORRUPT) { /* the store computed another checksum */
         say_changed(trial->doctor, body, arrives_whole(trial, body), why);
         return;
     }
     const struct other *other = find_other(trial, body);
     bool sumless = other && other->checksum == CAIRN_S3_CHECKSUM_NONE;
-    if (sumless && !arrives_whole(trial, body)) { /* taken, but not as it was sent */
+    if (sumless && !arrives_whole(trial, body)) { /* accepted, but changed */
         say_changed(trial->doctor, body, false, why);
         return;
     }
@@ -362,7 +359,7 @@ static void say_refused(const struct trial *trial, const struct body *body,
         why->message);
 }
 
-/* Does a body of such a size reach the store as it was sent? Else a finding names what does not. */
+/* Tests a body of `count` bytes; a finding names what breaks it. */
 static void try_way(const struct trial *trial, uint64_t count) {
     CAIRN_AUTO_HEAP char *bytes = calloc(1, (size_t)count);
     struct body body = {.bytes = {bytes, (size_t)count}};
@@ -377,12 +374,12 @@ static void try_way(const struct trial *trial, uint64_t count) {
         say_refused(trial, &body, &why);
 }
 
-/* ---- the store, by using it ---- */
+/* ---- operations on the store ---- */
 
 #define TEST_MS 15000
 #define PLAIN_MS 3000
 #define SMALL_BODY_BYTES 512
-#define SMALL_PART_BYTES CAIRN_MIB /* below what S3 asks of every part but the last */
+#define SMALL_PART_BYTES CAIRN_MIB /* below S3's minimum for all but the last part */
 
 static struct cairn_store_request request_of(const struct trial *trial, enum cairn_store_op op) {
     return (struct cairn_store_request){
@@ -402,16 +399,16 @@ static struct cairn_store_request sending(const struct trial *trial, enum cairn_
     return request;
 }
 
-/* Of certificates and the file of those that are believed; then the peer does speak TLS. */
+/* The certificate or CA file is wrong; the peer does speak TLS. */
 static bool is_of_certificates(const struct trial *trial) {
     enum cairn_http_tls_fault fault =
         trial->store ? cairn_store_s3_tls_fault(trial->store) : CAIRN_HTTP_TLS_FINE;
     return !trial->err.http_status && fault != CAIRN_HTTP_TLS_FINE && fault != CAIRN_HTTP_TLS_CLEAR;
 }
 
-/* No answer over TLS: would the port have answered without? Some wait for ever for the end of a
- * line that no handshake has, so the error alone does not tell. A port of TLS answers plain text
- * with 400 or leads to https, which proves nothing. Nothing of a key is sent. */
+/* Tells a plain HTTP port behind an https URL. Such a port may wait for the end of a line for ever,
+ * so the TLS error alone proves nothing; a TLS port answers plain text with 400 or a redirect to
+ * https, so neither does that. Sends no credentials. */
 static bool is_plain_http(const struct trial *trial) {
     struct cairn_store_s3_place place;
     struct cairn_http_engine *engine = NULL;
@@ -435,7 +432,7 @@ static bool is_plain_http(const struct trial *trial) {
     return request.status && (in_the_clear || (request.status != 400 && !led_away));
 }
 
-/* ok, or what went wrong at this level. */
+/* Reports ok, or the failure at this level. */
 static bool report(struct trial *trial, enum cairn_code code, enum cairn_cli_level level,
                    const char *check, const char *hint, const char *good) {
     bool works = code == CAIRN_OK;
@@ -456,7 +453,7 @@ static bool report(struct trial *trial, enum cairn_code code, enum cairn_cli_lev
     return works;
 }
 
-/* ---- S3: what the engine goes by, in words ---- */
+/* ---- S3: the client's settings in words ---- */
 
 static void report_check(void *owner, enum cairn_store_s3_check which, bool holds) {
     enum no { FINE, WARN, FAIL, ELSEWHERE };
@@ -477,7 +474,7 @@ static void report_check(void *owner, enum cairn_store_s3_check which, bool hold
                          cairn_store_s3_check_text(which), holds ? "" : ": no");
 }
 
-/* A refusal by policy never says what the policy asks for; these are the usual things. */
+/* A 403 never says what the policy wants, so these are the usual causes. */
 static const char *hint_of(const struct cairn_error *err) {
     if (err->http_status != 403)
         return "check endpoint, region, bucket and the rights of these keys";
@@ -517,7 +514,7 @@ static bool check_keys(struct trial *trial) {
                   text);
 }
 
-/* ---- both kinds of store ---- */
+/* ---- checks for S3 and folders ---- */
 
 static enum cairn_code put_and_get(struct trial *trial) {
     char into[4] = "";
@@ -571,7 +568,7 @@ static enum cairn_code send_part(struct trial *trial, const char *upload_id, uin
     return CAIRN_OK;
 }
 
-/* A restart knows a part again by the checksum that is listed, else by the ETag that was noted. */
+/* A restarted uploader recognizes a part by its listed checksum, else by its noted ETag. */
 static bool is_same_part(const struct cairn_store_part *sent,
                          const struct cairn_store_part *found) {
     if (found->number != sent->number || found->size_bytes != sent->size_bytes) return false;
@@ -597,7 +594,7 @@ static enum cairn_code list_parts(struct trial *trial, const char *upload_id,
     return CAIRN_OK;
 }
 
-/* The first of two parts is smaller than S3 allows: the refusal shows where the limit is. */
+/* The first of two parts is below S3's minimum: the refusal shows whether the store enforces it. */
 static void complete(struct trial *trial, const char *upload_id, struct cairn_store_part parts[2]) {
     struct cairn_store_request request = request_of(trial, CAIRN_STORE_UPLOAD_COMPLETE);
     request.upload_id_in = upload_id;
@@ -651,9 +648,7 @@ static void check_upload(const struct trial *whole) {
     (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
 }
 
-/* ---- rights ---- */
-
-/* What the server needs an uploader should not have: whoever takes a node would have it, too. */
+/* Server rights that an uploader should lack: an intruder on a node would have them. */
 static void report_right(struct trial *trial, const char *right, const char *policy,
                          enum cairn_cli_level without, enum cairn_code code) {
     bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;
@@ -663,7 +658,7 @@ static void report_right(struct trial *trial, const char *right, const char *pol
                              trial->err.message);
         return;
     }
-    struct cairn_store_s3_place place; /* a folder has no policies */
+    struct cairn_store_s3_place place; /* folders have no policies */
     bool bad = cairn_store_s3_place(trial->store, &place) && has == uploader;
     char hint[200] = "";
     if (bad)
@@ -691,7 +686,7 @@ static void check_listing(struct trial *trial, enum cairn_store_op op, const cha
 
 static void check_rights(struct trial *trial) {
     check_listing(trial, CAIRN_STORE_LIST, "list", "s3:ListBucket", CAIRN_CLI_FAIL);
-    /* Some stores cannot; what is lost with it is only room. */
+    /* Some stores cannot list uploads; that only wastes space. */
     check_listing(trial, CAIRN_STORE_UPLOADS, "list uploads", "s3:ListBucketMultipartUploads",
                   CAIRN_CLI_WARN);
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
@@ -714,10 +709,10 @@ static void check_presigned(struct trial *trial) {
            "redirects to the store will not work; the server passes the bytes on", text);
 }
 
-/* What server and uploaders then begin with. */
+/* Saves the measured capabilities, with which servers and uploaders then start. */
 static void save_profile(struct trial *trial) {
     bool written = false;
-    if (trial->doctor->for_uploader) return; /* these keys may find out less than there is */
+    if (trial->doctor->for_uploader) return; /* uploader keys may see less */
     report(trial, cairn_store_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
            "profile", "server and uploaders find out for themselves at each start",
            "written to .cairn/profile.json, for servers and uploaders that start within a week");
@@ -735,7 +730,7 @@ static void report_degraded(struct trial *trial) {
                          less ? health.text : "the store refused nothing that it was asked to do");
 }
 
-/* As the server writes and reads its own records: without a token, once only and over again. */
+/* Writes and reads as the server does its records: twice create-only, then overwriting. */
 static enum cairn_code write_documents(struct trial *trial) {
     CAIRN_AUTO(buf) there = {.limit = CAIRN_KIB};
     struct cairn_view first = CAIRN_VIEW("{\"doctor\":1}"), second = CAIRN_VIEW("{\"doctor\":2}");
@@ -759,8 +754,7 @@ static void check_documents(const struct trial *whole) {
     (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
 }
 
-/* A store of a later release is not tried out: its own release knows what it wants. One that is no
- * store yet, or whose store.json is damaged, is for the server to judge. */
+/* Refuses a store of a later release. A missing or damaged store.json is the server's concern. */
 static bool check_number(struct trial *trial) {
     struct cairn_store_record record;
     struct cairn_error why = {0};
@@ -775,7 +769,7 @@ static void check_s3(struct trial *trial) {
     if (!check_keys(trial)) return;
     check_clock(trial->doctor, trial->store);
     if (!probe(trial)) {
-        /* Of a signature, a digest or something that has no name: what on the way is it? */
+        /* A signature, checksum or unknown error: look for what a proxy breaks. */
         if (trial->err.http_status >= 400 && trial->err.http_status < 500)
             try_way(trial, SMALL_BODY_BYTES);
         return;
@@ -804,7 +798,7 @@ static void check_store(struct trial *trial) {
     check_rights(trial);
 }
 
-/* A store makes its folder; who asks whether one is well has mistyped it, or it is not mounted. */
+/* Opening a store creates its folder, but a missing one here is a typo or not mounted. */
 static enum cairn_code require_folder(const char *url, struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     enum cairn_code code = cairn_store_folder_of(url, &path, err);
@@ -814,7 +808,7 @@ static enum cairn_code require_folder(const char *url, struct cairn_error *err) 
     return cairn_fail(err, CAIRN_NOT_FOUND, "there is no folder %s", path.data);
 }
 
-/* Of a folder: who can replace what is in it. Root looks after those of other users, too. */
+/* Checks who can write to the folder. As root, checks other users' folders, too. */
 static void check_writers(struct trial *trial) {
     CAIRN_AUTO(buf) path = {0};
     if (cairn_store_folder_of(trial->doctor->url, &path, NULL)) return;

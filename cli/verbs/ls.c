@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What there is: cairn ls, runs or the checkpoints of one; du, where the bytes are; lineage. */
+/* cairn ls: lists runs or one run's checkpoints; du: their sizes; lineage: their origin. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ static void cell_saved(const union cairn_cli_row *row, char *ret, size_t capacit
         row->version.committed_at ? row->version.committed_at : row->version.created_at;
     snprintf(ret, capacity, "%s", time ? time : "");
 }
-/* Committed versions with tensors, by layout and number of shards: are there opaque ones, too? */
+/* Committed versions with tensors, by layout and shard count: whether some shards are opaque. */
 static json_t *opaque_in_part;
 
 static void key_of(const struct cairn_msg_version_row *version, char ret[96]) {
@@ -59,7 +59,7 @@ static const char *opaque_text(const struct cairn_msg_version_row *version) {
     return json_is_true(json_object_get(opaque_in_part, key)) ? "opaque-in-part" : "";
 }
 
-/* The best version by what the policy names first, as "best(eval_loss=1.93)". */
+/* The run's best version by its policy's first metric, as "best(eval_loss=1.93)". */
 static struct { char version[CAIRN_VERSION_ID_BYTES], text[160]; } best;
 
 static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -91,7 +91,7 @@ static const struct cairn_cli_column version_columns[] = {
     CAIRN_CLI_CELL("FLAGS", cell_flags),          CAIRN_CLI_FIELD("RANKS", version, world_size),
     CAIRN_CLI_FIELD("VERSION", version, version), CAIRN_CLI_CELL("LABELS", cell_labels),
 };
-/* As commands take it. */
+/* project/run@version */
 static void version_name(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s/%s@%s", row->version.project, row->version.run,
              row->version.version);
@@ -116,9 +116,9 @@ static const struct cairn_cli_column run_columns[] = {
 static const struct cairn_cli_table run_table =
     CAIRN_CLI_ROWS(run_row, run_columns, 0, CAIRN_CLI_CELL(NULL, cell_run));
 
-/* ---- which of them ---- */
+/* ---- filters ---- */
 
-/* As the server's filters are called; those of runs are fewer. */
+/* Named as the server's filters; runs support fewer. */
 static enum cairn_code add_filter(const char *name, const char *value, struct cairn_buf *path,
                                   struct cairn_error *err) {
     if (!value) return CAIRN_OK;
@@ -133,7 +133,7 @@ static enum cairn_code add_number(const char *name, uint64_t value, bool given,
     return add_filter(name, given ? text : NULL, path, err);
 }
 
-/* A flag that is about versions and is known to the server alone; NULL: none was given. */
+/* The first given flag that filters versions and needs the server; NULL: none. */
 static const char *version_filter_of(const struct cairn_cli *cli) {
     if (cli->trashed) return "--trashed";
     if (cli->since_time) return "--since";
@@ -200,8 +200,7 @@ static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cair
     return CAIRN_OK;
 }
 
-/* For the flags: one question for each layout. A version whose answer fails has no such flag; a
- * damaged one is verify's to tell. */
+/* For the FLAGS column, one request per layout. Errors set no flag: `verify` reports damage. */
 static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name *name,
                         const json_t *items) {
     const json_t *item = NULL;
@@ -222,7 +221,7 @@ static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name
     }
 }
 
-/* For the flags, too: a run whose policy names no metric has no best one. */
+/* For the FLAGS column; a run whose policy names no metric has no best version. */
 static void note_best(const struct cairn_cli *cli, const struct cairn_run_name *name) {
     CAIRN_AUTO_JSON json_t *json = NULL, *holds = NULL;
     struct cairn_cli_ref ref = {.name = *name};
@@ -245,7 +244,7 @@ static void note_best(const struct cairn_cli *cli, const struct cairn_run_name *
              cairn_real(json_number_value(json_object_get(version.metrics, metric))).text);
 }
 
-/* "3 committed: 8.6 MiB; 1 open: 2.9 MiB", of what the table shows. */
+/* "3 committed: 8.6 MiB; 1 open: 2.9 MiB" of the table's rows. */
 static enum cairn_code print_sums(const json_t *items, uint64_t limit, bool more,
                                   struct cairn_error *err) {
     static const char trash[] = "in the trash";
@@ -320,10 +319,7 @@ const struct cairn_cli_verb cairn_cli_verb_ls = {
     .run = run_ls,
 };
 
-/* ---- du ---- */
-
-/* Of each run, of one run by what its checkpoints are, or of runs in which nothing happens any
- * more, with the command that removes each. */
+/* du: sizes of runs or of one run's states; idle runs with the commands that remove them. */
 
 #define ITEMS_MAX 1000000
 #define DAY_S 86400
@@ -341,7 +337,7 @@ static void print_usage_line(const char *name, uint64_t count, uint64_t bytes) {
     printf("%10s  %7" PRIu64 "  %s\n", size, count, text);
 }
 
-/* "llm/7b" of a run, "trash" of what its checkpoints are. */
+/* "llm/7b" of a run, "trash" of a state. */
 static void row_name(const json_t *row, char *ret, size_t capacity) {
     const char *run = json_string_value(json_object_get(row, "run"));
     if (run)
@@ -369,7 +365,7 @@ static enum cairn_code print_usage(const struct cairn_cli *cli, const char *titl
     return cairn_cli_flush(err);
 }
 
-/* ---- runs, the largest first ---- */
+/* ---- runs, largest first ---- */
 
 static int by_bytes(const void *a, const void *b) {
     json_int_t of_a = json_integer_value(json_object_get(*(json_t *const *)a, "bytes"));
@@ -377,7 +373,7 @@ static int by_bytes(const void *a, const void *b) {
     return of_a > of_b ? -1 : of_a < of_b;
 }
 
-/* ret_sorted: malloc'd, and borrowed from runs. */
+/* *ret_sorted: malloc'd, items borrowed from runs. */
 static enum cairn_code runs_by_bytes(const struct cairn_cli *cli, json_t *runs,
                                      json_t ***ret_sorted, size_t *ret_count,
                                      struct cairn_error *err) {
@@ -392,7 +388,7 @@ static enum cairn_code runs_by_bytes(const struct cairn_cli *cli, json_t *runs,
     return CAIRN_OK;
 }
 
-/* What costs and is counted in no run; who may not ask for the whole store is told nothing. */
+/* Bytes outside all runs; silent if the token may not ask for the whole store. */
 static void tell_not_freed(const struct cairn_cli *cli) {
     const struct cairn_cli_call call = {.tail = "/gc"};
     CAIRN_AUTO_JSON json_t *json = NULL;
@@ -424,12 +420,12 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
     return CAIRN_OK;
 }
 
-/* ---- runs in which nothing happens any more ---- */
+/* ---- idle runs ---- */
 
 static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_msg_run_row *run,
                                 json_t *rows, uint64_t *bytes, struct cairn_error *err) {
     char command[2 * CAIRN_NAME_BYTES_MAX + 20];
-    /* None while it is being saved to, and of an older server: it is not for us to guess. */
+    /* None while a save is open, nor without idle_s (older servers). */
     if (run->idle_s == CAIRN_MESSAGE_NONE || run->idle_s < cli->idle_ms / 1000) return CAIRN_OK;
     snprintf(command, sizeof command, "cairn rm --run %s/%s", run->project, run->run);
     *bytes += run->bytes;
@@ -473,7 +469,7 @@ static enum cairn_code du_idle(const struct cairn_cli *cli, struct cairn_error *
     return cairn_cli_flush(err);
 }
 
-/* ---- one run by what its checkpoints are ---- */
+/* ---- one run by checkpoint state ---- */
 
 static const char *const kinds[] = {"committed", "superseded", "trash", "open",
                                     "aborting",  "deleting",   "other"};
@@ -494,7 +490,7 @@ static enum cairn_code add_kind(const char *kind, uint64_t count, uint64_t bytes
     return cairn_cli_list_add(rows, row, err);
 }
 
-/* Of deleted versions of the run; who may not list those of all runs sees none. */
+/* Deleted versions' bytes; omitted if the token may not list them for all runs. */
 static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                      json_t *rows, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *all = json_array();
@@ -552,9 +548,7 @@ const struct cairn_cli_verb cairn_cli_verb_du = {
     .run = run_du,
 };
 
-/* ---- lineage ---- */
-
-/* What a checkpoint was trained from; and saying from what a run began. */
+/* lineage: shows a checkpoint's ancestors, or records where a run began. */
 
 static const struct cairn_cli_flag lineage_flags[] = {
     {"from", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(from), 0, "RUN@STEP",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Retention: cairn policy get|set|unset|test, the policy of a run, of a project, of the server; and
- * cairn forget. Both take the rules as flags, and show a plan before it is carried out: every kept
- * checkpoint with its reasons, every removed one with its bytes. */
+/* Retention: cairn policy get|set|unset|test for a run, a project or the server; cairn forget. Both
+ * take rules as flags and show a plan first: kept checkpoints with reasons, removed ones' sizes. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +12,6 @@
 #include "common/buf.h"
 #include "common/text.h"
 
-/* Rows of a verb's table of flags. */
 #define KEEP(name, kind, field, value, help)                                                       \
     { name, 0, CAIRN_CLI_##kind, CAIRN_CLI_AT(field), 0, value, help }
 #define KEEP_N(name, id, help) KEEP("keep-" name, COUNT, keep_numbers[CAIRN_KEEP_##id], "N", help)
@@ -34,9 +32,7 @@
         KEEP("keep-labels", TEXTS, keep_labels, "LABELS",                                          \
              "Keep what all of these choose, e.g. team=nlp,tier!=tmp; given again: or these.")
 
-/* ---- flags to a policy, a plan to lines ---- */
-
-#define CHECKPOINTS_MAX 1000 /* that are asked for the names of their metrics */
+#define CHECKPOINTS_MAX 1000 /* whose metric names are fetched */
 
 static enum cairn_code read_best(const char *text, struct cairn_policy *policy,
                                  struct cairn_error *err) {
@@ -54,7 +50,7 @@ static enum cairn_code read_best(const char *text, struct cairn_policy *policy,
     return CAIRN_OK;
 }
 
-/* The policy of the flags; *ret NULL when there is none among them. */
+/* *ret: the policy given by flags; NULL: none given. */
 static enum cairn_code policy_of_flags(const struct cairn_cli *cli, json_t **ret,
                                        struct cairn_error *err) {
     struct cairn_policy policy = {0};
@@ -65,7 +61,7 @@ static enum cairn_code policy_of_flags(const struct cairn_cli *cli, json_t **ret
     if (cli->keep_within)
         code = cairn_policy_within_parse(cairn_view_of(cli->keep_within), &policy, err);
     if (code) return cairn_within(err, code, "--keep-within");
-    for (size_t i = 0; i < cli->keep_labels.count; i++) /* CAIRN_POLICY_LABELS_MAX of them */
+    for (size_t i = 0; i < cli->keep_labels.count; i++) /* at most CAIRN_POLICY_LABELS_MAX */
         CAIRN_TRY(cairn_selector_parse(cairn_view_of(cli->keep_labels.items[i]),
                                        &policy.labels[policy.labels_count++], err));
     if (cli->unmeasured_grace)
@@ -84,7 +80,7 @@ static enum cairn_code policy_of_flags(const struct cairn_cli *cli, json_t **ret
     return nothing ? CAIRN_OK : cairn_policy_json(&policy, ret, err);
 }
 
-/* POST {R}/retention/preview. take_body may be NULL. */
+/* POST /retention/preview; take_body may be NULL. */
 static enum cairn_code preview(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                json_t *take_body, json_t **ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = take_body;
@@ -92,9 +88,7 @@ static enum cairn_code preview(const struct cairn_cli *cli, const struct cairn_c
     return cairn_cli_call(cli, run, preview, ret, err);
 }
 
-/* ---- metrics that no checkpoint has ---- */
-
-/* Is the newest of a rule's choice among the reasons? Then some checkpoint has the metric. */
+/* Whether a `best` rule keeps a checkpoint by this metric: then some checkpoint has it. */
 static bool has_metric(const json_t *plan, const char *metric) {
     json_t *version = NULL, *reason = NULL;
     for (size_t i = 0; (version = json_array_get(json_object_get(plan, "versions"), i)); i++) {
@@ -108,7 +102,7 @@ static bool has_metric(const json_t *plan, const char *metric) {
     return false;
 }
 
-/* "eval_loss, acc", of the newest checkpoints. */
+/* Metric names of the newest checkpoints: "eval_loss, acc". */
 static enum cairn_code metrics_of(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                   struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array(), *known = json_object();
@@ -125,8 +119,8 @@ static enum cairn_code metrics_of(const struct cairn_cli *cli, const struct cair
     return ret->size ? CAIRN_OK : cairn_buf_append_text(ret, "none yet", err);
 }
 
-/* CAIRN_INVALID, with the metrics that there are: a rule of the plan asks for one that no
- * checkpoint of the run has. Not with --force, and not of a run without checkpoints. */
+/* CAIRN_INVALID, listing the existing metrics, if a rule names a metric that no checkpoint has.
+ * Skipped with --force and for runs without checkpoints. */
 static enum cairn_code check_metrics(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                      const json_t *plan, struct cairn_error *err) {
     const json_t *keep = json_object_get(json_object_get(plan, "policy"), "keep");
@@ -147,8 +141,6 @@ static enum cairn_code check_metrics(const struct cairn_cli *cli, const struct c
     }
     return CAIRN_OK;
 }
-
-/* ---- as people read it ---- */
 
 /* "last 1/2, best 1/1 by eval_loss (1.931), pinned" */
 static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t capacity,
@@ -188,7 +180,7 @@ static enum cairn_code print_version(const json_t *json, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* Policy, a line for each checkpoint, and the sum. tail: how the last line ends. */
+/* Prints policy, checkpoints and sums; tail ends the last line. */
 static enum cairn_code print_plan(const struct cairn_cli_ref *run, const json_t *plan,
                                   const char *tail, struct cairn_error *err) {
     struct cairn_msg_retention_plan row = {0};
@@ -208,7 +200,7 @@ static enum cairn_code print_plan(const struct cairn_cli_ref *run, const json_t 
 }
 
 #define SAVES_MAX 10000
-#define RUNS_LOOKED_AT_MAX 200 /* that are looked at before a policy of many is set */
+#define RUNS_LOOKED_AT_MAX 200 /* before a policy of many runs is set */
 
 static const struct cairn_cli_flag policy_flags[] = {
     KEEP_FLAGS,
@@ -227,7 +219,7 @@ static const struct cairn_cli_flag policy_flags[] = {
      "Of test: one each so much time; default 1h."},
 };
 
-/* "" the server's, "llm" a project's, "llm/7b" a run's. */
+/* "": the server's, "llm": a project's, "llm/7b": a run's. */
 static enum cairn_code policy_path(const char *target, struct cairn_buf *ret,
                                    struct cairn_error *err) {
     struct cairn_cli_ref run;
@@ -260,7 +252,7 @@ static enum cairn_code ask_policy(const struct cairn_cli *cli, const char *metho
     return cairn_cli_flush(err);
 }
 
-/* The newest step of the run, from which the assumed saves go on. */
+/* The run's newest step; assumed saves follow it. */
 static enum cairn_code newest_step(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                    uint64_t *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
@@ -273,7 +265,7 @@ static enum cairn_code newest_step(const struct cairn_cli *cli, const struct cai
     return CAIRN_OK;
 }
 
-/* What the run's next commit would remove: with one more save behind its newest step. */
+/* The plan after one more save, as the next commit would apply it. */
 static enum cairn_code plan_next(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                  uint64_t step, json_t *policy, json_t **ret_plan,
                                  struct cairn_error *err) {
@@ -298,15 +290,15 @@ static enum cairn_code show_next(const struct cairn_cli *cli, json_t *policy, ui
     return print_plan(&run, plan, "as of the next commit", err);
 }
 
-/* ---- a policy of a project or of the server, and the runs for which it would hold ---- */
+/* ---- policies of projects and of the server: the runs that they would affect ---- */
 
 struct runs {
     uint64_t remove;
-    bool fits;                /* some run has the metrics of its rules */
-    struct cairn_error wrong; /* the first one that has not; CAIRN_OK: none */
+    bool fits;                /* some run has the rules' metrics */
+    struct cairn_error wrong; /* first run's without them; CAIRN_OK: none */
 };
 
-/* A run's own policy comes before its project's, and that before the server's. */
+/* Precedence: the run's policy, its project's, the server's. */
 static enum cairn_code is_meant(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                 bool *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
@@ -460,12 +452,9 @@ const struct cairn_cli_verb cairn_cli_verb_policy = {
     .run = run_policy,
 };
 
-/* ---- forget ---- */
+/* forget: shows what the policy would remove, run by run; if confirmed, trashes exactly that. */
 
-/* What a policy removes of a run, of several, or of all of a project is shown first, each by
- * itself, and that and nothing else goes into the trash when somebody says so. */
-
-#define RUNS_FORGOTTEN_MAX 10000 /* of projects that are named whole */
+#define RUNS_FORGOTTEN_MAX 10000 /* of whole projects */
 
 static const struct cairn_cli_flag forget_flags[] = {
     KEEP_FLAGS,
@@ -481,17 +470,15 @@ static json_t *body_of(const struct cairn_cli *cli, json_t *policy, const char *
                      "plan_etag", plan_etag);
 }
 
-/* ---- which runs ---- */
-
 struct forgotten {
     struct cairn_cli_ref run;
     json_t *plan;
-    struct cairn_msg_retention_plan row; /* of plan */
+    struct cairn_msg_retention_plan row; /* points into plan */
     uint64_t removed;
 };
 struct forgetting {
     struct cairn_cli *cli;
-    json_t *policy; /* NULL: that of each */
+    json_t *policy; /* NULL: each run's own */
     struct forgotten *items;
     size_t count, capacity;
     uint64_t remove, removed;
@@ -508,7 +495,7 @@ static enum cairn_code add_run(struct forgetting *all, const char *text, struct 
     struct forgotten *one = &all->items[all->count];
     *one = (struct forgotten){0};
     CAIRN_TRY(cairn_cli_ref_run("forget", text, &one->run, err));
-    for (size_t i = 0; i < all->count; i++) { /* named twice it is shown once */
+    for (size_t i = 0; i < all->count; i++) { /* skips duplicates */
         const struct cairn_run_name *name = &all->items[i].run.name;
         if (!strcmp(name->project, one->run.name.project) && !strcmp(name->run, one->run.name.run))
             return CAIRN_OK;
@@ -549,8 +536,6 @@ static enum cairn_code find_runs(struct forgetting *all, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* ---- what would go ---- */
-
 static enum cairn_code look_at(struct forgetting *all, struct forgotten *one,
                                struct cairn_error *err) {
     json_t *body = body_of(all->cli, all->policy, NULL);
@@ -565,7 +550,7 @@ static bool has_rule(const struct forgetting *all, const struct forgotten *one) 
     return all->cli->allow_empty || json_object_size(keep);
 }
 
-/* A run without a rule loses nothing, which is not what was asked for; of several it is said. */
+/* A run without a rule loses nothing: an error if it is the only run, else a note. */
 static enum cairn_code check_ruled(const struct forgetting *all, struct cairn_error *err) {
     const struct forgotten *none = NULL;
     size_t ruled = 0;
@@ -598,7 +583,7 @@ static enum cairn_code confirm_forget(const struct forgetting *all, struct cairn
     return cairn_fail(err, CAIRN_CANCELLED, "nothing of %s was changed", all->cli->arguments[0]);
 }
 
-/* The server removes at most so many a call; the rest has a tag of its own. */
+/* The server removes a limited number per call; the next plan has a new ETag. */
 static enum cairn_code apply_plan(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                   json_t *policy, const char *plan_etag, uint64_t *ret_removed,
                                   struct cairn_error *err) {
@@ -620,7 +605,7 @@ static enum cairn_code apply_plan(const struct cairn_cli *cli, const struct cair
     return CAIRN_OK;
 }
 
-/* A run whose plan is another by now keeps all it has, and the others go on. */
+/* A run whose plan has changed is skipped, and the others continue. */
 static enum cairn_code apply_all(struct forgetting *all, struct cairn_error *err) {
     struct cairn_error first = {0};
     size_t failed = 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where checkpoints are: cairn rm and undelete, into the trash and back; promote and demote, a
- * copy in a further store. rm looks the version up, asks on a terminal, and removes it by its id:
- * `latest` means another one after each removal. A run goes as an operation of the server, which
- * is followed. */
+/* cairn rm and undelete: into the trash and back; promote and demote: a copy in another store. rm
+ * resolves the reference, asks on a terminal and removes by id, because each removal changes what
+ * `latest` means. Removing a run is a server operation, which is followed. */
 
 #include <poll.h>
 #include <stdio.h>
@@ -24,7 +23,7 @@ static const struct cairn_cli_flag rm_flags[] = {
      "With --run: return once it has begun; cairn operation shows how far it is."},
 };
 
-/* store: where it was copied to or removed from; "": none is named. */
+/* store: named in the output; "": none. */
 static enum cairn_code print_result(const struct cairn_cli *cli, const json_t *json,
                                     const char *what, const char *store, struct cairn_error *err) {
     struct cairn_msg_version_row version = {0};
@@ -54,9 +53,6 @@ static enum cairn_code confirm_rm(const struct cairn_cli *cli, const struct cair
     return cairn_fail(err, CAIRN_CANCELLED, "%s was left where it is", cli->arguments[0]);
 }
 
-/* ---- a run ---- */
-
-/* What it frees is shown, and its name is to be typed, as it was or as a flag. */
 static enum cairn_code look_at_run(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                    json_t **ret, struct cairn_msg_run_removal *ret_plan,
                                    struct cairn_error *err) {
@@ -79,7 +75,7 @@ static enum cairn_code print_plan(const struct cairn_cli *cli, const json_t *jso
     return cairn_cli_flush(err);
 }
 
-/* What it frees is shown, and its name is to be typed, as it was or as a flag. */
+/* Prints what is freed and requires the run's name, typed or by --confirm. */
 static enum cairn_code confirm_run(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                    const struct cairn_msg_run_removal *plan,
                                    struct cairn_error *err) {
@@ -151,8 +147,6 @@ static enum cairn_code remove_run(const struct cairn_cli *cli, struct cairn_erro
     return print_removed(cli, ended, err);
 }
 
-/* ---- checkpoints ---- */
-
 static enum cairn_code remove_one(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *found = NULL, *removed = NULL;
     struct cairn_msg_version_row version = {0};
@@ -166,7 +160,7 @@ static enum cairn_code remove_one(struct cairn_cli *cli, struct cairn_error *err
     return print_result(cli, removed, "is in the trash; cairn undelete brings it back", "", err);
 }
 
-/* Several are removed one after the other; the first that cannot go ends it. */
+/* Removes versions in order; the first failure ends it. */
 static enum cairn_code run_rm(struct cairn_cli *cli, struct cairn_error *err) {
     if (cli->whole_run) return remove_run(cli, err);
     if (cli->confirm || cli->dry_run || cli->detach)
@@ -217,8 +211,6 @@ const struct cairn_cli_verb cairn_cli_verb_undelete = {
     .run = run_undelete,
 };
 
-/* ---- promote and demote ---- */
-
 #define WAIT_DEFAULT_MS 3600000
 #define LOOK_MS 200
 
@@ -257,10 +249,10 @@ static enum cairn_code run_promote(struct cairn_cli *cli, struct cairn_error *er
     CAIRN_TRY(post_copy(cli, &ref, "promote", "to", cli->to, &begun, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &row, err));
     const char *id = json_string_value(json_object_get(row.request, "version"));
-    /* By its id: another version may be the latest by now. */
+    /* The id, because `latest` may have moved. */
     if (id) (void)cairn_text_copy(ref.version, sizeof ref.version, id);
     if (!cli->detach) CAIRN_TRY(cairn_cli_operation_follow(cli, "promote", row.id, NULL, err));
-    cli->timeout_ms = 0; /* it was of the wait */
+    cli->timeout_ms = 0; /* --timeout applied to the wait */
     CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &version, err));
     return print_result(cli, version, cli->detach ? "is being copied to" : "is whole in", cli->to,
                         err);
@@ -268,7 +260,7 @@ static enum cairn_code run_promote(struct cairn_cli *cli, struct cairn_error *er
 
 /* ---- demote ---- */
 
-/* "whole", ...; NULL: it does not lie there. */
+/* The copy's state in the store; NULL: no copy there. */
 static const char *state_in(const json_t *version, const char *store) {
     struct cairn_msg_version_row row = {0};
     const json_t *item = NULL;

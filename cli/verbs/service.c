@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server's administration: cairn token, quota, nodes and webhooks. */
+/* Administration of a server: cairn token, quota, nodes and webhooks. */
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,14 +29,12 @@ static const struct cairn_cli_flag token_flags[] = {
      "Revoke: what becomes of the tokens that it made: revoke or keep."},
 };
 
-/* ---- where a token goes ---- */
-
 struct out {
     const char *path; /* NULL: standard output */
     int fd;
 };
 
-/* Before the server is asked: a token that cannot be kept must not be made. */
+/* Opened before the request: a token must not be created if it cannot be stored. */
 static enum cairn_code open_out(const struct cairn_cli *cli, struct out *ret,
                                 struct cairn_error *err) {
     *ret = (struct out){.path = cli->out, .fd = -1};
@@ -68,7 +66,7 @@ static void close_out(const struct out *out, enum cairn_code code) {
     if (code) (void)unlink(out->path);
 }
 
-/* One that a site gives to its servers (admin-token-file): no server is asked. */
+/* Makes a token for admin-token-file without a server. */
 static enum cairn_code generate_token(const struct cairn_cli *cli, struct cairn_error *err) {
     char text[CAIRN_TOKEN_TEXT_BYTES];
     struct cairn_token_key key;
@@ -82,7 +80,7 @@ static enum cairn_code generate_token(const struct cairn_cli *cli, struct cairn_
     return code;
 }
 
-/* What it is good for has no default: a token that nobody bounded would be good for all. */
+/* Scope and project have no default, so that no token is unlimited by accident. */
 static enum cairn_code need_bounds(const struct cairn_cli *cli, struct cairn_error *err) {
     if (!cli->scopes)
         return cairn_fail(err, CAIRN_INVALID,
@@ -95,7 +93,7 @@ static enum cairn_code need_bounds(const struct cairn_cli *cli, struct cairn_err
     return CAIRN_OK;
 }
 
-/* The token alone on standard output, so that it can go into a file that nobody else reads. */
+/* Standard output gets only the token, so that it can be redirected to a private file. */
 static enum cairn_code create_token(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL, *body = NULL, *array = NULL;
     struct cairn_msg_token_made made = {0};
@@ -239,8 +237,6 @@ static const struct cairn_cli_flag quota_flags[] = {
      "Of set: no further save begins from so many bytes on, as 20TiB."},
 };
 
-/* ---- as a table ---- */
-
 static const struct cairn_cli_column quota_columns[] = {
     CAIRN_CLI_FIELD_OR("PROJECT", quota, project, "*"),
     CAIRN_CLI_FIELD_OR("VERSIONS", quota, used_versions, ""),
@@ -252,9 +248,7 @@ static const struct cairn_cli_column quota_columns[] = {
 static const struct cairn_cli_table quota_table =
     CAIRN_CLI_ROWS(quota_row, quota_columns, 0, CAIRN_CLI_FIELD_OR(NULL, quota, project, "*"));
 
-/* ---- what is asked ---- */
-
-/* Without a name it is the default of all projects that have none of their own. */
+/* Without a project: the default quota of projects without their own. */
 static enum cairn_code ask_quota(const struct cairn_cli *cli, const char *method, json_t *body,
                                  struct cairn_error *err) {
     const char *project = cli->arguments[1];
@@ -309,7 +303,7 @@ const struct cairn_cli_verb cairn_cli_verb_quota = {
 
 #define NODES_MAX 100000
 
-/* What the uploader says of itself; all 0 where it says nothing. */
+/* The uploader's own figures; all 0 if it sends none. */
 static struct cairn_msg_node_uploader uploader_of(const union cairn_cli_row *row) {
     struct cairn_msg_node_uploader said = {0};
     if (!row->node.uploader || cairn_msg_node_uploader_read(row->node.uploader, "", &said, NULL))
@@ -387,8 +381,6 @@ const struct cairn_cli_verb cairn_cli_verb_nodes = {
 
 #define WEBHOOKS_MAX 1000
 
-/* ---- ls ---- */
-
 static const struct cairn_cli_column webhook_columns[] = {
     CAIRN_CLI_FIELD("NAME", webhook, name),
     CAIRN_CLI_FIELD("TOLD", webhook, delivered),
@@ -411,8 +403,6 @@ static const struct cairn_cli_column letter_columns[] = {
 };
 static const struct cairn_cli_table letter_table =
     CAIRN_CLI_ROWS(letter_row, letter_columns, 0, CAIRN_CLI_FIELD(NULL, letter, id));
-
-/* ---- what is asked ---- */
 
 static enum cairn_code redeliver(const struct cairn_cli *cli, const char *tail,
                                  struct cairn_error *err) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One checkpoint or run: cairn show, with its shards, tensors and events, from the server; from
- * the store alone without what only a catalog knows; and cairn events, what has happened, also as
- * it happens. */
+/* cairn show: a checkpoint or run with shards, tensors and events, from the server or, without what
+ * only the catalog has, from the store; cairn events: past and live events. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +11,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 
-/* ---- whether a run gets on: GET {R}/liveness and GET {C}/why as sentences ---- */
+/* ---- progress of a run: GET /liveness and GET /why as sentences ---- */
 
 #define NAMED_MAX 4
 
@@ -69,9 +68,7 @@ static enum cairn_code print_liveness(const struct cairn_cli *cli, const struct 
     return cairn_cli_flush(err);
 }
 
-/* ---- cairn show --why ---- */
-
-/* The version of the newest open save; `latest` where nothing is being saved. */
+/* *ref: the newest open save; `latest` if none is open. */
 static enum cairn_code newest_of(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
@@ -168,8 +165,7 @@ static enum cairn_code print_facts(const struct cairn_msg_why *why, struct cairn
     return CAIRN_OK;
 }
 
-/* What a version waits for: GET {C}/why; of a run, its newest save that is open, or else what is
- * latest. */
+/* Prints GET /why of a version; of a run, for its newest open save, else its latest version. */
 static enum cairn_code print_why(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
@@ -201,7 +197,7 @@ static const struct cairn_cli_table shard_table =
     CAIRN_CLI_ROWS(shard_row, shard_columns, 0, CAIRN_CLI_FIELD(NULL, shard, name));
 
 static void cell_event(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    const char *behind = strchr(row->event.event, '.'); /* checkpoint.committed: it is known */
+    const char *behind = strchr(row->event.event, '.'); /* without "checkpoint." */
     bool plain = behind && !strncmp(row->event.event, "checkpoint.", 11);
     snprintf(ret, capacity, "%s", plain ? behind + 1 : row->event.event);
 }
@@ -222,7 +218,7 @@ static const struct cairn_cli_column event_columns[] = {
 static const struct cairn_cli_table event_table =
     CAIRN_CLI_ROWS(event_row, event_columns, 0, CAIRN_CLI_CELL(NULL, cell_event));
 
-/* What has happened to it, oldest first. */
+/* Events of the version, oldest first. */
 static enum cairn_code print_happened(const struct cairn_cli *cli,
                                       const struct cairn_cli_ref *version,
                                       struct cairn_error *err) {
@@ -230,7 +226,7 @@ static enum cairn_code print_happened(const struct cairn_cli *cli,
     struct cairn_msg_event_page page = {0};
     CAIRN_TRY(cairn_cli_get(cli, version, "/events?limit=20", CAIRN_MESSAGE_event_page, &json,
                             &page, err));
-    if (!json_array_size(page.items)) return CAIRN_OK; /* they are kept for a time only */
+    if (!json_array_size(page.items)) return CAIRN_OK; /* events expire */
     printf("\n");
     return cairn_cli_print(cli, page.items, &event_table, err);
 }
@@ -260,7 +256,7 @@ static enum cairn_code list_part(const struct cairn_cli *cli, const struct cairn
     return cairn_cli_list(cli, ref, what, LIST_MAX, *ret, ret_more, err);
 }
 
-/* An ornament: where it cannot be had it is left out. */
+/* Optional: omitted on errors. */
 static void print_sparks(const struct cairn_cli *cli, const struct cairn_cli_ref *run) {
     CAIRN_AUTO_JSON json_t *versions = json_array();
     if (cairn_cli_list(cli, run, "/checkpoints?state=committed", CAIRN_CLI_SPARK_MAX + 1, versions,
@@ -269,8 +265,7 @@ static void print_sparks(const struct cairn_cli *cli, const struct cairn_cli_ref
     cairn_cli_spark_versions(versions);
 }
 
-/* The step that was asked for has no save but this one, which was never committed and will not be.
- * Who names a version by its id asks for that. */
+/* The step's only save failed and was never committed. A version named by id is no failure. */
 static bool has_failed(const struct cairn_cli_ref *ref,
                        const struct cairn_msg_version_row *version) {
     uint64_t step;
@@ -292,7 +287,7 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
         CAIRN_TRY(cairn_cli_stored_version(cli, &ref, shown, err));
     else
         code = cairn_cli_version_or_failed(cli, &ref, &shown->version, err);
-    /* Nothing is committed yet: what is being saved is told all the same. */
+    /* Without a commit, still show the save in progress. */
     if (code == CAIRN_NOT_FOUND && of_run) (void)!print_liveness(cli, &run, NULL);
     CAIRN_TRY(code);
     CAIRN_TRY(cairn_cli_print_version(cli, shown->version, err));
@@ -304,7 +299,7 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     if (of_run) CAIRN_TRY(print_liveness(cli, &run, err));
     if (of_run && cairn_cli_paint_terminal()) print_sparks(cli, &run);
     if (!cli->store) {
-        /* By its id: a step may mean another version by now. */
+        /* The id, because a step may mean another version later. */
         cairn_text_copy(ref.version, sizeof ref.version, version.version);
         CAIRN_TRY(list_part(cli, &ref, "/shards", &shown->shards, &more_shards, err));
         if (version.layout)
@@ -322,7 +317,7 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     return cairn_cli_flush(err);
 }
 
-/* Of a run: of its newest save, which `latest` is not before it is committed. */
+/* For a run: its newest save, which is not `latest` before its commit. */
 static enum cairn_code show_why(const struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     if (cli->store) return cairn_fail(err, CAIRN_INVALID, "--why asks the server; drop --store");
@@ -390,7 +385,7 @@ static enum cairn_code print_event(const struct cairn_cli *cli, const json_t *it
     return CAIRN_OK;
 }
 
-/* One page; *since is what the next one begins behind. */
+/* Prints one page; *since: the next page's cursor. */
 static enum cairn_code one_page(struct cairn_cli_patience *patience, const struct cairn_cli *cli,
                                 const struct cairn_cli_ref *ref, uint64_t limit, bool *since_given,
                                 uint64_t *since, bool *ret_full, struct cairn_error *err) {
@@ -424,7 +419,7 @@ static enum cairn_code run_events(struct cairn_cli *cli, struct cairn_error *err
         CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
         of = &ref;
     }
-    struct cairn_cli_patience patience = {0}; /* a list is not waited for */
+    struct cairn_cli_patience patience = {0}; /* deadline 0: no retries */
     if (cli->follow) patience.deadline = cairn_cli_begin_wait(cli, 0);
     bool more = true;
     while (more) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn up: server and uploader on one folder, in the foreground; cairn bench: a site's ceiling. */
+/* cairn up: server and uploader on one folder in the foreground; cairn bench: measures a site. */
 
 #include <cairn/cairn.h>
 #include <limits.h>
@@ -40,8 +40,8 @@ struct up {
     struct cairn_cli_daemon server, uploader;
 };
 
-/* The path of the folder is too long for a socket: a short one, in a folder that is this user's
- * alone, since anybody could put a socket of that name into $TMPDIR or /tmp itself. */
+/* If the folder's path is too long for a socket: a short path below a folder only this user can
+ * write to, because others could create a socket in $TMPDIR or /tmp. */
 static enum cairn_code place_socket_elsewhere(struct up *up, struct cairn_error *err) {
     char folder[64];
     struct stat status;
@@ -56,7 +56,7 @@ static enum cairn_code place_socket_elsewhere(struct up *up, struct cairn_error 
                           "uploader's socket, since the path of %s is too long for one: remove it, "
                           "or give a folder with a shorter path",
                           folder, up->folder);
-    /* Two that run at a time have two sockets: the folder's own number tells them apart. */
+    /* Device and inode of the folder distinguish concurrent instances. */
     if (stat(up->folder, &status)) return cairn_fail_errno(err, "%s", up->folder);
     snprintf(up->socket, sizeof up->socket, "%s/%llx-%llx.sock", folder,
              (unsigned long long)status.st_dev, (unsigned long long)status.st_ino);
@@ -143,7 +143,7 @@ static enum cairn_code tell_up(const struct cairn_cli *cli, const struct up *up,
     return cairn_cli_flush(err);
 }
 
-/* Until a signal comes (CAIRN_OK) or one of them ends by itself. */
+/* Returns on a signal (CAIRN_OK) or when a daemon ends. */
 static enum cairn_code watch_daemons(struct up *up, int signals, struct cairn_error *err) {
     struct pollfd wait = {.fd = signals, .events = POLLIN};
     for (;;) {
@@ -159,7 +159,7 @@ static enum cairn_code watch_daemons(struct up *up, int signals, struct cairn_er
 }
 
 static enum cairn_code run_up(struct cairn_cli *cli, struct cairn_error *err) {
-    static struct up up; /* several long paths: kept off the stack */
+    static struct up up; /* static: several long paths */
     sigset_t stop;
     cairn_cli_interrupt_block(&stop);
     CAIRN_AUTO_FD signals = signalfd(-1, &stop, SFD_CLOEXEC);
@@ -169,7 +169,7 @@ static enum cairn_code run_up(struct cairn_cli *cli, struct cairn_error *err) {
     if (code == CAIRN_OK) code = start_uploader(cli, &up, err);
     if (code == CAIRN_OK) code = tell_up(cli, &up, err);
     if (code == CAIRN_OK) code = watch_daemons(&up, signals, err);
-    /* The uploader first: it finishes what was staged while the server can still commit it. */
+    /* The uploader stops first: the server can then still commit what is staged. */
     if (up.uploader.pid || up.server.pid) fprintf(stderr, "stopping\n");
     cairn_cli_daemon_stop(&up.uploader);
     cairn_cli_daemon_stop(&up.server);
@@ -189,11 +189,11 @@ const struct cairn_cli_verb cairn_cli_verb_up = {
     .run = run_up,
 };
 
-/* ---- bench: synthetic checkpoints, saved and restored ---- */
+/* ---- bench: saves and restores synthetic checkpoints ---- */
 
 #define RANKS_MAX 64
 #define BYTES_DEFAULT (256 * CAIRN_MIB)
-#define TENSOR_ELEMENTS (CAIRN_MIB) /* of 4 bytes: 4 MiB a tensor */
+#define TENSOR_ELEMENTS (CAIRN_MIB) /* F32: 4 MiB a tensor */
 #define WAIT_MS 600000
 
 static const struct cairn_cli_flag bench_flags[] = {
@@ -313,7 +313,7 @@ static enum cairn_code play_rank(struct rank *rank, uint32_t *memory, struct cai
                                          .socket = cairn_cli_uploader_socket(rank->cli)};
     enum cairn_code code = cairn_open(&options, &session, &resume, err);
     rank->code = code;
-    /* Every rank passes every barrier, also after a failure, so that none waits for ever. */
+    /* A failed rank still passes every barrier, so that the others do not hang. */
     for (uint64_t number = 0; number < rank->steps; number++) {
         if (code != CAIRN_OK) {
             pthread_barrier_wait(rank->together);

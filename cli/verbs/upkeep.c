@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Upkeep of stores and catalog: cairn gc and uploads, what lies in a store and belongs to nothing;
- * reconcile, a run whose catalog is behind; reindex and catalog, which become cairn-server, since
- * that has the databases' libraries. */
+/* Maintenance: cairn gc and uploads: a store's orphans; reconcile: a run whose catalog lags;
+ * reindex and catalog exec cairn-server, which links the database libraries. */
 
 #include <inttypes.h>
 #include <limits.h>
@@ -37,7 +36,7 @@ static const struct cairn_cli_column orphan_columns[] = {
 static const struct cairn_cli_table orphan_table =
     CAIRN_CLI_ROWS(orphan_row, orphan_columns, 0, CAIRN_CLI_CELL(NULL, cell_version));
 
-/* ---- what the store keeps of what was deleted ---- */
+/* ---- deleted bytes that the store keeps ---- */
 
 static void cell_kept(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
@@ -56,8 +55,6 @@ static const struct cairn_cli_column kept_columns[] = {
 static const struct cairn_cli_table kept_table =
     CAIRN_CLI_ROWS(not_freed_row, kept_columns, 0, CAIRN_CLI_CELL(NULL, cell_kept_version));
 
-/* ---- the look ---- */
-
 static enum cairn_code ask_gc(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
                               struct cairn_error *err) {
     const struct cairn_cli_call call = {.method = cli->dry_run ? NULL : "POST", .tail = "/gc"};
@@ -65,7 +62,7 @@ static enum cairn_code ask_gc(const struct cairn_cli *cli, struct cairn_msg_gc *
     return cairn_cli_ask(cli, NULL, call, CAIRN_MESSAGE_gc, json, ret, err);
 }
 
-/* A look reads the listing of the whole store: seconds, or an hour of a very large one. */
+/* Waits for the server's listing of the whole store: seconds, or an hour for a very large one. */
 static enum cairn_code look_for_orphans(const struct cairn_cli *cli, struct cairn_msg_gc *ret,
                                         json_t **json, struct cairn_error *err) {
     uint64_t told_ms = cairn_mono_ms();
@@ -161,7 +158,7 @@ static enum cairn_code note_sum(const json_t *uploads, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-/* The server looks once an hour by itself; here until one that began now is over. */
+/* The server looks hourly by itself; this starts a look and waits for its end. */
 static enum cairn_code look_for_uploads(const struct cairn_cli *cli, struct cairn_error *err) {
     const struct cairn_cli_call call = {.method = "POST", .tail = "/uploads"};
     for (;;) {

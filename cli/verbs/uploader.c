@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This node: cairn uploader status|drain, asked over its socket; warmup; health. */
+/* This node: cairn uploader status|drain over the socket; warmup; health. */
 
 #include <cairn/cairn.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "common/trace.h"
 
 #define ANSWER_MS 10000
-#define RATE_MS 500 /* between the two looks of which the rate is made */
+#define RATE_MS 500 /* between the two samples of the rate */
 #define LOOK_MS 200
 #define DRAIN_DEFAULT_MS 600000
 
@@ -23,11 +23,9 @@ static const struct cairn_cli_flag uploader_flags[] = {
      "Of drain: until all that was staged is stored and told, at most --timeout (10min)."},
 };
 
-/* ---- asking ---- */
-
 struct ask {
     struct cairn_cli_uploader link;
-    json_t *json; /* the last report */
+    json_t *json;
     struct cairn_msg_report report;
 };
 
@@ -47,8 +45,6 @@ static enum cairn_code print_json(const struct cairn_cli *cli, const struct ask 
     (void)json_object_del(ask->json, "id");
     return cairn_cli_print_reply(cli, ask->json, err);
 }
-
-/* ---- status ---- */
 
 static void print_save(const struct cairn_msg_report_save *save) {
     char done[24], total[24], rate[24], copied[128] = "", line[1200];
@@ -125,8 +121,6 @@ static enum cairn_code show_status(const struct cairn_cli *cli, struct ask *at,
     return print_report(at, (at->report.sent_bytes - before) * 1000 / elapsed_ms, err);
 }
 
-/* ---- drain ---- */
-
 static enum cairn_code left_over(const struct cairn_msg_report *said, struct cairn_error *err) {
     const char *why = said->store_waits && *said->store_waits   ? said->store_waits
                       : said->server_away && *said->server_away ? said->server_away
@@ -142,16 +136,14 @@ static bool is_done(const struct cairn_msg_report *said) {
     return !said->unfinished && !said->staging;
 }
 
-/* Bytes of saves that were finished meanwhile are in no report any more, so what was seen of them
- * counts on. */
+/* Finished saves vanish from reports, so the largest total seen is kept. */
 static void show_progress(struct cairn_cli_meter *meter, const struct cairn_msg_report *said) {
     uint64_t left = said->total_bytes > said->done_bytes ? said->total_bytes - said->done_bytes : 0;
     if (left > meter->total_bytes) meter->total_bytes = left;
     cairn_cli_meter_set(meter, meter->total_bytes - left, said->staging ? "staging" : NULL);
 }
 
-/* After its last answer an uploader that has ended had nothing to do any more, or has left it in
- * the journal. */
+/* An uploader that ended after its last reply was idle or left its work in the journal. */
 static enum cairn_code wait_for_end(struct ask *at, uint64_t deadline_ms,
                                     struct cairn_cli_meter *meter, struct cairn_error *err) {
     for (;;) {
@@ -213,9 +205,8 @@ const struct cairn_cli_verb cairn_cli_verb_uploader = {
 
 /* ---- warmup node|ls ---- */
 
-/* Before a job, whether the ranks of this node could save; or what the ranks of a run's newest
- * attempt have found. An attempt ends every older one of its run, so the node's look has a run of
- * its own, on which nothing trains. */
+/* Tests before a job whether this node's ranks could save, or lists what a run's ranks found.
+ * Opening an attempt ends older ones of its run, so warmup uses a run of its own. */
 
 #define RANKS_MAX 256
 #define ROWS_MAX 1000000
@@ -228,8 +219,6 @@ static const struct cairn_cli_flag warmup_flags[] = {
     {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
      "Of node: what one save of a rank stages; default: its memory is not looked at."},
 };
-
-/* ---- what is printed ---- */
 
 static void cell_found(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->probe.ok ? "ok" : row->probe.code ? row->probe.code : "");
@@ -251,7 +240,7 @@ struct warm {
     const char *socket;
     uint64_t bytes;
     uint32_t ranks, timeout_ms;
-    struct cairn_session *sessions[RANKS_MAX]; /* all stay open: the node holds all at once */
+    struct cairn_session *sessions[RANKS_MAX]; /* kept open: a node holds all at once */
 };
 
 static void warm_release(struct warm *warm) {
@@ -290,7 +279,7 @@ static enum cairn_code prepare(const struct cairn_cli *cli, struct warm *ret,
     return CAIRN_OK;
 }
 
-/* As the ranks of a job do it, one after the other: an attempt, memory, a probe in the store. */
+/* Opens an attempt, maps memory and probes the store, rank by rank, as a job does. */
 static enum cairn_code warm_rank(struct warm *warm, uint32_t rank, struct cairn_error *err) {
     const struct cairn_open_options options = {.size = sizeof options,
                                                .run = warm->run,
@@ -335,8 +324,6 @@ static enum cairn_code warm_all(const struct cairn_cli *cli, struct warm *warm,
                         failed, warm->ranks);
 }
 
-/* ---- */
-
 static enum cairn_code list_probes(const struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref run = {0};
     CAIRN_TRY(cairn_run_name_parse(cli->arguments[1], &run.name, err));
@@ -379,7 +366,7 @@ static const struct cairn_cli_flag health_flags[] = {
      "Not only whether it answers: also whether it can do its work now."},
 };
 
-#define TROUBLES_BYTES 400 /* what is wrong, with "; " between */
+#define TROUBLES_BYTES 400 /* problems, separated by "; " */
 
 static void add_trouble(char troubles[TROUBLES_BYTES], const char *what, const char *text) {
     cairn_cli_add(troubles, TROUBLES_BYTES, "; ", "%s%s%s", what, *what ? ": " : "", text);
@@ -403,8 +390,6 @@ static enum cairn_code say_health(const struct cairn_cli *cli, const char *what,
     }
     return cairn_cli_flush(err);
 }
-
-/* ---- the server ---- */
 
 static void add_checks(const json_t *body, char troubles[TROUBLES_BYTES]) {
     struct cairn_msg_readiness ready = {0};
@@ -437,8 +422,6 @@ static enum cairn_code ask_server(const struct cairn_cli *cli, struct cairn_erro
     if (!troubles[0]) return code;
     return cairn_fail(err, CAIRN_UNAVAILABLE, "%s is not ready: %s", server.url, troubles);
 }
-
-/* ---- the uploader ---- */
 
 static enum cairn_code judge_report(const struct cairn_cli *cli,
                                     const struct cairn_msg_report *said, struct cairn_error *err) {

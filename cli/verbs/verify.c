@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairn verify: is every stored byte what was saved? Of one version, of a run, or of a whole site.
+ * cairn verify: compares every stored byte of a version, a run or a site with its checksum.
  *
- * Promise: 1   with --all a damaged version is told and the next one read; the answer is
- *              CAIRN_CORRUPT at the end, with how many there are. What goes meanwhile is passed
- *              over.
- *          2   with --resume FILE each version that was found good is noted there, synced, before
- *              the next one is read, and is passed over by a later call that reads as much.
+ * Promise: 1   --all reports damaged versions and continues; the result is CAIRN_CORRUPT with
+ *              their number. Versions deleted meanwhile are skipped.
+ *          2   --resume FILE records each good version, synced, before the next is read; later
+ *              calls that read as much skip it.
  * Limits:  VERSIONS_MAX versions; a file of 256 MiB.
  */
 
@@ -25,7 +24,7 @@
 
 #define VERSIONS_MAX 10000000
 
-/* ---- --all: runs are listed first, then the versions of one after the other ---- */
+/* ---- --all: lists runs, then each run's versions ---- */
 
 #define NOTES_BYTES_MAX (256 * CAIRN_MIB)
 
@@ -34,12 +33,10 @@ struct all_versions {
     enum cairn_code (*one)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                            struct cairn_error *err);
     struct cairn_buf notes; /* of earlier calls */
-    int notes_fd;           /* -1: none are made */
+    int notes_fd;           /* -1: none */
     uint64_t good, damaged, passed, gone;
     struct cairn_error *err;
 };
-
-/* ---- --resume ---- */
 
 static enum cairn_code open_notes(struct all_versions *all) {
     const char *path = all->cli->resume;
@@ -54,7 +51,7 @@ static enum cairn_code open_notes(struct all_versions *all) {
     return all->notes_fd < 0 ? cairn_fail_errno(all->err, "%s", path) : CAIRN_OK;
 }
 
-/* A version that was read for its metadata alone is none whose bytes were read. */
+/* The note includes what was read: metadata, a subset, or all. */
 static void note_of(const struct all_versions *all, const char *version, char ret[160]) {
     const struct cairn_cli *cli = all->cli;
     snprintf(ret, 160, "%s %.60s\n", version,
@@ -78,8 +75,6 @@ static enum cairn_code note_good(const struct all_versions *all, const char *ver
     if (written >= 0 && written < (ssize_t)strlen(text)) errno = ENOSPC;
     return cairn_fail_errno(all->err, "%s", all->cli->resume);
 }
-
-/* ---- versions ---- */
 
 static enum cairn_code verify_listed_version(struct all_versions *all,
                                              const struct cairn_cli_ref *ref) {
@@ -169,7 +164,7 @@ static enum cairn_code verify_listed(struct all_versions *all) {
                       cairn_cli_counted(all->damaged, "version is", "versions are").text);
 }
 
-/* one: of a version that is named by its id. */
+/* one: verifies a version named by its id. */
 static enum cairn_code verify_all(const struct cairn_cli *cli,
                                   enum cairn_code (*one)(const struct cairn_cli *cli,
                                                          const struct cairn_cli_ref *ref,
@@ -214,13 +209,13 @@ static enum cairn_code parse_subset(const char *text, uint64_t *ret_part, uint64
     return CAIRN_OK;
 }
 
-/* ---- what was found ---- */
+/* ---- findings ---- */
 
 struct findings {
     struct cairn_cli_source *source;
     json_t *list;                            /* of {what, key, detail}; owned */
-    json_t *copies;                          /* of the server's answer; owned */
-    uint64_t damaged, strays, newer, mended; /* of the look at what belongs to the version */
+    json_t *copies;                          /* of the server's reply; owned */
+    uint64_t damaged, strays, newer, mended; /* counts of findings on the version's objects */
     bool record_rewritten;
 };
 
@@ -235,7 +230,7 @@ static bool is_listed(const struct findings *findings, const char *key) {
     return false;
 }
 
-/* Of the one copy that is read here; "" where --store names a store that may have no name. */
+/* The store read; "" for --store, whose store may have no name. */
 static const char *store_of(const struct findings *findings) {
     struct cairn_msg_verified_copy copy = {0};
     const json_t *first = json_array_get(findings->copies, 0);
@@ -249,7 +244,7 @@ static void add_finding(struct findings *findings, const char *what, const char 
     (void)!json_array_append_new(findings->list, finding);
 }
 
-/* What a person reads before the key. */
+/* Prefix of the key in text. */
 static const char *kind_of(const char *what, bool mended) {
     if (!strcmp(what, cairn_store_finding_text(CAIRN_STORE_FINDING_STRAY))) return "note:";
     if (!strcmp(what, cairn_store_finding_text(CAIRN_STORE_FINDING_NEWER))) return "not read:";
@@ -263,7 +258,7 @@ static void take_finding(void *owner, enum cairn_store_finding finding, const ch
     add_finding(owner, cairn_store_finding_text(finding), key, text);
 }
 
-/* A shard whose bytes are wrong; that it is missing was found before. */
+/* Damaged bytes; a missing shard was already reported. */
 static void take_bad_shard(void *owner, uint32_t shard, const char *why) {
     struct findings *findings = owner;
     const struct cairn_committed *version = &findings->source->version;
@@ -286,7 +281,7 @@ static enum cairn_code audit_store(struct findings *findings, struct cairn_error
     return CAIRN_OK;
 }
 
-/* A record that an earlier look has found missing, and that the server has written again since. */
+/* Keeps only the finding of a missing record that the server has since rewritten. */
 static void keep_rewritten(struct findings *findings) {
     json_t *kept = json_array(), *item = NULL;
     for (size_t i = 0; (item = json_array_get(findings->list, i)); i++) {
@@ -300,7 +295,7 @@ static void keep_rewritten(struct findings *findings) {
     findings->list = kept;
 }
 
-/* The server's findings; the store is named where there are several. */
+/* Takes the server's findings; with several copies they name the store. */
 static enum cairn_code take_answer(struct findings *findings, const json_t *json,
                                    struct cairn_msg_verified *answer, struct cairn_error *err) {
     json_t *item = NULL;
@@ -347,12 +342,12 @@ static enum cairn_code audit_server(struct findings *findings, struct cairn_erro
     return take_answer(findings, json, &answer, err);
 }
 
-/* ---- the shards' bytes ---- */
+/* ---- bytes of shards ---- */
 
 struct read {
-    size_t shards; /* that were to be read */
+    size_t shards; /* to be read */
     uint64_t bytes, bad;
-    enum cairn_code code; /* of the first bad one */
+    enum cairn_code code; /* of the first bad shard */
     struct cairn_error why;
 };
 struct subset {
@@ -386,9 +381,9 @@ static enum cairn_code read_shards(struct findings *findings, struct read *ret,
     return ret->code;
 }
 
-/* ---- every copy, by the server ---- */
+/* ---- every copy, read by the server ---- */
 
-/* What the server knows of a copy is cleared by a read of its own alone. */
+/* The server forgets known damage only after its own read of the copy. */
 static bool is_known_damaged(const struct findings *findings) {
     const struct cairn_cli_source *source = findings->source;
     CAIRN_AUTO_JSON json_t *json = NULL;
@@ -405,12 +400,12 @@ static bool is_known_damaged(const struct findings *findings) {
 
 static bool by_the_server(const struct findings *findings) {
     const struct cairn_cli *cli = findings->source->cli;
-    /* A read through the server falls back, and would call a damaged copy good. */
+    /* Reads through the server fall back to other copies, so a damaged one would pass. */
     return cli->repair || (!cli->metadata_only &&
                            (json_array_size(findings->copies) > 1 || is_known_damaged(findings)));
 }
 
-/* The server's own reading of each store: an operation. */
+/* Starts the server's operation that reads every copy. */
 static enum cairn_code read_copies(struct findings *findings, struct read *ret,
                                    struct cairn_error *err) {
     const struct cairn_cli *cli = findings->source->cli;
@@ -434,7 +429,7 @@ static enum cairn_code read_copies(struct findings *findings, struct read *ret,
     return CAIRN_OK;
 }
 
-/* A store that was not looked at is no all good. */
+/* An unread copy must not count as good. */
 static enum cairn_code judge_copies(const struct findings *findings, struct cairn_error *err) {
     const json_t *item = NULL;
     for (size_t at = 0; (item = json_array_get(findings->copies, at)); at++) {
@@ -446,8 +441,6 @@ static enum cairn_code judge_copies(const struct findings *findings, struct cair
     }
     return CAIRN_OK;
 }
-
-/* ---- the whole ---- */
 
 static enum cairn_code report_verified(const struct findings *findings, const struct read *read,
                                        struct cairn_error *err) {
@@ -481,8 +474,7 @@ static enum cairn_code report_verified(const struct findings *findings, const st
     return cairn_cli_flush(err);
 }
 
-/* What belongs to the version first: where manifest or checksums are damaged no shard can be
- * read, and that was said then. */
+/* Documents first: a damaged manifest or checksums.bin makes shards unreadable. */
 static enum cairn_code verify_version(struct findings *findings, struct cairn_error *err) {
     struct cairn_cli_source *source = findings->source;
     struct read read = {0};
@@ -545,7 +537,7 @@ static enum cairn_code run_verify(struct cairn_cli *cli, struct cairn_error *err
         return cairn_fail(err, CAIRN_INVALID, "%s",
                           cli->resume ? "--resume goes with --all"
                                       : "name a checkpoint, or give --all for every one");
-    CAIRN_TRY(parse_subset(cli->subset, &part, &parts, err)); /* before anything is asked */
+    CAIRN_TRY(parse_subset(cli->subset, &part, &parts, err)); /* before any request */
     if (cli->repair && cli->store)
         return cairn_fail(err, CAIRN_INVALID,
                           "--repair is done by the server, which knows the other stores: leave "

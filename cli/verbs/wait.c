@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves and operations, and their end: cairn wait, until a checkpoint is what --for says, or can no
- * longer be, or the run has a newer one; operation; resume; abort.
+ * Waiting for saves and operations: cairn wait, until a checkpoint is in the state of --for, never
+ * can be, or the run has a newer one; operation; resume; abort.
  *
- * Promise: 1   when an operation has ended it is printed, and its end is the command's: its own
- *              code where it failed, CAIRN_CANCELLED where it was cancelled or interrupted,
- *              CAIRN_TIMEOUT where --timeout (10 minutes where nobody says) was over before.
+ * Promise: 1   an ended operation is printed and decides the exit: its own code if it failed,
+ *              CAIRN_CANCELLED if cancelled or interrupted, CAIRN_TIMEOUT after --timeout (10
+ *              minutes by default).
  */
 
 #include <inttypes.h>
@@ -30,8 +30,6 @@ static const struct cairn_cli_flag operation_flags[] = {
     {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N",
      "Of ls: how many, the newest first (100 by default)."},
 };
-
-/* ---- as a table ---- */
 
 static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s/%s", row->operation.project, row->operation.run);
@@ -68,9 +66,7 @@ static const struct cairn_cli_column operation_columns[] = {
 static const struct cairn_cli_table operation_table =
     CAIRN_CLI_ROWS(operation_row, operation_columns, 0, CAIRN_CLI_FIELD(NULL, operation, id));
 
-/* ---- what is asked ---- */
-
-/* An operation's id, and no run? */
+/* Whether text is an operation's id and no run. */
 static bool is_operation(const char *text) {
     return cairn_text_starts(text, "op_") && !strchr(text, '/');
 }
@@ -88,7 +84,6 @@ static enum cairn_code ask_operation(const struct cairn_cli *cli, const char *id
     return cairn_cli_patient_call(patience, cli, NULL, call, ret, err);
 }
 
-/* To its end, which is the command's. */
 static enum cairn_code wait_for_operation(struct cairn_cli *cli, const char *id,
                                           struct cairn_error *err) {
     struct cairn_cli_patience patience = {.deadline = cairn_cli_begin_wait(cli, WAIT_DEFAULT_MS)};
@@ -143,7 +138,7 @@ const struct cairn_cli_verb cairn_cli_verb_operation = {
     .run = run_operation,
 };
 
-#define RETRY_MS 500 /* where the server does not hold the answer that there is none */
+#define RETRY_MS 500 /* if the server does not long-poll for a missing version */
 
 static const struct cairn_cli_flag wait_flags[] = {
     {"for", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(wait_for), 0, "STATE",
@@ -153,35 +148,33 @@ static const struct cairn_cli_flag wait_flags[] = {
      "Of a run: until its latest checkpoint is of a later step, or another than this version."},
 };
 
-/* ---- what is waited for ---- */
+/* ---- the awaited version ---- */
 
 struct look {
     struct cairn_awaited what;
     struct cairn_cli_patience patience;
-    struct cairn_msg_version_row version; /* of json */
-    enum cairn_outcome outcome;           /* of json */
-    json_t *json;                         /* NULL: it was never seen */
-    bool deleted;                         /* the answer was that, or its row is gone by now */
+    struct cairn_msg_version_row version; /* points into json */
+    enum cairn_outcome outcome;           /* read from json */
+    json_t *json;                         /* NULL: never seen */
+    bool deleted;                         /* deleted, or its row has been removed */
 };
 
 static bool is_in(const struct look *look, const char *state) {
     return look->json && !strcmp(look->version.state, state);
 }
 
-/* Nothing of it can be printed any more. */
+/* Nothing is left to print. */
 static bool is_deleted(const struct look *look) {
     bool over = is_in(look, "deleting") || is_in(look, "gone");
     return look->deleted || (over && look->version.committed_at);
 }
 
-/* "promoted" */
+/* The awaited state, as "promoted". */
 static const char *word_of(const struct look *look, char ret[16]) {
     struct cairn_view word = cairn_awaited_word(look->what.state);
     snprintf(ret, 16, "%.*s", (int)word.size, (const char *)word.data);
     return ret;
 }
-
-/* ---- looking ---- */
 
 static enum cairn_code ask_version(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                    struct look *look, json_t **ret, struct cairn_error *err) {
@@ -192,13 +185,13 @@ static enum cairn_code ask_version(const struct cairn_cli *cli, const struct cai
     return cairn_cli_patient_call(&look->patience, cli, ref, call, ret, err);
 }
 
-/* CAIRN_NOT_YET: the run has none yet. */
+/* CAIRN_NOT_YET: no such version yet. */
 static enum cairn_code look_once(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
                                  struct look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     enum cairn_code code = ask_version(cli, ref, look, &json, err);
     bool none = code == CAIRN_NOT_FOUND || code == CAIRN_NOT_YET;
-    bool trimmed = none && look->json; /* its row, long after it is gone */
+    bool trimmed = none && look->json; /* the row was removed after the deletion */
     look->deleted = code == CAIRN_DELETED || trimmed;
     if (look->deleted)
         look->outcome = cairn_awaited_is_removal(look->what.state) ? CAIRN_OUTCOME_REACHED
@@ -212,7 +205,7 @@ static enum cairn_code look_once(const struct cairn_cli *cli, struct cairn_cli_r
     code = cairn_outcome_parse(look->version.awaited ? look->version.awaited : "", &look->outcome,
                                err);
     if (code) return cairn_within(err, code, "the server's answer");
-    /* A step or a name may mean another version when this one goes. */
+    /* From now on by id: a step or name may mean another version. */
     if (look->what.state != CAIRN_AWAITED_COMMITTED)
         (void)cairn_text_copy(ref->version, sizeof ref->version, look->version.version);
     return CAIRN_OK;
@@ -266,11 +259,11 @@ static enum cairn_code wait_for(const struct cairn_cli *cli, struct cairn_cli_re
         if (code) (void)poll(NULL, 0, (int)cairn_min_u64(left_ms, RETRY_MS));
     }
     if (is_deleted(look)) return CAIRN_OK;
-    json_object_del(look->json, "awaited"); /* it is printed as `show` prints it */
+    json_object_del(look->json, "awaited"); /* printed as by `show` */
     return cairn_cli_print_version(cli, look->json, err);
 }
 
-/* ---- the next one ---- */
+/* ---- waiting for the next version ---- */
 
 static enum cairn_code wait_newer(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                   struct cairn_cli_patience *patience, struct cairn_error *err) {
@@ -331,14 +324,14 @@ const struct cairn_cli_verb cairn_cli_verb_wait = {
     .run = run_wait,
 };
 
-/* ---- resume: the step that a restarted job goes on from ---- */
+/* ---- resume: the step from which a restarted job continues ---- */
 
 static const struct cairn_cli_flag resume_flags[] = {
     {"or-none", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(or_none), 0, NULL,
      "Status 0 and no output for a run of a known project that has no checkpoint yet."},
 };
 
-/* A run without a checkpoint: a first run where the project is known, else a mistyped name. */
+/* A run without a checkpoint: a first run if the project exists, else probably a typo. */
 static enum cairn_code print_none(const struct cairn_cli *cli, const struct cairn_cli_ref *asked,
                                   const struct cairn_error *why, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array();
@@ -391,7 +384,7 @@ const struct cairn_cli_verb cairn_cli_verb_resume = {
     .run = run_resume,
 };
 
-/* ---- abort: a save that is under way, or that will never end ---- */
+/* ---- abort: gives up a save ---- */
 
 static const struct cairn_cli_flag abort_flags[] = {
     {"reason", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(reason), 0, "TEXT",
@@ -410,7 +403,7 @@ static enum cairn_code confirm_abort(const struct cairn_cli *cli,
     return cairn_fail(err, CAIRN_CANCELLED, "%s goes on", cli->arguments[0]);
 }
 
-/* By its id: a step may mean another version by then. */
+/* Aborts by id, because a step may mean another version later. */
 static enum cairn_code run_abort(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *found = NULL, *body = NULL, *said = NULL;
     struct cairn_msg_version_row version = {0};

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairn watch: what happens to a checkpoint, a run, a project or all, as it happens, and how far
- * open saves are, node by node, as the server knows it.
+ * cairn watch: live events of a checkpoint, run, project or all, and open saves' progress by node.
  *
- * Promise: 1   a look replaces what the one before found; the rate is that since a version was seen
- *              first.
- *          2   only a terminal is sent anything but whole lines; what it shows is never wider than
- *              it, nor higher. Shapes and words say everything that colours do.
- *          3   without a terminal a save has a line when something of it has changed, and one a
- *              minute while nothing does.
- * Limits:  8 saves of 16 nodes each; of others nothing is shown.
+ * Promise: 1   each poll replaces the last one's state; rates count from a version's first sight.
+ *          2   only terminals get partial lines, no more than fit. Colours only repeat words.
+ *          3   elsewhere a save gets a line on every change, else one a minute.
+ * Limits:  8 saves of 16 nodes each; others are not shown.
  */
 
 #include <inttypes.h>
@@ -27,33 +23,33 @@
 #define WATCHED_SAVES 8
 #define WATCHED_NODES 16
 
-/* Numbers are CAIRN_MESSAGE_NONE where nobody has said them. */
+/* Unknown numbers are CAIRN_MESSAGE_NONE. */
 struct watched_node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
     uint64_t bytes_done, bytes_total, parts_done, parts_total, silent_ms;
     bool waited_for, left;
-    char error[200]; /* what went wrong last, with its version or with itself; "" */
+    char error[200]; /* last error of the node or its part of the save; "" */
 };
 struct watched_save {
     char run[2 * CAIRN_NAME_BYTES_MAX + 2]; /* project/run */
     char version[CAIRN_VERSION_ID_BYTES];
     uint64_t step, attempt, world_size, ranks_sealed, shards, shards_done;
-    uint64_t bytes_done, bytes_total, parts_done, parts_total; /* sums */
-    uint64_t first_ms, first_bytes, rate_bytes;                /* a second; 0: not known yet */
-    char commit[200];                                          /* what its commit waits for; "" */
+    uint64_t bytes_done, bytes_total, parts_done, parts_total; /* sums over nodes */
+    uint64_t first_ms, first_bytes, rate_bytes;                /* 0: unknown rate */
+    char commit[200];                                          /* what delays the commit; "" */
     struct watched_node nodes[WATCHED_NODES];
-    size_t node_count, waited_count; /* waited_count: of all nodes, also of those not kept */
-    json_t *why;                     /* as the server said it; owned */
+    size_t node_count, waited_count; /* waited_count: of all nodes, also beyond WATCHED_NODES */
+    json_t *why;                     /* the server's reply; owned */
 };
 struct watched {
     struct watched_save saves[WATCHED_SAVES];
     size_t save_count;
 };
 
-/* Whose saves: all; those of a project; of its run; of it those of a step, or the one version. */
+/* Which saves: all, a project's, a run's, a step's, or one version. */
 struct scope {
     char project[CAIRN_NAME_BYTES_MAX + 1]; /* "": all */
-    char run[CAIRN_NAME_BYTES_MAX + 1];     /* "": all of it */
+    char run[CAIRN_NAME_BYTES_MAX + 1];     /* "": all of the project */
     char version[CAIRN_VERSION_ID_BYTES];   /* "": any */
     uint64_t step;
     bool step_given;
@@ -62,17 +58,17 @@ struct scope {
 struct watch_view {
     const struct cairn_cli *cli;
     bool terminal;
-    int drawn; /* lines of the picture that stand on the terminal */
+    int drawn; /* lines on the terminal */
     struct {
         char version[CAIRN_VERSION_ID_BYTES];
-        char said[160];   /* what changes of its last line */
-        char errors[600]; /* of its nodes, as they were told last */
+        char said[160];   /* changing part of its last line */
+        char errors[600]; /* its nodes' errors as last printed */
         uint64_t shown_ms;
     } told[WATCHED_SAVES];
-    size_t told_next; /* the place that is used next */
+    size_t told_next; /* next entry to reuse */
 };
 
-/* ---- runs with an open save, their liveness, and why each version is not committed ---- */
+/* ---- runs with open saves: GET /liveness, then GET /why of each version ---- */
 
 #define RUNS_MAX 10000
 
@@ -88,8 +84,6 @@ static bool scope_has(const struct scope *scope, const char *project, const char
     if (scope->version[0]) return version && !strcmp(scope->version, version);
     return !scope->step_given || (version && version[0] && step == scope->step);
 }
-
-/* ---- one version ---- */
 
 static void add_known(uint64_t *sum, uint64_t more) {
     if (more != CAIRN_MESSAGE_NONE) *sum += more;
@@ -141,7 +135,7 @@ static enum cairn_code read_why(const json_t *json, struct watched_save *save, b
     (void)cairn_text_copy(save->commit, sizeof save->commit, why.commit ? why.commit : "");
     for (size_t i = 0; i < json_array_size(why.nodes); i++)
         CAIRN_TRY(read_node(json_array_get(why.nodes, i), save, err));
-    /* A node that does not report it any more has sealed its bytes. */
+    /* Nodes missing from the report have sealed their bytes. */
     save->bytes_total = cairn_max_u64(save->bytes_total, open.bytes);
     if (!save->waited_count) save->bytes_done = save->bytes_total;
     return CAIRN_OK;
@@ -161,8 +155,6 @@ static void take_rate(const struct watched *before, struct watched_save *save) {
     uint64_t elapsed_ms = now_ms - save->first_ms;
     if (elapsed_ms) save->rate_bytes = (save->bytes_done - save->first_bytes) * 1000 / elapsed_ms;
 }
-
-/* ---- all that are open ---- */
 
 struct watched_look {
     const struct cairn_cli *cli;
@@ -199,7 +191,7 @@ static enum cairn_code look_at_run(struct watched_look *look, const char *projec
     (void)cairn_text_copy(ref.name.run, sizeof ref.name.run, run);
     enum cairn_code code =
         cairn_cli_call(look->cli, &ref, (struct cairn_cli_call){.tail = "/liveness"}, &json, err);
-    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* it may be made yet */
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the run may be created later */
     CAIRN_TRY(code);
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, json, &facts, err));
     for (size_t i = 0; i < json_array_size(facts.open); i++) {
@@ -213,7 +205,7 @@ static enum cairn_code look_at_run(struct watched_look *look, const char *projec
     return CAIRN_OK;
 }
 
-/* A run whose save is open is idle since never. */
+/* Runs with an open save have no idle time. */
 static enum cairn_code look_at_runs(struct watched_look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array();
     char path[CAIRN_NAME_BYTES_MAX + 32] = "/runs";
@@ -245,7 +237,7 @@ static enum cairn_code look_at_open_saves(const struct cairn_cli *cli, const str
     return CAIRN_OK;
 }
 
-/* ---- lines, objects and the picture ---- */
+/* ---- output ---- */
 
 #define UNCHANGED_EVERY_MS 60000
 #define BAR_CELLS 24
@@ -263,7 +255,7 @@ static bool is_json(const struct watch_view *view) {
     return view->cli->output == CAIRN_CLI_JSON || view->cli->output == CAIRN_CLI_JSONL;
 }
 
-/* run: "project/run", of progress alone; an event names its own. */
+/* run: "project/run" for progress; events name theirs. */
 static enum cairn_code print_object(const char *kind, const char *run, const json_t *value,
                                     struct cairn_error *err) {
     struct cairn_run_name name;
@@ -275,22 +267,19 @@ static enum cairn_code print_object(const char *kind, const char *run, const jso
     return cairn_cli_print_json(line, false, err);
 }
 
-/* The cursor goes back to where the picture began. */
+/* Erases from the picture's first line on. */
 static void erase(struct watch_view *view) {
     if (view->drawn) printf("\r\033[%dA\033[J", view->drawn);
     view->drawn = 0;
 }
 
-/* A note on standard error, above the picture. */
 static void view_note(struct watch_view *view, const char *text) {
     erase(view);
     (void)fflush(stdout);
     cairn_cli_note("cairn watch: %s", text);
 }
 
-/* ---- events ---- */
-
-/* Of --output name: what can be read from now on. */
+/* --output name: prints newly readable checkpoints. */
 static void print_name(const struct cairn_msg_event_row *row) {
     if (!strcmp(row->event, "checkpoint.committed"))
         printf("%s/%s@%" PRIu64 "\n", row->project, row->run, row->step);
@@ -324,11 +313,9 @@ static enum cairn_code view_event(struct watch_view *view, const json_t *item,
     return cairn_cli_flush(err);
 }
 
-/* ---- lines ---- */
-
 static unsigned percent(uint64_t done, uint64_t total) {
     unsigned part = total ? (unsigned)((double)done / (double)total * 100) : 0;
-    return part > 99 ? 99 : part; /* all of it is the commit's word */
+    return part > 99 ? 99 : part; /* only the commit is 100 % */
 }
 
 static void drop_blanks(char *text) {
@@ -338,7 +325,7 @@ static void drop_blanks(char *text) {
     *to = '\0';
 }
 
-/* In a line of a log each value is one word. */
+/* log: values without spaces. */
 static void rate_text(const struct watched_save *save, bool log, char *ret, size_t capacity) {
     char rate[24], eta[24];
     *ret = '\0';
@@ -453,7 +440,7 @@ static void draw_save(struct watch_view *view, const struct watched_save *save, 
            percent(save->bytes_done, save->bytes_total), done, total, rate, save->ranks_sealed,
            save->world_size, save->commit[0] ? "  the commit waits: " : "", save->commit);
     view->drawn++;
-    /* The slow ones first, where not all have room. */
+    /* Nodes that the save waits for come first, because not all may fit. */
     for (int waited = 1; waited >= 0; waited--)
         for (size_t i = 0; i < save->node_count && view->drawn < rows; i++) {
             if (save->nodes[i].waited_for != (waited == 1)) continue;
@@ -468,7 +455,7 @@ static int terminal_rows(void) {
     return size.ws_row - 2;
 }
 
-/* The terminal cuts lines instead of breaking them, so that their number is known. */
+/* Disables line wrap, so that the number of lines is known. */
 static void draw(struct watch_view *view, const struct watched *watched) {
     int rows = terminal_rows();
     erase(view);
@@ -497,7 +484,7 @@ static enum cairn_code view_saves(struct watch_view *view, const struct watched 
 
 #define TERMINAL_EVERY_MS 1000
 #define LINE_EVERY_MS 5000
-#define AGAIN_MS 500 /* while no server answers, and until the run is there */
+#define AGAIN_MS 500 /* without a server, or before the run exists */
 #define PAGE 1000
 
 static const struct cairn_cli_flag watch_flags[] = {
@@ -510,15 +497,15 @@ static const struct cairn_cli_flag watch_flags[] = {
 struct watch {
     struct cairn_cli *cli;
     struct scope scope;
-    struct cairn_cli_ref ref; /* of the run, where there is one */
+    struct cairn_cli_ref ref; /* of the run, if one is named */
     struct watch_view view;
     struct watched watched;
     uint64_t deadline, every_ms, looked_ms, since;
-    bool since_known, answered, away, seen; /* seen: what --until waits for */
-    struct cairn_error ended;               /* its code: the version came to another end */
+    bool since_known, answered, away, seen; /* seen: the event of --until came */
+    struct cairn_error ended;               /* code: the version ended otherwise */
 };
 
-/* ---- what is meant ---- */
+/* ---- arguments ---- */
 
 static const char *const event_names[] = {
 #define EVENT(id, name, kept, about, meaning) name,
@@ -526,7 +513,7 @@ static const char *const event_names[] = {
 #undef EVENT
 };
 
-/* "committed" is short for "checkpoint.committed". */
+/* "committed" abbreviates "checkpoint.committed". */
 static bool is_event(const char *word, const char *name) {
     static const char of_checkpoints[] = "checkpoint.";
     if (!strcmp(word, name)) return true;
@@ -542,7 +529,7 @@ static enum cairn_code check_until(const char *word, struct cairn_error *err) {
                       "--until takes committed, aborted, idle or an event's name, not %s", word);
 }
 
-/* An alias or `latest` is what it means now. */
+/* Resolves an alias or `latest` once, at start. */
 static enum cairn_code resolve(struct watch *watch, const char *version, struct cairn_error *err) {
     struct scope *scope = &watch->scope;
     CAIRN_AUTO_JSON json_t *json = NULL;
@@ -562,7 +549,7 @@ static enum cairn_code read_scope(struct watch *watch, struct cairn_error *err) 
     const char *text = watch->cli->argument_count ? watch->cli->arguments[0] : "";
     struct scope *scope = &watch->scope;
     if (!*text) return CAIRN_OK;
-    if (!strchr(text, '/')) { /* a project: the same characters as a run's name */
+    if (!strchr(text, '/')) { /* a project, with the characters of a run's name */
         char run[2 * CAIRN_NAME_BYTES_MAX + 4];
         struct cairn_cli_ref ref;
         snprintf(run, sizeof run, "%s/x", text);
@@ -586,7 +573,7 @@ static bool is_of_version(const struct watch *watch) {
 
 /* ---- events ---- */
 
-/* The one version that is watched has an end of its own. */
+/* A single watched version ends the watch. */
 static void judge_event(struct watch *watch, const struct cairn_msg_event_row *row) {
     const char *until = watch->cli->until;
     if (until ? is_event(until, row->event)
@@ -610,14 +597,14 @@ static enum cairn_code take_events(struct watch *watch, const json_t *items,
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_row, item, &row, err));
         if (!scope_has(&watch->scope, row.project, row.run, row.version, row.step)) continue;
         CAIRN_TRY(view_event(&watch->view, item, err));
-        watch->looked_ms = 0; /* how far saves are has changed, too */
+        watch->looked_ms = 0; /* progress changed, too: poll now */
         judge_event(watch, &row);
         if (watch->seen || watch->ended.code) return CAIRN_OK;
     }
     return CAIRN_OK;
 }
 
-/* What has happened since, at most wait_ms later; the first time, only from where to go on. */
+/* Reads events, waiting up to wait_ms; the first call only fetches the cursor. */
 static enum cairn_code read_events(struct watch *watch, uint64_t wait_ms, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_event_page page = {0};
@@ -636,9 +623,9 @@ static enum cairn_code read_events(struct watch *watch, uint64_t wait_ms, struct
     return CAIRN_OK;
 }
 
-/* ---- how it is ---- */
+/* ---- progress ---- */
 
-/* A version that came to its end before it was watched: there will be no event. */
+/* A version that ended before the watch began sends no event. */
 static enum cairn_code look_at_end(struct watch *watch, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_version_row row = {0};
@@ -685,8 +672,8 @@ static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
     return look_at_saves(watch, err);
 }
 
-/* A server that is away is waited for, and what it tells then goes on behind the last event; from
- * one that has trimmed that, from now on. */
+/* Retries an absent server, then continues after the last event or, if that is trimmed, from
+ * now. */
 static enum cairn_code judge_failure(struct watch *watch, enum cairn_code code,
                                      struct cairn_error *why) {
     char text[400];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A training job in one file: it trains a little, saves, and goes on where an earlier start of it
- * was ended, to the same bits.
+ * A training job in one file: trains, saves, and resumes where an earlier process stopped, with
+ * bit-identical results.
  *
  *   job RUN [--steps N] [--every N] [--step-ms N] [--elements N]
  *
- * One process a rank. Which rank it is, a launcher says: torchrun, mpirun, srun, or RANK and
- * WORLD_SIZE by hand; without any of these it is the only one. The weights are cut flat over the
- * ranks, so that another number of ranks may resume. On SIGTERM or SIGUSR1 it saves and ends with
- * EXIT_STOPPED, by which a batch script knows that there is more to do: one rank at once, several
- * at the next step that all of them save, since a checkpoint is whole with all ranks only.
+ * One process per rank; a launcher (torchrun, mpirun, srun, or RANK and WORLD_SIZE by hand) says
+ * which, else it is the only one. Weights are split flat over the ranks, so that another number of
+ * ranks can resume. On SIGTERM or SIGUSR1 it saves and exits with EXIT_STOPPED, which tells a batch
+ * script to restart it: a single rank at once, several at the next step that all of them save,
+ * because a checkpoint needs all ranks.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -32,8 +32,6 @@ struct job {
     uint64_t saves, failed;
 };
 
-/* ---- the launcher ---- */
-
 static uint32_t variable(const char *const *names, uint32_t otherwise) {
     for (; *names; names++) {
         const char *text = getenv(*names);
@@ -55,7 +53,7 @@ static void read_launcher(struct job *job) {
     job->local_ranks = variable(locals, 1);
 }
 
-/* ---- training: each weight goes towards a number of its own ---- */
+/* ---- training: each weight approaches its own target ---- */
 
 static float goal_of(uint64_t index) {
     uint64_t hash = (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -75,7 +73,7 @@ static double train(struct job *job) {
     return job->count ? loss / (double)job->count : 0;
 }
 
-/* FNV-1a over the bits: two runs that print the same have trained to the same weights. */
+/* FNV-1a over the bits: runs that print the same digest have the same weights. */
 static uint64_t digest(const struct job *job) {
     const unsigned char *bytes = (const unsigned char *)job->weights;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -102,7 +100,7 @@ static enum cairn_code describe(const struct job *job, struct cairn_save *save, 
     return job->count ? cairn_save_tensor(save, &piece, err) : CAIRN_OK;
 }
 
-/* An uploader that is away is no failure: the bytes are copied, and the next one takes them. */
+/* An absent uploader is no failure: the bytes are copied, and the next uploader sends them. */
 static enum cairn_code stage(const struct job *job, struct cairn_save *save,
                              struct cairn_error *err) {
     enum cairn_code code = cairn_save_stage(save, err);
@@ -111,7 +109,7 @@ static enum cairn_code stage(const struct job *job, struct cairn_save *save,
     return CAIRN_OK;
 }
 
-/* A save that fails is said and training goes on; only the last one must be committed. */
+/* A failed save is printed and training continues; only the last must be committed. */
 static enum cairn_code save_step(struct job *job, struct cairn_session *session, uint64_t step,
                                  uint32_t wait_ms) {
     struct cairn_error err = {0};
@@ -120,7 +118,7 @@ static enum cairn_code save_step(struct job *job, struct cairn_session *session,
     enum cairn_code code = cairn_session_problem(session, &err);
     if (code) {
         fprintf(stderr, "rank %u: an earlier save: %s\n", job->rank, err.message);
-        job->failed += code != CAIRN_UNAVAILABLE; /* that one is only delayed */
+        job->failed += code != CAIRN_UNAVAILABLE; /* not failed, only delayed */
     }
     code = cairn_save_begin(session, step, &options, &save, &err);
     if (!code) code = describe(job, save, "weights", job->weights, &err);
@@ -209,7 +207,7 @@ static int run(struct job *job, struct cairn_session *session, uint64_t step) {
            job->rank, stopped ? "stopped" : "done", (unsigned long long)step, loss,
            (unsigned long long)digest(job), (unsigned long long)job->saves,
            (unsigned long long)job->failed);
-    if (stopped) return EXIT_STOPPED; /* where that save came too late, the one before is there */
+    if (stopped) return EXIT_STOPPED; /* if that save was too late, the previous one remains */
     return last ? cairn_code_info(last)->exit_status : 0;
 }
 

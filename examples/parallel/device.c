@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device: six functions of the CUDA runtime, whose binary interface releases 11 to 13 share. */
+/* device: six functions of the CUDA runtime, with the same ABI in releases 11 to 13. */
 #include "examples/parallel/device.h"
 
 #include <dlfcn.h>

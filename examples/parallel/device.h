@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device: a rank's weights and moments in memory of a CUDA device.
+ * device: a rank's weights and moments on a CUDA device.
  *
- * Why:     the job is to be built and read without a toolkit, so the runtime is found when it is
- *          asked for.
- * Promise: 1   functions return 0, or -1 after they have written to stderr what CUDA said.
- * Limits:  one device a process, which is the rank's number in turn.
+ * Why:     the job builds without a CUDA toolkit, so the runtime is loaded on demand.
+ * Promise: 1   functions return 0, or -1 after printing CUDA's error to stderr.
+ * Limits:  one device per process: the rank's number modulo the devices.
  * Threads: the rank's one.
  * Next:    examples/parallel/job.c.
  */
@@ -14,13 +13,13 @@
 
 #include <stddef.h>
 
-/* In the rank's own process: a CUDA context does not survive fork. *ret_stream is a stream that
- * waits for nobody else's. */
+/* Call in the rank's own process: a CUDA context does not survive fork. *ret_stream: a stream that
+ * does not synchronize with others. */
 int device_open(unsigned number, void **ret_stream);
 int device_new(size_t bytes, void **ret);
-/* Queued in the stream, which a save waits for by itself. */
+/* Queues the copy in the stream; a save waits for the stream by itself. */
 int device_write(void *stream, void *to, const void *from, size_t bytes);
-/* Queued in the stream, and waited for. */
+/* Queues the copy and waits for it. */
 int device_read(void *stream, void *to, const void *from, size_t bytes);
 
 #endif

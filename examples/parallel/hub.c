@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hub: a rank writes all it has before it reads; the hub reads from all of a group before it
- * answers. */
+/* hub: ranks write all before they read; the hub reads from a whole group before it answers. */
 #include "examples/parallel/hub.h"
 
 #include <errno.h>
@@ -42,7 +41,7 @@ int hub_gather(const struct hub_rank *hub, float *all, uint64_t total, uint64_t 
            take(hub->in, all, total * sizeof *all);
 }
 
-/* ---- in the middle ---- */
+/* ---- the hub's side ---- */
 
 static int answer_group(const struct hub_member *ranks, uint32_t rank_count, uint32_t group,
                         const float *values, uint64_t count) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job of data, tensor and pipeline parallelism that saves every step and goes on from the newest
- * checkpoint, on whatever layout it is started with:
+ * A job of data, tensor and pipeline parallelism that saves every step and resumes from the newest
+ * checkpoint in any layout:
  *
  *     parallel-job demo/parallel JOB-1 STEPS DATA TENSOR PIPELINE [cuda]
  *
- * Weights that several ranks hold alike are saved once, each of them a slice (cairn_split); moments
- * are saved as the flat parts that ZeRO stage 1 leaves with a rank. The last line of output is a
- * digest of all weights: the same after the same step, whatever layouts led there.
+ * Weights that several ranks hold are saved once, a slice per rank (cairn_split); moments are saved
+ * as the flat parts of ZeRO stage 1. The last line printed is a digest of all weights: equal after
+ * the same step for any sequence of layouts.
  *
- * With `cuda` what is saved and restored lies on a CUDA device: it is written there after each
- * step, in a stream that the save waits for by itself.
+ * With `cuda` the saved and restored memory is on a CUDA device, written after each step in a
+ * stream that the save waits for by itself.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -39,9 +39,9 @@ struct rank {
     struct model_place place;
     struct hub_rank hub;
     uint32_t number, count;
-    float *weights, *gradients, *moments; /* moments: this member's slice of its part */
+    float *weights, *gradients, *moments; /* moments: this member's slice */
     uint64_t slice_start, slice;
-    float *saved_weights, *saved_moments; /* what is saved: the same, or its copy on a device */
+    float *saved_weights, *saved_moments; /* the same memory, or its copy on a device */
     enum cairn_memory memory;
     void *stream;
     struct cairn_session *session;
@@ -55,7 +55,7 @@ static int failed(const struct rank *rank, const char *what, enum cairn_code cod
     return cairn_code_info(code)->exit_status;
 }
 
-/* ---- what a rank holds, as tensors of the whole model ---- */
+/* ---- a rank's part of the whole model's tensors ---- */
 
 static const uint64_t shape[2] = {MODEL_SIDE, MODEL_SIDE};
 
@@ -89,8 +89,7 @@ static struct cairn_tensor_piece weight_piece(const struct rank *rank, uint32_t 
                                        .stream = rank->stream};
 }
 
-/* The part of a layer that lies in this member's slice; false: none does. Rows stand one after the
- * other, so it is flat in the whole tensor, too. */
+/* The part of a layer in this member's slice, flat because rows are contiguous; false: none. */
 static int moment_part(const struct rank *rank, uint32_t layer, struct rows *rows,
                        uint64_t *ret_at) {
     const struct model_place *place = &rank->place;
@@ -152,12 +151,12 @@ static enum cairn_code describe(struct rank *rank, struct cairn_error *err) {
 
 /* ---- save and restore ---- */
 
-/* Training goes on as soon as the bytes are copied; how the save before ended is asked here. */
+/* Returns when the bytes are copied; cairn_session_problem reports how the previous save ended. */
 static enum cairn_code save(struct rank *rank, uint64_t step, struct cairn_error *err) {
     const struct cairn_save_options options = {
         .size = sizeof options, .splits = &rank->split, .split_count = 1};
     enum cairn_code code = cairn_session_problem(rank->session, err);
-    if (code == CAIRN_UNAVAILABLE) /* delayed, and nothing has failed */
+    if (code == CAIRN_UNAVAILABLE) /* delayed, not failed */
         fprintf(stderr, "%s\n", err->message);
     if (code == CAIRN_UNAVAILABLE) code = CAIRN_OK;
     cairn_save_free(rank->save);
@@ -200,8 +199,6 @@ static enum cairn_code restore(struct rank *rank, struct cairn_error *err) {
     cairn_restore_free(from);
     return code;
 }
-
-/* ---- the device's copy ---- */
 
 static size_t weight_bytes(const struct rank *rank) {
     return model_elements(&rank->place) * sizeof(float);
@@ -252,7 +249,7 @@ static int train(struct rank *rank, uint64_t step) {
     return hub_gather(&rank->hub, rank->weights, all, rank->slice_start, rank->slice);
 }
 
-/* Sums of words with their places: the same however the layers are divided. */
+/* Position-dependent sum, independent of the distribution of layers. */
 static uint64_t digest(const struct rank *rank) {
     const struct model_place *place = &rank->place;
     uint64_t elements = model_layer_elements(place), sum = 0;
@@ -264,8 +261,6 @@ static uint64_t digest(const struct rank *rank) {
     }
     return sum;
 }
-
-/* ---- a rank's process ---- */
 
 static int make_memory(struct rank *rank, int on_device) {
     uint64_t all = model_elements(&rank->place);
@@ -302,7 +297,7 @@ static enum cairn_code open_session(struct rank *rank, const struct arguments *a
     return cairn_open(&options, &rank->session, ret, err);
 }
 
-/* ret_said: the step that it began from, then the digest at the end. */
+/* ret_said: the first step, then the final digest. */
 static int run_rank(struct rank *rank, const struct arguments *arguments, uint64_t ret_said[2]) {
     struct cairn_error err = {0};
     struct cairn_resume resume = {0};
@@ -323,19 +318,19 @@ static int run_rank(struct rank *rank, const struct arguments *arguments, uint64
     }
     if (rank->save) code = cairn_save_wait(rank->save, CAIRN_COMMITTED, TIMEOUT_MS, &err);
     if (code) return failed(rank, "commit", code, &err);
-    ret_said[1] = rank->place.data ? 0 : digest(rank); /* of each group the first counts */
+    ret_said[1] = rank->place.data ? 0 : digest(rank); /* one rank per group counts */
     cairn_save_free(rank->save);
     code = cairn_close(rank->session, &err);
     cairn_split_free(rank->split);
     return code ? failed(rank, "close", code, &err) : 0;
 }
 
-/* ---- the process in the middle ---- */
+/* ---- the parent process ---- */
 
 struct started {
     struct hub_member member;
     pid_t pid;
-    int said; /* what the rank tells at its beginning and end */
+    int said; /* pipe from the rank: first step and digest */
 };
 
 static void close_rank(const struct started *rank) {
@@ -344,7 +339,7 @@ static void close_rank(const struct started *rank) {
     close(rank->said);
 }
 
-/* ranks: those that were started before stand there; their pipes are not this one's. */
+/* Closes the inherited pipes of the ranks started before. */
 static int start_rank(const struct arguments *arguments, uint32_t number, uint32_t count,
                       struct started *ranks) {
     struct started *ret = &ranks[number];
@@ -411,9 +406,9 @@ int main(int count, char **values) {
     }
     const struct model_place place =
         model_place(0, arguments.data, arguments.tensor, arguments.pipeline);
-    /* Ends early, when a rank does, or when fewer steps are left than are asked for. */
+    /* Ends early if a rank ends or fewer steps remain. */
     (void)hub_serve(members, rank_count, arguments.steps, model_elements(&place));
-    for (uint32_t i = 0; i < rank_count; i++) close(members[i].out); /* nobody waits for more */
+    for (uint32_t i = 0; i < rank_count; i++) close(members[i].out); /* unblocks waiting ranks */
     for (uint32_t i = 0; i < rank_count; i++) {
         int status = 0;
         if (read(ranks[i].said, words, sizeof words) != sizeof words) words[1] = 0;

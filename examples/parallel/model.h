@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model: the weights of a toy network, its gradients, and which part of them a rank holds.
+ * model: a toy network's weights and gradients, and a rank's part of them.
  *
- * Why:     a job that was stopped and goes on with other ranks must reach the very same weights;
- *          gradients are small integers, so no order of their sums changes a bit.
- * Promise: 1   layers are cut over the pipeline, each layer's rows over tensor parallelism; members
- *              of a data-parallel group hold the same rows.
- *          2   moments are cut over the data-parallel group, as ZeRO stage 1 does.
+ * Why:     a job resumed with other ranks must reach identical weights; gradients are small
+ *          integers, so the order of their sums changes no bit.
+ * Promise: 1   layers are split over the pipeline, each layer's rows over tensor parallelism;
+ *              members of a data-parallel group hold the same rows.
+ *          2   moments are split over the data-parallel group, as in ZeRO stage 1.
  * Limits:  MODEL_LAYERS divides by the pipeline, MODEL_SIDE by tensor parallelism.
  * Threads: stateless.
  * Next:    job.c.
@@ -17,9 +17,9 @@
 
 #define MODEL_LAYERS 4
 #define MODEL_SIDE 240
-#define MODEL_SAMPLES 24 /* of a batch, divided over the data-parallel group */
+#define MODEL_SAMPLES 24 /* per batch, split over the data-parallel group */
 
-struct model_place { /* a rank's coordinates, and how many there are of each */
+struct model_place { /* a rank's coordinates and the size of each dimension */
     uint32_t data, tensor, pipeline;
     uint32_t data_size, tensor_size, pipeline_size;
 };
@@ -33,7 +33,7 @@ static inline struct model_place model_place(uint32_t rank, uint32_t data_size,
                                 pipeline_size};
 }
 
-/* Which of the ranks that share weights this one's group is. */
+/* Index of the group of ranks that hold the same weights. */
 static inline uint32_t model_group(const struct model_place *place) {
     return place->pipeline * place->tensor_size + place->tensor;
 }
@@ -44,7 +44,7 @@ static inline uint32_t model_layers(const struct model_place *place) {
 static inline uint64_t model_rows(const struct model_place *place) {
     return MODEL_SIDE / place->tensor_size;
 }
-/* Elements of one layer's rows that a rank holds, and of all its layers. */
+/* Elements that a rank holds of one layer, and of all its layers. */
 static inline uint64_t model_layer_elements(const struct model_place *place) {
     return model_rows(place) * MODEL_SIDE;
 }
@@ -52,7 +52,7 @@ static inline uint64_t model_elements(const struct model_place *place) {
     return model_layers(place) * model_layer_elements(place);
 }
 
-/* The part [*start, *start + return value) of `total` that is a member's. */
+/* A member's part of `total`: [*start, *start + return value). */
 static inline uint64_t model_slice(uint64_t total, uint32_t member, uint32_t members,
                                    uint64_t *start) {
     *start = total * member / members;
@@ -65,7 +65,7 @@ static inline uint64_t model_mix(uint64_t x) {
     return x ^ x >> 33;
 }
 
-/* Of one element of a layer, for one sample of a step's batch. */
+/* Gradient of one element for one sample of a step's batch. */
 static inline float model_gradient(uint64_t step, uint32_t sample, uint32_t layer,
                                    uint64_t element) {
     uint64_t seed = model_mix(step << 40 | (uint64_t)sample << 32 | (uint64_t)layer << 24);

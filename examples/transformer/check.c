@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checker of the example: reads the pieces that restore wrote, recomputes each element from its
- * name and index, and demands that the pieces cover every tensor exactly once per copy. It knows
- * nothing of Cairn:  check FOLDER RESTORED_RANKS SAVED_RANKS  */
+/* The example's checker: reads the restored pieces, recomputes each element from its name and
+ * index, and requires that the pieces cover every tensor once per copy. Independent of Cairn:
+ *   check FOLDER RESTORED_RANKS SAVED_RANKS  */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,7 +40,7 @@ static int read_list(const char *folder, unsigned rank) {
     while (piece_count < PIECES_MAX && fgets(line, sizeof line, list)) {
         struct piece *piece = &pieces[piece_count];
         unsigned long long first, elements;
-        /* The path is the rest of the line, spaces and all. */
+        /* The path is the rest of the line, including spaces. */
         if (sscanf(line, "%127s %u %llu %llu %1023[^\n]", piece->name, &piece->element_bytes,
                    &first, &elements, piece->path) != 5) {
             fprintf(stderr, "bad line in %s: %s", path, line);
@@ -54,7 +54,8 @@ static int read_list(const char *folder, unsigned rank) {
     return 1;
 }
 
-/* Raw shards hold one byte per element, hashed from "raw of rank N"; an alias has its target's. */
+/* A raw shard has a byte per element, hashed from "raw of rank N"; an alias has its target's
+ * bytes. */
 static void expected_name(const struct piece *piece, char ret[128]) {
     unsigned rank;
     snprintf(ret, 128, "%s", piece->name);
@@ -92,8 +93,7 @@ static void check_bytes(const struct piece *piece) {
     fclose(file);
 }
 
-/* Pieces of one name are neighbours now: they must follow each other without hole or overlap, or
- * each be the whole (replicated: one copy per restored rank). */
+/* Sorted pieces of a name must be contiguous, or each whole (replicated: one per restored rank). */
 static void check_cover(const char *name, uint64_t elements, unsigned copies) {
     uint64_t next = 0;
     unsigned seen = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model: the tensors of a small decoder-only transformer, and what stands in each element.
+ * model: the tensors of a small decoder-only transformer, and each element's value.
  *
- * Why:     saver, restorer and checker must agree on every byte without sharing any other code: the
+ * Why:     saver, restorer and checker must agree on every byte without sharing other code: the
  *          checker recomputes each element from the tensor's name and the element's index.
- * Promise: 1   element i of tensor T is a hash of (T, i), so a byte in the wrong place never fits.
- *          2   the saver's pieces are cut as ZeRO cuts them: all tensors of a group laid end to end
- *              and divided over the ranks, so that borders fall inside tensors, many ranks hold
- *              nothing of a tensor, and the last rank's part is shorter.
+ * Promise: 1   element i of tensor T is a hash of (T, i), so misplaced bytes never match.
+ *          2   the saver splits as ZeRO does: a group's tensors are laid end to end and divided
+ *              over the ranks, so that borders fall inside tensors, many ranks hold nothing of a
+ *              tensor, and the last rank's part is shorter.
  * Limits:  compile-time shapes; BF16 weights, F32 master weights and moments as ZeRO stage 1 has.
  * Threads: stateless.
  * Next:    save.c, restore.c, check.c in this folder.
@@ -22,7 +22,7 @@
 #define MODEL_HIDDEN 768
 #define MODEL_HEADS 12
 #define MODEL_FEED_FORWARD 3072
-#define MODEL_VOCABULARY 32003 /* odd on purpose: nothing divides it */
+#define MODEL_VOCABULARY 32003 /* odd on purpose: not divisible */
 #define MODEL_POSITIONS 2048
 #define MODEL_TENSORS_MAX 1024
 
@@ -35,7 +35,7 @@ struct model_tensor {
     uint64_t shape[2];
     uint64_t elements;
     unsigned group;        /* weights, master weights, first moments, second moments */
-    uint64_t group_offset; /* where it begins in its group, in elements */
+    uint64_t group_offset; /* first element's place in the group */
     enum model_kind kind;
     const char *alias_of;
 };
@@ -140,8 +140,8 @@ static inline void model_fill(const char *name, unsigned element_bytes, uint64_t
     }
 }
 
-/* Rank's part [*start, *start + *count) of a flat space of `elements` over `ranks`: ceil-divided as
- * ZeRO does, so the last rank's is shorter and may be empty. */
+/* Rank's part [*start, *start + *count), ceil-divided as in ZeRO: the last may be short or
+ * empty. */
 static inline void model_split(uint64_t elements, unsigned rank, unsigned ranks, uint64_t *start,
                                uint64_t *count) {
     uint64_t each = (elements + ranks - 1) / ranks;
@@ -149,7 +149,7 @@ static inline void model_split(uint64_t elements, unsigned rank, unsigned ranks,
     *count = elements - *start < each ? elements - *start : each;
 }
 
-/* What rank holds of a tensor when its group of `total` elements is divided over `ranks`. */
+/* Rank's part of a tensor whose group of `total` elements is divided over `ranks`. */
 static inline void model_group_split(const struct model_tensor *tensor, uint64_t total,
                                      unsigned rank, unsigned ranks, uint64_t *start,
                                      uint64_t *count) {

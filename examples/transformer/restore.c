@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a job of another size that restores the example model and writes it to files:
+/* One rank of a job of another size that restores the example model into files:
  *   restore RUN RANK WORLD_SIZE FOLDER
- * Weights come as slices of rows, optimizer state as flat ranges, raw shards whole. Each piece is
- * listed in FOLDER/pieces-RANK.txt for the checker, which knows nothing of Cairn. */
+ * Reads weights as slices of rows, optimizer state as flat ranges, raw shards whole, and lists each
+ * piece in FOLDER/pieces-RANK.txt for the checker, which is independent of Cairn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ static int failed(const char *what, const struct cairn_error *err, enum cairn_co
     return cairn_code_info(code)->exit_status;
 }
 
-/* What this rank wants of one tensor; false: nothing. */
+/* This rank's part of a tensor; false: none. */
 static int want(struct job *job, const struct model_tensor *tensor) {
     struct piece *piece = &job->pieces[job->piece_count];
     struct cairn_read *read = &job->reads[job->piece_count];
@@ -89,7 +89,7 @@ static int write_pieces(struct job *job, FILE *list) {
     return 1;
 }
 
-/* Whole raw shards of the old ranks, dealt out over the new ones. */
+/* Whole raw shards of the old ranks, distributed over the new ones. */
 static enum cairn_code get_raw(struct job *job, struct cairn_restore *restore,
                                const struct cairn_restore_info *info, FILE *list,
                                struct cairn_error *err) {

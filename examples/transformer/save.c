@@ -22,7 +22,7 @@ struct job {
     unsigned tensor_count;
     uint64_t group_totals[4];
     uint64_t bytes;
-    unsigned char *memory; /* this rank's pieces, one after the other */
+    unsigned char *memory; /* this rank's pieces, contiguous */
     unsigned char raw[RAW_BYTES];
 };
 
@@ -31,7 +31,7 @@ static int failed(const char *what, const struct cairn_error *err, enum cairn_co
     return cairn_code_info(code)->exit_status;
 }
 
-/* The replicated buffer stands whole in every rank; the rest is split. */
+/* Every rank has the whole replicated buffer; the rest is split. */
 static void piece_of(const struct job *job, const struct model_tensor *tensor, uint64_t *start,
                      uint64_t *count) {
     *start = 0;
