@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Float conversions as branch-free loops, which the compiler vectorises; on x86-64 each loop is
- * compiled for any processor and for AVX2. */
+/* Float conversions as branch-free, vectorisable loops; on x86-64 also compiled for AVX2. */
 #include "formats/convert.h"
 
 #include <math.h>

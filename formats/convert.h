@@ -6,8 +6,7 @@
  * Promise: 1   correctly rounded: to the nearest, ties to even; subnormals are kept, overflow
  *              becomes infinity, NaN stays a NaN with its sign.
  *          2   values that the target type can hold are converted exactly.
- * Limits:  F64, F32, BF16 and F16, among each other. F64 is converted via F32: it is rounded twice.
- *          ITEM is copied like U8.
+ * Limits:  F64, F32, BF16 and F16. F64 goes via F32: it is rounded twice. ITEM is copied like U8.
  * Threads: stateless.
  * Next:    cli/convert/export.c, client/restore/reads.c.
  */

@@ -2,8 +2,7 @@
 /*
  * input: the bytes of a file by range, wherever it lies.
  *
- * Why:     of a ten gigabyte checkpoint a parser needs the directory, the pickle and a few ranges,
- *          from a disk or a store alike.
+ * Why:     of a large checkpoint a parser needs a few ranges, from a disk or a store alike.
  * Promise: 1   read gives exactly the requested bytes or an error; a range outside of the file is
  *              CAIRN_INVALID with both numbers, and nothing is read.
  * Limits:  files of less than 2^63 bytes.
@@ -30,8 +29,7 @@ static inline enum cairn_code cairn_damaged(enum cairn_code code, struct cairn_e
     if (code == CAIRN_INVALID && err) err->code = CAIRN_CORRUPT;
     return code == CAIRN_INVALID ? CAIRN_CORRUPT : code;
 }
-/* Explains an unreadable file: CAIRN_CORRUPT: empty or beginning with zeros; CAIRN_NOT_FOUND: a
- * git-lfs pointer. */
+/* Explains an unreadable file. CAIRN_CORRUPT: empty, zeros; CAIRN_NOT_FOUND: a git-lfs pointer. */
 enum cairn_code cairn_input_lost(const struct cairn_input *input,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Explains first bytes that no reader accepts: as above, or CAIRN_UNSUPPORTED. of_model: the name

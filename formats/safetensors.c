@@ -185,8 +185,7 @@ static size_t behind_string(struct cairn_view text, size_t at) {
     return at + 1;
 }
 
-/* The text of up to `most` members. The parser validates it: it gets each byte of the header except
- * these commas and the last brace. */
+/* The text of up to `most` members. The parser checks all but these commas and the last brace. */
 static enum cairn_code next_members(struct members *members, size_t most, struct cairn_view *ret,
                                     size_t *ret_count, struct cairn_error *err) {
     const char *data = members->text.data;
@@ -545,8 +544,7 @@ void cairn_model_file_name(const char *stem, const char *end, size_t index, size
                  end);
 }
 
-/* True for names of quantisation scales and maps: *_scale*, scales, absmax, quant_map and their
- * nested forms. */
+/* Names of quantisation scales and maps: *_scale*, scales, absmax, quant_map and nested forms. */
 static bool is_scale(struct cairn_view name) {
     static const char *const last[] = {"scales", "absmax", "nested_absmax", "quant_map",
                                        "nested_quant_map"};

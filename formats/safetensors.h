@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors: writes the header of a tensors shard, reads headers of any safetensors file, and
- * names the files of a model's folder.
+ * safetensors: writes tensors shards' headers, reads any safetensors header, names a model's files.
  *
  * Why:     every tool opens a rank's tensors shard without Cairn, and its header must be known
  *          before the first byte is staged. `cairn export` writes, and the server shows, folders of
- *          such files for Hugging Face's libraries; both must put the same tensor into the same
- *          file of the same name.
+ *          such files for Hugging Face's libraries; both must name and split files alike.
  * Promise: 1   written headers make a valid safetensors file once the data follows: 8 + header is a
  *              multiple of 4096, entries are ordered by element width descending, then by name,
  *              they are contiguous, the last one ends the file.
  *          2   the same entries give the same bytes, in whatever order they came.
  *          3   types that safetensors lacks are written as api/table/dtype.h says, with a tag in
- *              the header's metadata; open follows a tag that fits its tensor and ignores any
- *              other.
+ *              the header's metadata; open ignores a tag that does not fit its tensor.
  *          4   open accepts exactly the sound headers: every entry inside the file, no hole, no
  *              overlap, no name twice, sizes that follow from dtype and shape, text metadata.
  *          5   a tensor begins a new file when the present one would exceed its bound; a tensor
@@ -68,8 +65,7 @@ struct cairn_safetensors {
 };
 /* Key of torch's distributed checkpointing: which part of a tensor an entry is. */
 #define CAIRN_SAFETENSORS_SHARDING "DCP_SHARDING_INFO"
-/* True for a __metadata__ text to copy into files made of its tensors: neither Cairn's own nor one
- * that describes pieces. */
+/* True for a __metadata__ text to copy into derived files: not Cairn's own or a piece's. */
 bool cairn_safetensors_is_carried(const char *key);
 void cairn_safetensors_release(struct cairn_safetensors *file);
 /* From the file's first 8 bytes: how many open needs. CAIRN_INVALID: no safetensors file. */
@@ -77,8 +73,7 @@ enum cairn_code cairn_safetensors_head_bytes(struct cairn_view first, uint64_t f
                                              uint64_t *ret_bytes,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_input;
-/* head_bytes and open for a file read by ranges: head receives its first bytes, and ret points into
- * it. */
+/* head_bytes and open over an input: head receives its first bytes, ret points into it. */
 enum cairn_code cairn_safetensors_load(const struct cairn_input *input, struct cairn_buf *head,
                                        struct cairn_safetensors *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
@@ -105,7 +100,6 @@ void cairn_model_file_name(const char *stem, const char *end, size_t index, size
 /* wanted CAIRN_DTYPE_NONE: as stored. */
 unsigned cairn_model_dtype(struct cairn_view name, unsigned stored, unsigned wanted);
 
-/* Builds the index's map of tensor to file: add each tensor, then make the index. False, NULL: no
- * memory. */
+/* Adds each tensor to the map from which the index is made. False, NULL: no memory. */
 bool cairn_model_index_add(json_t *map, struct cairn_view tensor, const char *file);
 json_t *cairn_model_index(json_t *map, uint64_t total_bytes);

@@ -2,8 +2,7 @@
 /*
  * multipart: chooses the next action and judges each answer. store/README.md has the drawing.
  *
- * Only parts run in parallel. Any other action, and any settling or restart, waits until every part
- * has ended.
+ * Only parts run in parallel; any other action waits until every part has ended.
  */
 #include "store/multipart.h"
 
@@ -20,8 +19,7 @@
 /* As store/retry.h's put_offs_max; with the worker's delays more than a minute. */
 #define PUT_OFFS_MAX 20
 #define ROUNDS_MAX 3
-/* Pauses after an unclear PUT or COMPLETE. The count bounds a caller that does not wait; otherwise
- * CAIRN_MULTIPART_PATIENCE_MS ends first. */
+/* Pauses after an unclear PUT or COMPLETE. The count bounds a caller that never waits. */
 #define PAUSE_MS_MIN UINT64_C(100)
 #define PAUSE_MS_MAX UINT64_C(10000)
 #define WAITS_MAX 64
@@ -497,8 +495,7 @@ static void begin_round(struct cairn_multipart *mp) {
     enter_state(mp, STATE_BEGIN);
 }
 
-/* Some stores show an object late. After an OK, a 412 or a vanished upload, HEAD is repeated before
- * anything is sent. */
+/* Some stores show an object late: after OK, 412 or a vanished upload HEAD is repeated first. */
 static void nothing_there(struct cairn_multipart *mp) {
     bool due = mp->certain || mp->taken || (mp->perhaps && mp->upload_gone);
     if (due && look_again(mp)) return;
@@ -542,8 +539,7 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
         refuse_foreign(mp, request);
         return;
     }
-    /* A process that sent a single PUT may have died before it compared sent with staged bytes
-     * (O8); COMPLETE follows that comparison. */
+    /* A single PUT may not have been compared with the staged bytes (O8); COMPLETE follows that. */
     bool uncompared = mp->recovered && !mp->parts && CAIRN_RULE(Q42);
     mp->reads = mp->disputed || (!known && !mp->found_has_crc32c && (!stated || uncompared));
     mp->read_bytes = 0;
@@ -638,8 +634,7 @@ static const struct cairn_store_part *find_listed(const struct cairn_store_reque
     return NULL;
 }
 
-/* Keeps matching parts and requests the rest again; returns the first trusted part that differs, or
- * 0. */
+/* Keeps matching parts, requests others again; returns the first trusted misfit, or 0. */
 static uint32_t take_listing(struct cairn_multipart *mp,
                              const struct cairn_store_request *request) {
     uint32_t differs = 0;

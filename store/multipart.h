@@ -14,8 +14,7 @@
  *          4    no action follows DURABLE or FAILED; a shard takes a bounded number of actions,
  *               whatever the store answers (reading back: one for each 4 MiB). An unclear PUT or
  *               COMPLETE is checked again after growing pauses, for CAIRN_MULTIPART_PATIENCE_MS.
- *          5    a foreign object is never replaced: the shard is FAILED and the error names the
- *               object.
+ *          5    a foreign object is never replaced: the shard is FAILED, by name.
  *          6    a refused HEAD (403) proves nothing: without list permission 403 also means absent.
  *               Where an object must exist 403 is final, else ListParts decides.
  * Limits:  sizes fixed at init; bytes become ready in order, from the front.
@@ -114,11 +113,9 @@ enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *
                                         const uint32_t *blocks,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Call after recover: adds a part that the store acknowledged to an earlier process (number, size,
- * crc32c, etag). The part is kept if the store lists the same ETag and the source still has that
- * checksum. */
+ * crc32c, etag). It is kept if ETag and source still match. */
 void cairn_multipart_remember(struct cairn_multipart *mp, const struct cairn_store_part *part);
-/* Call after recover: the journal says that the shard was durable. That replaces the token where
- * the store keeps none (Q46). */
+/* Call after recover: the journal's "durable" replaces a token that the store lacks (Q46). */
 void cairn_multipart_proven(struct cairn_multipart *mp);
 void cairn_multipart_release(struct cairn_multipart *mp);
 
@@ -129,11 +126,9 @@ enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready
                                       uint64_t block_count, struct cairn_error *err) CAIRN_MUST_USE;
 /* After a recovery without source: the whole source is staged again. */
 void cairn_multipart_source(struct cairn_multipart *mp);
-/* After a recovery without source: staging starts again, so bytes become ready from the front, with
- * their earlier checksums. */
+/* After a recovery without source: staging starts again from the front, with the same checksums. */
 void cairn_multipart_restage(struct cairn_multipart *mp);
-/* The store's mount was away and acknowledged parts may be lost: lists the parts before the upload
- * continues. */
+/* Lists the parts first: the store's mount was away, and acknowledged parts may be lost. */
 void cairn_multipart_doubt(struct cairn_multipart *mp);
 /* Aborts the open upload, then becomes FAILED with this code and message. */
 void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_error *why);
@@ -142,8 +137,7 @@ void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_erro
  * be returned again. A HEAD request must carry the token, so that a folder store syncs the object
  * before it answers; a LIST_PARTS request needs room for part_count parts and action->length. */
 void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret);
-/* The action's result, copied from the finished store request (code, ambiguous, etag, upload_id,
- * object_*, parts). */
+/* The result, from the store request (code, ambiguous, etag, upload_id, object_*, parts). */
 void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,
                             const struct cairn_store_request *request);
 /* Takes back an action that was not sent (for instance because the worker is stopping). */

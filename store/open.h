@@ -4,14 +4,12 @@
  *
  * Why:     a store's URL alone determines its kind, and server and uploader must derive the same
  *          stores from the same text. The server compares a store's record with its catalog, an
- *          uploader with its grants (Q55): both must accept the same records and report the same
- *          damage.
+ *          uploader with its grants (Q55): both must agree on records and damage.
  * Promise: 1   a scheme of store/schemes.def that is not registered is CAIRN_UNSUPPORTED.
  *          2   main is one of `stores`: at its place in the text, else the first.
  *          3   a record is returned on CAIRN_OK only. An invalid object (empty, too large,
  *              truncated, another kind) is CAIRN_CORRUPT, a later format CAIRN_UNSUPPORTED, an
- *              absent object CAIRN_NOT_FOUND. One put writes a record, so no reader sees half of
- *              it.
+ *              absent object CAIRN_NOT_FOUND. One put writes a record whole.
  * Limits:  URLs of 1,023 bytes; in S3 1,000. CAIRN_STORES_MAX with main. Records of 1 MiB.
  * Threads: register before the first open; open from any thread; stores are immutable after parse.
  * Next:    store/s3/start.h (a daemon's start); server/guard/identity.c, server/guard/stores.h,

@@ -120,8 +120,8 @@ enum cairn_code cairn_store_range_judge(struct cairn_store_range *range, struct 
                         get->offset + get->length - 1);
 }
 
-/* "Missing" or "replaced" (412) would be answered again; bytes, and the ETag of a reply with bytes,
- * may have been damaged on the way. */
+/* "Missing" and "replaced" (412) are final; bytes, and an ETag with them, may be damaged on the
+ * way. */
 bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code) {
     const struct cairn_store_request *get = &range->request;
     bool other_tag = get->code == CAIRN_PRECONDITION && get->error.http_status == 206;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * range: reads one range of a committed object and judges it by rule S17; reads the page cache
- * without waiting.
+ * range: reads a range of a committed object by rule S17, or from the page cache without waiting.
  *
  * Why:     server, uploader and command must agree on what is damage, what deserves a second read
  *          and what the error says. A thread that must never wait can serve page-cache data itself:
@@ -10,14 +9,13 @@
  *          1   later ranges require the ETag of an object's first range (If-Match); a replaced
  *              object is reported as replaced and not read again.
  *          2   every block is compared with its checksum. A wrong reply (bytes, length, ETag) is
- *              read once more, over a fresh connection; wrong again is CAIRN_CORRUPT, which names
- *              the first bad block.
+ *              read once more, over a fresh connection; then CAIRN_CORRUPT names the first bad
+ *              block.
  *          3   an object that is missing, too short or too long is CAIRN_CORRUPT: a committed
  *              object was whole. CAIRN_FORBIDDEN stays: the object may be whole (S18).
  *          4   a ready read touches no device and no other machine. On a tmpfs all bytes are ready,
  *              swapped out or not. Bytes that are not ready, too few or wrong are no error: the
- *              usual read reports the cause. An opened object stays readable after its name is
- *              removed.
+ *              usual read reports the cause. An opened object outlives its name.
  * Limits:  ranges begin with a block. Weak ETags are not kept: If-Match never matches them. Ready
  *          reads need a folder store and a descriptor each.
  * Threads: tags any; a range is its caller's; ready: open() any, one owner.
@@ -47,14 +45,13 @@ struct cairn_store_range {
 /* For callers that submit the request themselves: call before each submit. */
 void cairn_store_range_begin(struct cairn_store_range *range);
 /* Judges a finished request: CAIRN_OK means that the bytes are there and right. The error names the
- * range; the caller adds the object. */
+ * range only. */
 enum cairn_code cairn_store_range_judge(struct cairn_store_range *range,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Whether to try again after judge returned code. */
 bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code);
 
-/* Blocking form of all steps. again (or NULL) receives the error of a first read if the second was
- * right. */
+/* Blocking form. again (or NULL) receives the first read's error if the second was right. */
 enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
                                        struct cairn_store_worker *worker,
                                        void (*again)(void *owner, const struct cairn_error *why),

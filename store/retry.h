@@ -14,11 +14,11 @@
  *              tries. The first good answer ends the pause.
  *          3   delays have full jitter and are never shorter than Retry-After.
  *          4   when an eighth of the answers (and more than one) are slow-downs, the number of
- *              requests under way is halved, at most once a second; it is full again recover_ms
- *              after the last halving.
+ *              requests under way is halved, at most once a second; it is full again after
+ *              recover_ms.
  * Limits:  deadlines are the caller's: a ticket waits for ever unless dropped.
- * Threads: none of its own: the caller's lock. No I/O, no allocation, no sleep; the clock gives
- *          time, the seed randomness.
+ * Threads: none of its own: the caller's lock. No I/O, allocation or sleep; time from clock, chance
+ *          from seed.
  * Next:    store/s3/s3.c; tests/store/test_retry.c.
  */
 #pragma once
@@ -49,8 +49,8 @@ enum cairn_retry_outcome {
     CAIRN_RETRY_UNREACHED, /* no connection was made: no name, refused, no route */
     CAIRN_RETRY_OUTCOMES
 };
-/* Why a request is retried: "corrected" (after a good answer: wrong region, wrong clock, altered
- * body), "slow-down", "failure", "unreached". */
+/* Cause of a retry: "corrected" (region, clock, altered body), "slow-down", "failure", "unreached".
+ * */
 const char *cairn_retry_cause_text(enum cairn_retry_outcome outcome);
 enum cairn_retry_answer {
     CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */
@@ -94,8 +94,7 @@ struct cairn_retry {
 };
 
 void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_options *options);
-/* Whether this ticket's request may be sent now. ret_wait_ms (at least 1) is written for WAIT only.
- * */
+/* Whether this ticket's request may be sent now. ret_wait_ms (1 or more) is set for WAIT only. */
 enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
                                           struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
 /* The outcome of a send. retry_after_ms: the endpoint's Retry-After, or 0. */

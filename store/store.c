@@ -256,8 +256,7 @@ enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const c
     return compare_small(worker, key, body, &look) == CAIRN_OK ? CAIRN_OK : code;
 }
 
-/* Equal bytes may lie under a name that another process did not make durable before it died; the
- * caller's next steps would rest on it. */
+/* Makes equal bytes durable: the process that wrote them may have died before their sync. */
 static enum cairn_code found_same(struct cairn_store_worker *worker, const char *key,
                                   struct cairn_view body, struct cairn_error *err) {
     CAIRN_TRY(compare_small(worker, key, body, err));
@@ -311,8 +310,7 @@ static enum cairn_code too_large(const char *key, uint64_t bytes, uint64_t room,
                       (unsigned long long)bytes, (unsigned long long)room);
 }
 
-/* Nearly every document takes one request: the first reply has the length, and a HEAD before it
- * would double the time. */
+/* Nearly every document takes one request; a HEAD before it would double the time. */
 static enum cairn_code get_whole(struct cairn_store_worker *worker, const char *key,
                                  uint64_t deadline_ms, uint64_t room, struct cairn_buf *ret,
                                  struct cairn_error *err) {
@@ -374,8 +372,7 @@ enum cairn_code cairn_store_delete_many(struct cairn_store_worker *worker, const
 
 /* ---- deleted versions ---- */
 
-/* Three passes over a listing of versions: delete them; count what is left; if nothing is left,
- * delete the markers. */
+/* Three passes over a listing of versions: delete; count the rest; if none, delete markers. */
 #define VERSION_PAGES_MAX 1000000
 
 enum pass { PASS_VERSIONS, PASS_COUNT, PASS_MARKERS };
@@ -444,8 +441,7 @@ static enum cairn_code purge_page(struct cairn_store_worker *worker,
                                   struct cairn_store_purge *purge, enum pass pass,
                                   struct cairn_store_request *list, struct cairn_error *err) {
     CAIRN_TRY(cairn_store_perform(worker, list, err));
-    /* store/ has checked the prefix; checked again, since one wrong key deletes a user's
-     * checkpoint. */
+    /* Checked again after store/: one wrong key deletes a user's checkpoint. */
     for (size_t i = 0; i < list->listing->count; i++)
         if (!cairn_text_starts(list->listing->entries[i].key, purge->prefix))
             return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s",

@@ -5,11 +5,10 @@
  * Why:     the code above (multipart, journal, commit, restore, sweep) is the same for a folder and
  *          for S3, and is tested with faults injected here.
  * Promise: 1   a put or complete with `create` set never replaces an object: CAIRN_PRECONDITION
- *              where the store supports it (cairn_store_profile); no key of ours is written with
- *              other content anyway.
+ *              where the store supports it (cairn_store_profile); our keys never get other content
+ *              anyway.
  *          2   a get returns exactly the requested range of one object, or fails; length and
- *              Content-Range are checked before done() gets CAIRN_OK. Checksums (block CRCs) are
- *              the caller's.
+ *              Content-Range are checked before CAIRN_OK. Block CRCs are the caller's.
  *          3   CAIRN_OK from put or complete means the bytes are durable and readable.
  *          4   done() is called exactly once per submitted request, on the thread that polls.
  *          5   the body and the destination memory are not touched after done().
@@ -21,8 +20,7 @@
  *              CAIRN_SOURCE_CHANGED: the memory has changed meanwhile.
  *          9   a purge deletes only versions below the given prefix, or of exactly the given key,
  *              that a listing of that prefix has named. No delete marker goes while a version is
- *              left: a deleted object never reappears, in whatever order the store works and
- *              wherever the purge stops.
+ *              left: a deleted object never reappears, wherever the purge stops.
  *          10  what a purge reports as left was listed after the deletions; a store's own "deleted"
  *              is not trusted. A version that may not be deleted (object lock, legal hold, no
  *              permission) does not keep the others from being deleted.
@@ -43,8 +41,7 @@ struct cairn_store_ready;
 
 /* A store's abilities: set at open (folder), or from .cairn/profile.json or a probe of the endpoint
  * (S3: store/s3/probe.h), and corrected by later replies. */
-/* Objects up to this size are small: a worker gets up to profile.together_max of them at once,
- * beyond its appetite. */
+/* A worker gets up to profile.together_max objects of this size, beyond its appetite. */
 #define CAIRN_STORE_SMALL_BYTES (256 * CAIRN_KIB)
 struct cairn_store_profile {
     bool over_network;       /* requests wait for the network: many at once pay */
@@ -109,8 +106,7 @@ enum cairn_code cairn_store_listed_check(const char *prefix, const struct cairn_
  * says why, and the same deletions may be submitted again. */
 struct cairn_store_deletion {
     const char *key;
-    const char *version_id; /* NULL: the current version, whose bytes a bucket with versioning keeps
-                             * */
+    const char *version_id; /* NULL: the current version (versioning keeps its bytes) */
     bool deleted;           /* or was never there */
     bool refused;           /* permanently; the other deletions continue */
     enum cairn_code code;   /* the last answer for this key */
@@ -147,8 +143,7 @@ struct cairn_store_request {
     uint32_t page_entries; /* LIST in S3: bound of a page; 0: the store's */
     struct cairn_store_listing *listing;
     uint64_t deadline_ms;  /* mono clock; 0 = the store's own default */
-    bool settles;          /* PUT, PART: repeated answers with another checksum make it `disputed`,
-                            * and the caller reads the object back */
+    bool settles;          /* PUT, PART: repeated wrong checksums make it `disputed`: read back */
     bool fresh_connection; /* use no kept connection: one has delivered wrong bytes (S17) */
     void (*done)(struct cairn_store_request *request);
     void *owner;
@@ -163,8 +158,7 @@ struct cairn_store_request {
     char object_token[64];  /* HEAD: "" when the store keeps no token */
     bool object_has_crc32c; /* HEAD; copied PART: the store's CRC32C of the copy */
     uint32_t object_crc32c;
-    /* PUT, PART over a network, in the successful try: time to send the body, and the store's time
-     * beside that. 0 both: not known. */
+    /* PUT, PART over a network: time to send the body; the store's own time. 0 both: unknown. */
     uint64_t link_us, store_us;
     uint32_t tries;                         /* requests sent */
     uint32_t retried[CAIRN_RETRY_OUTCOMES]; /* retries, by cause */
@@ -190,8 +184,7 @@ const char *cairn_store_url(const struct cairn_store *store); /* without secrets
 bool cairn_store_moved(const struct cairn_store *store);
 /* True if cairn_store_moved can become true: then a check must precede writes. */
 bool cairn_store_may_move(const struct cairn_store *store);
-/* True for an error of a missing mount rather than of the file. The file may return intact, or
- * without all unsynced bytes. */
+/* True for an error of a missing mount; the file may return, without its unsynced bytes. */
 bool cairn_store_is_away(int os_errno);
 /* Reopens the URL, for all requests submitted from now on. One thread at a time. */
 enum cairn_code cairn_store_follow(struct cairn_store *store,
@@ -203,15 +196,12 @@ enum cairn_code cairn_store_follow(struct cairn_store *store,
  * fetches them if there are none yet. "" for a store without credentials. */
 enum cairn_code cairn_store_keys(struct cairn_store *store, char ret_text[224],
                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* True if the credentials come from a file that others on this machine may read: "FILE has mode
- * 0644". */
+/* True if others on this machine may read the credentials' file: "FILE has mode 0644". */
 bool cairn_store_keys_exposed(struct cairn_store *store, char ret_text[540]);
-/* Expiry of the credentials in use, by the wall clock of their source; 0: never, or none used yet.
- * */
+/* Expiry of the credentials in use, by their source's wall clock; 0: never, or none used yet. */
 int64_t cairn_store_keys_until_ms(struct cairn_store *store);
 /* Sets the profile from known findings or by tests; before other threads use the store. ret_from:
- * origin of the findings, "" if none was needed. may_list: the credentials should be able to list.
- * */
+ * their origin, "" if none was needed. may_list: listing should be permitted. */
 enum cairn_code cairn_store_probe(struct cairn_store *store, const char *by, bool may_list,
                                   char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
 /* Writes the findings into the store, for others, if they differ. One thread. */
@@ -253,8 +243,7 @@ CAIRN_DEFINE_AUTO_PTR(store_worker);
 void cairn_store_submit(struct cairn_store_worker *worker, struct cairn_store_request *request);
 /* Calls done() before it returns, with CAIRN_CANCELLED unless the request has just finished. */
 void cairn_store_cancel(struct cairn_store_worker *worker, struct cairn_store_request *request);
-/* Works until a completion, a wake, or timeout_ms. A folder store does at most 4 MiB of I/O between
- * two checks of its queue. */
+/* Works until a completion, a wake, or timeout_ms. A folder checks its queue every 4 MiB of I/O. */
 enum cairn_code cairn_store_poll(struct cairn_store_worker *worker, uint32_t timeout_ms,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_store_wake(struct cairn_store_worker *worker);
@@ -262,8 +251,7 @@ void cairn_store_wake(struct cairn_store_worker *worker);
 uint32_t cairn_store_appetite(const struct cairn_store_worker *worker);
 
 typedef void cairn_store_failed(void *owner, const struct cairn_error *why);
-/* failed() runs after each failed cairn_store_perform, on its thread; it is set once and must only
- * wake. */
+/* failed() runs after each failed cairn_store_perform, on its thread; set once; must only wake. */
 void cairn_store_set_failed(struct cairn_store *store, cairn_store_failed *failed, void *owner);
 
 /* ---- blocking helpers over a worker, for small objects ---- */
@@ -273,8 +261,7 @@ enum cairn_code cairn_store_perform(struct cairn_store_worker *worker,
 enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const char *key,
                                       struct cairn_view body, bool create,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Creates the object; an existing one must be equal byte for byte, else CAIRN_CONFLICT (rule Q22).
- * */
+/* Creates the object; an existing one must have equal bytes, else CAIRN_CONFLICT (rule Q22). */
 enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const char *key,
                                      struct cairn_view body,
                                      struct cairn_error *err) CAIRN_MUST_USE;
@@ -338,7 +325,7 @@ struct cairn_store_worker {
     uint32_t patience_ms; /* for requests without a deadline; 0 = the store's own default */
 };
 #ifdef CAIRN_CRASHPOINTS
-/* Test builds may link this: wraps a daemon's store in one that fails on request
+/* For test builds: wraps a daemon's store in one that fails on request
  * (tests/support/fault/hook.c). */
 enum cairn_code cairn_store_test_wrap(struct cairn_store *take_store, struct cairn_store **ret,
                                       struct cairn_error *err) __attribute__((weak));
@@ -346,8 +333,7 @@ enum cairn_code cairn_store_test_wrap(struct cairn_store *take_store, struct cai
 
 /* ---- deleted bytes in a bucket with versioning ---- */
 
-/* With versioning a delete only adds a marker; the object costs money until it is deleted by its
- * version id. */
+/* With versioning a delete adds a marker; the object costs money until its version is deleted. */
 
 struct cairn_store_purge {
     const char *prefix; /* or, with is_key, one whole key */
@@ -361,8 +347,7 @@ struct cairn_store_purge {
     enum cairn_code why; /* first reason for a version left; CAIRN_OK: none left */
     char reason[160];    /* in the store's words */
 };
-/* CAIRN_OK when the store has answered, even if versions are left. Sends nothing where
- * cairn_store_keeps_versions is false. */
+/* CAIRN_OK even if versions are left. Sends nothing unless cairn_store_keeps_versions. */
 enum cairn_code cairn_store_purge(struct cairn_store_worker *worker,
                                   struct cairn_store_purge *purge,
                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -2,8 +2,7 @@
 /*
  * time: parses the two forms of time in S3 replies.
  *
- * Why:     a store's own clock decides how old an abandoned object is and how far our clock is off;
- *          both arrive as text.
+ * Why:     the store's clock, sent as text, gives an object's age and our clock's skew.
  * Promise: 1   the whole text is understood or refused; a day that its month lacks is refused.
  *          2   cairn_s3_time_any also accepts the non-standard forms of some stores: another zone,
  *              no zone, a blank for the T, HTTP's forms; a year before 1970 is refused.

@@ -24,8 +24,7 @@
 struct each {
     size_t count;
     size_t at_once; /* requests under way, at least 1 */
-    /* Fills the operation, the key and other inputs, except done and owner. False: skip this item.
-     * */
+    /* Fills operation, key and other inputs, not done and owner. False: skip this item. */
     bool (*ask)(void *owner, size_t item, struct cairn_store_request *request);
     enum cairn_code (*answer)(void *owner, size_t item, const struct cairn_store_request *request,
                               struct cairn_error *err);
@@ -354,8 +353,8 @@ static void report_finding(struct cairn_store_audit *audit, enum cairn_store_fin
     if (audit->found) audit->found(audit->owner, finding, key, text);
 }
 
-/* Damage in a document is a finding; a refusal by the store is an error. A missing copy is no
- * finding: older releases wrote none. */
+/* Damage is a finding, a store's refusal an error. A missing copy is neither: old releases had
+ * none. */
 static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_store_worker *worker,
                                enum cairn_document document, enum cairn_store_finding finding,
                                enum cairn_code *ret_state, struct cairn_error *err) {

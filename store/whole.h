@@ -4,8 +4,7 @@
  *
  * Why:     a commit and a later check must not take a listing for proof of absence. A restore from
  *          the store alone also needs record, manifest, checksums, layout and the attempt's record;
- *          a check of the shards alone would pass a version that the next rebuild of the catalog
- *          loses.
+ *          a check of shards alone would pass a version that a rebuild of the catalog loses.
  * Promise: 1   an object is reported missing or of another size only after a HEAD of its own; a
  *              listing proves presence, never absence. Without an answer to its HEAD no object is
  *              reported missing: the check fails, or every object is known.
@@ -15,14 +14,12 @@
  *          4   between start and finish the worker may run other requests, with the first page of
  *              the listing under way, so that a commit does not wait for it alone.
  *          5   an audit reads all documents (api/documents/committed.h) from the store only, and
- *              checks every shard's presence, size and, where a HEAD has it, CRC32C, and what else
- *              is below the prefix.
+ *              checks every shard's presence, size and, if HEAD has it, CRC32C, and finds strays.
  *          6   each finding has a kind, a key and a sentence; damage, superfluous objects and
  *              documents of a newer release are distinct. A damaged document hides nothing provable
  *              without it: a manifest proven by the version's id is used without a record.
  * Limits:  one page of a listing in memory; 65,536 pages. An audit reads a shard only where HEAD
- *          and manifest disagree on the CRC32C; other reading is the caller's
- *          (cli/bucket/bucket.h).
+ *          and manifest disagree on the CRC32C; cli/bucket/bucket.h reads more.
  * Threads: one owner of the worker.
  * Next:    server/commit/commit.c, server/recovery/mend.c; cli/verbs/verify.c,
  *          server/copies/verify.c.
@@ -44,8 +41,7 @@ struct cairn_store_object {
     char *key; /* the caller's; sorted by strcmp over the whole list */
     uint64_t size_bytes;
     /* results of the check */
-    bool known; /* a listing showed the object with its size, or HEAD answered; otherwise `there`
-                 * and `found` mean nothing */
+    bool known; /* listed with its size, or HEAD answered; else `there` and `found` mean nothing */
     bool there; /* with this size */
     bool found; /* an object exists, perhaps with another size */
     uint64_t found_bytes;
@@ -96,8 +92,7 @@ enum cairn_store_finding {
 const char *cairn_store_finding_text(enum cairn_store_finding finding); /* "record", "stray", ... */
 
 struct cairn_store_audit {
-    /* Owned by the caller, with the version's place, and the manifest's digest where a catalog has
-     * it. Receives what was proven. */
+    /* The caller's: place and, if a catalog has it, manifest digest. Receives what was proven. */
     struct cairn_committed *committed;
     bool ask_each; /* HEAD each object: slower, but compares stored checksums */
     void (*found)(void *owner, enum cairn_store_finding finding, const char *key, const char *text);

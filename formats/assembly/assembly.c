@@ -263,8 +263,7 @@ static bool is_strided(const struct cairn_assembly *assembly,
     return false;
 }
 
-/* The first dimension from which the elements are one run of a layout; *ret_elements: its length.
- * */
+/* The first dimension from which the elements are one run; *ret_elements: its length. */
 static unsigned run_of(const struct cairn_assembly_layout *layout, const struct cairn_box *box,
                        unsigned dimensions, uint64_t *ret_elements) {
     unsigned outer = dimensions;
@@ -659,8 +658,7 @@ static enum cairn_code read_bytes(const struct cairn_assembly *assembly, uint32_
     return CAIRN_OK;
 }
 
-/* Padding, as DeepSpeed's after a rank's parameters, would leave a range unchecked: if most of it
- * was read, the rest is read too. */
+/* A mostly read range is read to its end: padding would leave its checksum unchecked. */
 static bool has_small_rest(const struct cairn_seal *seal) {
     uint64_t rest = seal->size_bytes - seal->noted_bytes;
     return rest && rest <= seal->noted_bytes && rest <= REST_BYTES_MAX;

@@ -15,14 +15,12 @@
  *          6   a read of boxes takes one range of each box's file as long as the result; it needs
  *              128 KiB beside the caller's memory, 2 MiB for strided elements.
  *          7   texts has the safetensors headers' texts, each key once.
- *          8   strided elements, and elements whose sign is to be flipped, are read as their actual
- *              values.
+ *          8   strided and flipped elements are read as their actual values.
  *          9   a read that completes a range with a checksum (formats/assembly/pieces.h) compares
  *              it; a mismatch is CAIRN_CORRUPT with the file and the zip entry.
  * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes a tensor, of whole-byte elements.
  * Threads: one owner while it is built; immutable after that.
- * Next:    formats/zero/zero.h and formats/torch/torch_assembly.h build one; cli/convert/inside.h
- *          writes it.
+ * Next:    formats/zero/zero.h, formats/torch/torch_assembly.h; cli/convert/inside.h.
  */
 #pragma once
 
@@ -109,8 +107,7 @@ enum cairn_code cairn_assembly_add_tensor(struct cairn_assembly *assembly, const
 enum cairn_code cairn_assembly_add_piece(struct cairn_assembly *assembly, uint32_t input,
                                          uint64_t offset_bytes, uint64_t size_bytes,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Adds a strided or flipped part of the last tensor; its first element is at the offset. Contiguous
- * strides need no layout. */
+/* Adds a strided or flipped part of the last tensor, with its first element at the offset. */
 enum cairn_code cairn_assembly_add_view(struct cairn_assembly *assembly,
                                         const struct cairn_assembly_piece *piece,
                                         const uint64_t *stride, const struct cairn_box *box,
@@ -133,8 +130,7 @@ enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const 
 enum cairn_code cairn_assembly_leave_out_file(struct cairn_assembly *assembly, const char *name,
                                               const char *why,
                                               struct cairn_error *err) CAIRN_MUST_USE;
-/* Adds a safetensors header text. The first text of a key stays; a different one is left out by key
- * and file. */
+/* Adds a safetensors header text. A key's first text stays; others are left out. */
 enum cairn_code cairn_assembly_add_text(struct cairn_assembly *assembly, const char *key,
                                         const char *text, const char *file,
                                         struct cairn_error *err) CAIRN_MUST_USE;
@@ -168,8 +164,7 @@ enum cairn_code cairn_assembly_copy_seals(struct cairn_assembly *assembly,
 /* The name of a tensor with bytes in that range; NULL: none. */
 const char *cairn_assembly_tensor_in(const struct cairn_assembly *assembly,
                                      const struct cairn_seal *seal);
-/* Call after all reads: reads ranges whose checksum is still open and, of ranges mostly read, up to
- * 1 MiB of the rest. */
+/* Call after all reads: checks open ranges, and reads up to 1 MiB missing of mostly read ones. */
 enum cairn_code cairn_assembly_settle(const struct cairn_assembly *assembly,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret);
@@ -177,8 +172,7 @@ bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name
  * ordered pieces. */
 enum cairn_code cairn_assembly_check(struct cairn_assembly *assembly,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Reads `size` bytes of a tensor other than an alias from byte `from` on; the range lies in it and
- * has whole elements. */
+/* Reads `size` bytes from byte `from` on of a tensor that is no alias, in whole elements. */
 enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
                                     const struct cairn_assembly_tensor *tensor, uint64_t from,
                                     char *into, uint64_t size,

@@ -2,11 +2,10 @@
 /*
  * models: makes an assembly of safetensors files, and finds the files of a model in a folder.
  *
- * Why:     torch's distributed checkpointing can write safetensors files with each rank's piece
- *          under the tensor's own name and its place in the header (DCP_SHARDING_INFO); taking a
- *          piece for the tensor makes a wrong model. Hugging Face folders also hold variants, other
- *          programs' copies of the weights, files of an earlier split and partial downloads;
- *          merging them makes another model.
+ * Why:     torch's distributed checkpointing writes each rank's piece under the tensor's own name,
+ *          with its place in the header (DCP_SHARDING_INFO). Hugging Face folders also hold
+ *          variants, other programs' copies of the weights, files of an earlier split and partial
+ *          downloads. Either mistaken for the model makes a wrong one.
  * Promise: 1   an entry with offsets in its file is a part; parts of one name are joined by
  *              offsets, and the tensor ends with its last part. A gap, an overlap and parts of
  *              different types are CAIRN_CORRUPT, with the tensor's name.
@@ -18,8 +17,7 @@
  *              without such a name CAIRN_INVALID names two.
  *          4   without an index the model is the file by the name that loaders try first, else all
  *              files of one kind, safetensors before torch's. NAME-0000i-of-0000N gives the number
- *              of files; an absent one, and FILE.incomplete without FILE, are CAIRN_NOT_FOUND, by
- *              name.
+ *              of files; an absent one, and FILE.incomplete alone, are CAIRN_NOT_FOUND, by name.
  * Limits:  as formats/assembly/assembly.h. Missing parts at the end of a tensor go unnoticed. An
  *          index of CAIRN_SAFETENSORS_HEADER_BYTES_MAX bytes; the folder's names are sorted.
  * Threads: one owner.

@@ -5,8 +5,8 @@
  * Why:     tensor parallelism cuts columns, and FSDP cuts rows of those: a part is one range of its
  *          file and many runs of the tensor, in row-major order in both. A zip entry's CRC-32
  *          covers all its bytes, which threads read in windows and in any order; a second pass
- *          would cost as much as the first. torch saves a lazily conjugated or negated tensor as
- *          the other one's bytes and a flag.
+ *          costs as much as the first. torch saves a lazily conjugated or negated tensor unchanged,
+ *          with a flag.
  * Promise: 1   the elements of a box before some element of the tensor are the first ones of the
  *              box, so any range of the tensor is one range of each box.
  *          2   CAIRN_OK of _prove means that each element of the tensor is in exactly one box; else
@@ -43,8 +43,7 @@ uint64_t cairn_box_place(const struct cairn_box *box, unsigned dimensions, const
                          uint64_t element);
 /* Length of runs that are contiguous in box and tensor: each multiple begins a run. */
 uint64_t cairn_box_run(const struct cairn_box *box, unsigned dimensions, const uint64_t *shape);
-/* Splits elements [first, first + elements) of a box into boxes of the tensor, in order; returns
- * their number. */
+/* Splits elements [first, first + elements) of a box into boxes, in order; returns their number. */
 unsigned cairn_box_cut(const struct cairn_box *box, unsigned dimensions, uint64_t first,
                        uint64_t elements, struct cairn_box ret[2 * CAIRN_DIMENSIONS_MAX]);
 
@@ -90,8 +89,7 @@ enum cairn_code cairn_seal_check(const struct cairn_seal *seal, const struct cai
 /* Signs to flip on reading: FLIP_REAL for all numbers, complex ones in their first part. */
 #define CAIRN_ASSEMBLY_FLIP_REAL 1u
 #define CAIRN_ASSEMBLY_FLIP_IMAGINARY 2u
-/* parts: CAIRN_ASSEMBLY_FLIP_*; 0 changes nothing. False: elements of this type have no sign,
- * nothing was changed. */
+/* parts: CAIRN_ASSEMBLY_FLIP_*; 0 changes nothing. False: this type has no sign. */
 bool cairn_flip(unsigned dtype, void *bytes, size_t size, unsigned parts);
 /* The flips for a lazily conjugated or negated tensor; CAIRN_UNSUPPORTED: elements without sign. */
 enum cairn_code cairn_assembly_flips(unsigned dtype, bool conjugated, bool negated, unsigned *ret,

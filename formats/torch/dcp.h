@@ -6,22 +6,20 @@
  *          `__R_N.distcp`; a pickle, `.metadata`, says where each piece lies, and
  *          torch.distributed.checkpoint.load finds tensors by it.
  * Promise: 1   every tensor of the metadata is in the assembly under its flat name, with its boxes;
- *              holes, overlaps and boxes of another shape or element type are CAIRN_INVALID, with
- *              the name.
+ *              holes, overlaps and boxes of another shape or element type are CAIRN_INVALID, by
+ *              name.
  *          2   formats/torch/torch.h reads the pickle by its closed list; none of its code runs.
  *              Only files of the folder are opened.
  *          3   plain values (steps, options) become objects of the assembly; which of them hold
  *              tensors is known. Names of one place are aliases.
  *          4   data written through a transformation (compression) is CAIRN_UNSUPPORTED.
  *          5   each written item is in state_dict_metadata, planner_data and storage_data under its
- *              name; a tensor is one chunk, and items may share a place: names of one tensor.
- *              dcp.load reads it, and dcp_to_torch_save makes a dict by these names. The same items
- *              give the same bytes.
+ *              name; a tensor is one chunk; aliases share a place. dcp.load and dcp_to_torch_save
+ *              read it. The same items give the same bytes.
  *          6   element types that torch lacks are CAIRN_UNSUPPORTED, by name.
  * Limits:  as formats/assembly/assembly.h; a written pickle of 256 MiB, some 500,000 tensors.
  * Threads: one owner; writing is stateless.
- * Next:    formats/assembly/assembly.h; formats/torch/torch_write.h for the archives;
- *          cli/convert/inside.h.
+ * Next:    formats/assembly/assembly.h, formats/torch/torch_write.h; cli/convert/inside.h.
  */
 #pragma once
 

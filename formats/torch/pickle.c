@@ -187,8 +187,7 @@ static enum cairn_code put_items(struct machine *machine, cairn_pickle_ref to,
     return CAIRN_OK;
 }
 
-/* Each memo entry costs a pickler at least two bytes, so no valid number exceeds the pickle's size.
- * */
+/* Each memo entry takes at least two bytes, so no valid number exceeds the pickle's size. */
 static enum cairn_code memo_put(struct machine *machine, uint64_t number, struct cairn_error *err) {
     cairn_pickle_ref top;
     CAIRN_TRY(top_ref(machine, &top, err));
@@ -372,8 +371,7 @@ static enum cairn_code push_digits(struct machine *machine, struct cairn_view li
     if (at == end || line.size > DIGITS_MAX)
         return fail_opcode(machine, CAIRN_INVALID, err, "a number of %zu digits", line.size);
     CAIRN_TRY(cairn_buf_reserve(&made, (size_t)(end - at) / 2 + 2, err));
-    made.size = (size_t)(end - at) / 2 + 2; /* a digit has less than four bits; one bit for the sign
-                                             * */
+    made.size = (size_t)(end - at) / 2 + 2; /* a digit has less than four bits; sign */
     memset(made.data, 0, made.size);
     for (; at < end; at++) {
         if (*at < '0' || *at > '9')
@@ -422,8 +420,7 @@ static enum cairn_code op_binfloat(struct machine *machine, struct cairn_error *
     return push_real(machine, real, err);
 }
 
-/* Python 2's string is bytes or text, indistinguishable in the pickle; valid UTF-8 counts as text.
- * */
+/* Python 2's string is bytes or text, undeclared; valid UTF-8 counts as text. */
 static enum cairn_code push_string(struct machine *machine, struct cairn_view bytes,
                                    struct cairn_error *err) {
     struct cairn_pickle_value value = {
@@ -734,8 +731,7 @@ static enum cairn_code op_build(struct machine *machine, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* torch before its zip form referred to a module's class by the id ("module", class, file, text of
- * the file). */
+/* torch before its zip form refers to a class by the id ("module", class, file, text). */
 static bool is_class(const struct machine *machine, const struct cairn_pickle_value *id) {
     if (id->kind != CAIRN_PICKLE_TUPLE || id->count < 2) return false;
     const struct cairn_pickle_value *first = VALUE_OF(machine, id->items[0]);

@@ -5,8 +5,7 @@
  * Why:     torch, DeepSpeed and DCP keep names, shapes and options in pickles, and Python's own
  *          reader calls any function that a pickle names.
  * Promise: 1   a Python name becomes a record of name, arguments and state. The caller calls each
- *              known, unknown or refused; a refused name makes the pickle CAIRN_UNSUPPORTED, with
- *              the name.
+ *              known, unknown or refused; a refused name is CAIRN_UNSUPPORTED, with the name.
  *          2   every opcode of protocols 0 to 5 is read, except those that need a registry or
  *              outside bytes (EXT1-4, NEXT_BUFFER), which are refused by name.
  *          3   bad bytes are CAIRN_INVALID with the place; memory is at most 128 times the pickle's
@@ -35,8 +34,7 @@ enum cairn_pickle_kind {
     CAIRN_PICKLE_SET,        /* .state: nonzero for a frozenset */
     CAIRN_PICKLE_DICT,       /* .items: key, value, key, value, in the order they were set */
     CAIRN_PICKLE_GLOBAL,     /* .global: number in the caller's list, or of an unknown name */
-    CAIRN_PICKLE_OBJECT,     /* .callable (a GLOBAL or an OBJECT) called with .arguments; then
-                              * .state and .items set */
+    CAIRN_PICKLE_OBJECT,     /* .callable(.arguments), then .state and .items set */
     CAIRN_PICKLE_PERSISTENT, /* .arguments: the id of a thing outside of the pickle */
 };
 
@@ -95,7 +93,6 @@ static inline const struct cairn_pickle_value *cairn_pickle_at(const struct cair
 /* NULL: the value is no name, or a known one. */
 const struct cairn_pickle_unknown *cairn_pickle_unknown_at(const struct cairn_pickle *pickle,
                                                            const struct cairn_pickle_value *value);
-/* The value of a key in a dict or dict-like object; false: absent. The last of duplicate keys
- * counts. */
+/* A key's value in a dict or dict-like object, the last of duplicates; false: absent. */
 bool cairn_pickle_find(const struct cairn_pickle *pickle, cairn_pickle_ref dict, const char *key,
                        cairn_pickle_ref *ret_value);

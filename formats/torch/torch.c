@@ -84,8 +84,7 @@ static const uint8_t magic[10] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8
 /* As protocols 0 and 1 write it. */
 static const char magic_text[] = "L119547037146038801333356L\n";
 
-/* PROTO, from protocol 4 on FRAME with its length, then LONG1 of ten bytes; before protocol 2 a
- * line of digits. */
+/* PROTO, FRAME from protocol 4 on, LONG1 of ten bytes; before protocol 2 a line of digits. */
 static bool legacy_begins(struct cairn_view first) {
     const uint8_t *bytes = first.data;
     if (first.size < 14) return false;
@@ -428,8 +427,7 @@ static bool has_storage(const struct cairn_pickle *values,
     return !cairn_pickle_unknown_at(values, item_at(values, id, 1));
 }
 
-/* The call that makes a value, without wrappers; false: no tensor. whole: also a sharded tensor's
- * local tensor that is all of it. */
+/* The call that makes a tensor, without wrappers; whole: also a sharded tensor's only piece. */
 static bool find_call_of(const struct cairn_torch *file, cairn_pickle_ref ref, bool whole,
                          struct call *ret) {
     const struct cairn_pickle *values = &file->values;
@@ -588,8 +586,7 @@ static enum cairn_code check_place(struct cairn_torch_tensor *tensor, uint64_t o
     return CAIRN_OK;
 }
 
-/* The last dict among a tensor's arguments changes the meaning of its bytes, so unknown entries are
- * refused. */
+/* A tensor's last dict argument changes the meaning of its bytes: unknown entries are refused. */
 static enum cairn_code read_metadata(const struct cairn_pickle *values,
                                      const struct cairn_pickle_value *metadata,
                                      struct cairn_torch_tensor *ret, struct cairn_error *err) {

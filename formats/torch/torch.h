@@ -2,10 +2,10 @@
 /*
  * torch: reads torch.save files without torch: values, tensors and where their bytes lie.
  *
- * Why:     model and optimizer states come in such files, and a reader needs neither Python nor
- *          memory for the tensors.
- * Promise: 1   only the directory, the pickles, and the header of each requested storage are read;
- *              no byte of a tensor.
+ * Why:     model and optimizer states come in such files; reading needs no Python and little
+ *          memory.
+ * Promise: 1   only directory, pickles, and headers of requested storages are read; no byte of a
+ *              tensor.
  *          2   both forms are accepted: the zip, and the form before torch 1.6, still written on
  *              request (DeepSpeed with `checkpoint_serialization: false`): five pickles, then each
  *              storage after its length. That length must match the pickle's number of elements, or
@@ -90,12 +90,10 @@ struct cairn_torch_tensor {
     uint64_t stride[CAIRN_DIMENSIONS_MAX]; /* in elements */
     uint64_t offset_bytes;                 /* in the storage */
     uint64_t elements, size_bytes;         /* of the tensor, not its storage */
-    bool conjugated, negated;              /* the tensor is the conjugate or negative of its bytes
-                                            * */
+    bool conjugated, negated;              /* relative to the bytes */
     bool contiguous;                       /* one range of bytes, in row-major order */
 };
-/* Counts the tensors in a value, at any depth. `seen` has a byte per value of the file; marked
- * values are not counted again. */
+/* Counts the tensors in a value, at any depth. `seen`: a byte per value, set once counted. */
 enum cairn_code cairn_torch_count_tensors(const struct cairn_torch *file, cairn_pickle_ref ref,
                                           uint8_t *seen, uint64_t *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
@@ -108,8 +106,7 @@ enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_
 enum cairn_code cairn_torch_sizes(const struct cairn_torch *file, cairn_pickle_ref ref,
                                   uint64_t ret[CAIRN_DIMENSIONS_MAX], unsigned *ret_count,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* The input of storage places: the file, or its unpacked bytes, which live as long as the struct.
- * */
+/* The input of storage offsets: the file, or its unpacked bytes, owned by the struct. */
 const struct cairn_input *cairn_torch_data(const struct cairn_torch *file);
 /* CAIRN_UNSUPPORTED: the storages are deflated, so they are no ranges of the file. */
 enum cairn_code cairn_torch_need_ranges(const struct cairn_torch *file,

@@ -215,8 +215,7 @@ bool cairn_torch_is_foreign(const struct cairn_torch_name *name) {
 
 /* ---- unlisted names ---- */
 
-/* Names that run code when a pickle calls them. A module without a name stands for all of it, with
- * its submodules. */
+/* Names that run code when called. A module without a name includes its submodules. */
 static const struct {
     const char *module, *name;
 } running[] = {
@@ -382,8 +381,7 @@ static const struct cairn_pickle_value *element_class(const struct cairn_pickle 
     return cairn_pickle_unknown_at(values, type) ? type : NULL;
 }
 
-/* The most telling name of an object: the class behind copyreg's helpers, a member's enumeration,
- * the subclass of Tensor. */
+/* The class behind copyreg's helpers, a member's enumeration, the subclass of Tensor. */
 static const struct cairn_pickle_value *class_of(const struct cairn_pickle *values,
                                                  const struct cairn_pickle_value *value) {
     static const char *const helpers[] = {"_reconstructor", "__newobj__", "__newobj_ex__"};

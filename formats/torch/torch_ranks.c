@@ -85,8 +85,7 @@ static bool is_class(const struct cairn_torch *file, cairn_pickle_ref of, const 
 }
 
 #define WRAPPERS_MAX 8 /* a parameter of a parameter of one */
-/* Finds _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state), or a parameter.
- * */
+/* Of _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state), or a parameter. */
 static bool find_wrapper(const struct cairn_torch *file, cairn_pickle_ref ref,
                          cairn_pickle_ref *ret_class, cairn_pickle_ref *ret_arguments,
                          cairn_pickle_ref *ret_state) {
@@ -242,8 +241,7 @@ static enum cairn_code add_placement(const struct cairn_torch *file, cairn_pickl
     return CAIRN_OK;
 }
 
-/* shard_order lists mesh dimensions for some tensor dimensions, in order: they must be those of the
- * placements. */
+/* shard_order lists a dimension's mesh dimensions in order, which must fit the placements. */
 static enum cairn_code follow_order(const struct cairn_torch *file, cairn_pickle_ref spec,
                                     unsigned dimensions, struct cuts *cuts,
                                     struct cairn_error *err) {

@@ -10,7 +10,7 @@
  *              missing one.
  *          2   of several sets the model's is used, whose files begin with "model" or
  *              "pytorch_model", and with `optimizer` the one whose files begin with "optim", below
- *              "optimizer."; other sets are left out by name. If no set or several are the model's,
+ *              "optimizer."; other sets are left out by name. No or several model sets:
  *              CAIRN_INVALID names two.
  *          3   a tensor is joined from the pieces of all ranks; holes, overlaps and ranks that
  *              disagree on shape or element type are CAIRN_INVALID, by name.
@@ -21,7 +21,7 @@
  *              the order of _StridedShard and shard_order. The piece in the file must have exactly
  *              that shape, else it is CAIRN_INVALID. A ShardedTensor states its boxes itself.
  *          6   of replicated pieces (Replicate) the first rank's in that dimension of the mesh
- *              counts. A pending sum (Partial), an unknown mesh and an unknown placement are
+ *              counts. A pending sum (Partial) and unknown meshes or placements are
  *              CAIRN_UNSUPPORTED.
  *          7   a tensor whose only piece is all of it, as in a job of one rank, is an ordinary
  *              tensor (formats/torch/torch.h) everywhere.

@@ -317,8 +317,7 @@ struct walk {
 };
 enum { HOLDS_KNOWN = 1, HOLDS_TENSOR = 2, HOLDS_ITEMS = 4 };
 
-/* The container of a value's items, and whether they are pairs; listed: each pair is a list or
- * tuple. */
+/* The container of a value's items; listed: each pair is a list or tuple. */
 struct branch {
     const struct cairn_pickle_value *items;
     bool pairs, listed;
@@ -333,8 +332,7 @@ static bool is_sequence(const struct cairn_pickle_value *value) {
            value->kind == CAIRN_PICKLE_SET;
 }
 
-/* A map whose argument holds its items: Counter(dict), and Python 2's OrderedDict, a list of pairs.
- * */
+/* A map with its items as argument: Counter(dict), and Python 2's OrderedDict, a list of pairs. */
 static bool find_branch_of_argument(const struct walk *walk,
                                     const struct cairn_pickle_value *argument, struct branch *ret) {
     *ret = (struct branch){argument, true, argument->kind != CAIRN_PICKLE_DICT};
@@ -413,8 +411,7 @@ static bool is_map(const struct walk *walk, const struct cairn_pickle_value *val
     return name && name->meaning == CAIRN_TORCH_MAP;
 }
 
-/* Visits each value once; a recursive value, or one deeper than a walk, counts with what is known
- * so far. */
+/* Visits each value once; a recursive or too deep value counts with what is known so far. */
 static uint8_t holds_of(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
     struct branch branch;

@@ -8,9 +8,8 @@
  *          2   it ends: depth and steps are bounded, whatever the values hold (pickle.h#4).
  *          3   a walk over items follows torch.distributed.checkpoint's flattening of a state dict:
  *              into each map, into a list with a map or a tensor, and, since tensors are taken by
- *              name wherever they lie, into any value with a tensor; all else is one item. An
- *              instance of a foreign class is split like a map, since not every reader has the
- *              class.
+ *              name wherever they lie, into any value with a tensor; all else is one item. A
+ *              foreign class's instance is split like a map: readers may lack the class.
  *          4   a key in a path is Python's str() of it, since jobs find items by these names: None,
  *              booleans, numbers of any size, texts, bytes, element types, and tuples, lists and
  *              sets of these; a text by itself is unquoted.

@@ -2,17 +2,15 @@
 /*
  * torch_write: writes a torch.save file except the tensors' bytes.
  *
- * Why:     torch.load needs such a file, and the tensors can be copied straight to their places in
- *          it.
+ * Why:     torch.load needs such a file, and tensors can be copied straight into it.
  * Promise: 1   with the tensors' bytes in place, torch.load(weights_only=True) gives a dict of
  *              them, by name in the order of the entries; an alias shares its tensor's storage.
  *          2   each storage begins at a multiple of 64 bytes; the same entries give the same bytes.
- *          3   of consecutive archives each begins at such a multiple, after zeros; a plan's texts
- *              and tensors cover every byte.
+ *          3   consecutive archives also begin there, after zeros; texts and tensors cover every
+ *              byte.
  *          4   element types that torch's files lack are CAIRN_UNSUPPORTED, by name; so are
  *              quantised ones, which torch writes only with their scale.
- * Limits:  a pickle of 256 MiB. The CRC-32 of storages is 0, as torch writes it when told not to
- *          compute it.
+ * Limits:  a pickle of 256 MiB. The CRC-32 of storages is 0, torch's "not computed".
  * Threads: stateless.
  * Next:    cli/convert/inside.h; formats/torch/torch.h reads it; formats/torch/dcp.h.
  */
@@ -60,9 +58,8 @@ void cairn_torch_plan_release(struct cairn_torch_plan *plan);
 
 /* ---- writing pickles of protocol 2 ---- */
 
-/* Python's unpickler and formats/torch/pickle.h read back the same value. A value that was read is
- * written alike, except that shared parts are duplicated, and references outside of its pickle are
- * refused. Values of 64 levels. */
+/* Python's unpickler and formats/torch/pickle.h read back the same value. Shared parts are
+ * duplicated; references outside of the pickle are refused. 64 levels. */
 enum cairn_code cairn_pickle_put_text(struct cairn_buf *ret, struct cairn_view text,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_pickle_put_number(struct cairn_buf *ret, uint64_t number,

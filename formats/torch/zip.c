@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tail, directory and local headers of a zip archive, and its deflated entries; every number is
- * checked before use. */
+/* Reads zip archives and deflated entries; every number is checked before use. */
 #include "formats/torch/zip.h"
 
 #include <inttypes.h>
@@ -304,8 +303,7 @@ struct end {
     uint64_t at; /* end of the directory */
 };
 
-/* Only a comment follows the end record, and it may look like one: the right record's comment ends
- * exactly at the file's end. */
+/* A comment after the end record may look like one: the right record's ends at the file's end. */
 static enum cairn_code find_end(const struct cairn_input *input, struct cairn_buf *tail,
                                 size_t *ret_at, struct cairn_error *err) {
     uint64_t most = END_BYTES + COMMENT_BYTES_MAX + LOCATOR_BYTES;
@@ -572,8 +570,7 @@ static enum cairn_code new_inflater(struct cairn_unpacked *unpacked, size_t numb
     return inflate_new(unpacked->file, offset, entry->packed_bytes, &ret->inflate, err);
 }
 
-/* The entry's inflater nearest before this byte; else the least recently used one restarts the
- * entry. */
+/* The nearest inflater before this byte; else the least recently used one restarts the entry. */
 static enum cairn_code choose_inflater(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
                                        struct inflater **ret, struct cairn_error *err) {
     struct inflater *oldest = &unpacked->inflaters[0], *nearest = NULL;

@@ -3,8 +3,7 @@
  * zip: finds the entries of a zip archive by torch.save, and unpacks deflated ones.
  *
  * Why:     a torch file is a zip of stored entries, so that a tensor's bytes are a range of the
- *          file. A zip program that repacks it compresses the tensors, and the largest may not fit
- *          into memory.
+ *          file. A repacked one has compressed tensors, which may exceed memory.
  * Promise: 1   only tail and directory are read; an entry's own header is read when its place is
  *              needed, since only it has the padding that aligns the bytes.
  *          2   entries in any order, zip64 or not, with sizes in the directory only, with a CRC or
@@ -17,8 +16,8 @@
  *          5   unpacked entries follow each other in the directory's order, deflated or not. Four
  *              inflaters of 240 KiB suffice for entries of any size; a read that continues at one
  *              of them costs only its own bytes.
- * Limits:  a directory of 256 MiB; names of 1,024 bytes. A read before all inflaters of its entry
- *          starts at the entry's begin.
+ * Limits:  a directory of 256 MiB; names of 1,024 bytes. A read before all inflaters restarts the
+ *          entry.
  * Threads: immutable after open; reads of unpacked bytes take turns.
  * Next:    formats/torch/torch.h.
  */

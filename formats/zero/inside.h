@@ -4,8 +4,8 @@
  *
  * Why:     all stages share the finding of files and the reading of their pickles; only the way
  *          from partitions to parameters differs. Each rank trains some experts of its own and
- *          numbers them 0, 1, ...; their groups are cut over the ranks with the same experts, which
- *          the files do not name.
+ *          numbers them 0, 1, ...; their groups are cut over the ranks with the same experts,
+ *          unnamed in the files.
  * Promise: 1   ranks are complete and without gaps, or the missing file is named.
  *          2   a flat partition is one contiguous range of its file.
  *          3   an expert is named by its number among those of all ranks, as in its own file.
@@ -13,8 +13,7 @@
  *              two orders, and in the right one the masters, rounded, equal the values in the
  *              experts' files. If neither fits it is CAIRN_INVALID. If both fit and differ, the
  *              configuration in the files decides, or without one it is CAIRN_INVALID.
- *          5   a master without its expert's file, and a trained expert's values without a master,
- *              are CAIRN_INVALID, by name.
+ *          5   a master without its expert's file, and the reverse, are CAIRN_INVALID, by name.
  * Limits:  as formats/zero/zero.h. Of experts the first 256 elements of each piece of 4,096 tensors
  *          are compared; all elements only if those fit both orders.
  * Threads: one owner.
@@ -86,8 +85,7 @@ enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t g
 enum cairn_code cairn_zero_models_open(const struct cairn_zero_folder *folder,
                                        struct cairn_zero *zero,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Adds from open models what no optimizer holds: frozen parameters, buffers and further names.
- * Skips names in `known`. */
+/* Adds the models' frozen parameters, buffers and further names, except those in `known`. */
 enum cairn_code cairn_zero_merge_rest(struct cairn_zero *zero, const struct cairn_assembly *known,
                                       struct cairn_assembly *assembly,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the files of a ZeRO checkpoint, reads their flat partitions, and makes parameters of them.
- * */
+/* Finds a ZeRO checkpoint's files, reads their partitions, and makes parameters of them. */
 #include "formats/zero/zero.h"
 
 #include <inttypes.h>
@@ -849,8 +848,7 @@ static enum cairn_code leave_out_state(const struct cairn_zero *zero, bool optim
     return CAIRN_OK;
 }
 
-/* Without any expert file no group may be an expert's: it would be merged as if every rank had the
- * same experts. */
+/* Without expert files no group may be an expert's: it would be merged as a common one. */
 static enum cairn_code check_no_experts(const struct cairn_zero *zero, struct cairn_error *err) {
     const struct cairn_zero_file *model = &zero->models[0];
     const struct cairn_pickle *values = &model->torch.values;

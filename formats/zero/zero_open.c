@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a checkpoint. All experts are assembled in each possible order of ranks; the bytes then
- * decide which is right. */
+/* Opens a checkpoint. Experts are assembled in each order of ranks; the bytes then decide. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -133,8 +132,7 @@ static enum cairn_code build_trial(struct experts *experts, unsigned order,
     struct cairn_assembly *assembly = &experts->trials[order].assembly;
     cairn_pickle_ref shapes;
     uint32_t number;
-    for (size_t i = 0; i < experts->assembly->input_count; i++) /* input numbers of the partitions
-                                                                 * */
+    for (size_t i = 0; i < experts->assembly->input_count; i++) /* numbered as inputs */
         CAIRN_TRY(cairn_assembly_add_input(assembly, experts->assembly->inputs[i], &number, err));
     CAIRN_TRY(cairn_zero_field(model, model->torch.values.root, "param_shapes", &shapes, err));
     const struct cairn_pickle_value *groups = cairn_zero_value(model, shapes);
@@ -381,8 +379,7 @@ static enum cairn_code add_masters_of(struct cairn_zero *zero, const struct cair
     return code;
 }
 
-/* Opening: the folder's files tell how the model was cut; model parallel ranks are read one by one
- * and then joined. */
+/* Opening: file names tell how the model was cut; each model parallel rank is read, then joined. */
 #define RANKS_MAX 65536
 #define EXPERT_FILE "layer_%u_expert_%u_mp_rank_%02u_model_states.pt"
 

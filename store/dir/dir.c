@@ -25,8 +25,7 @@
 #define PART_BYTES_MAX (64 * CAIRN_GIB)
 /* Two requests a worker: the processor sums one while the other's bytes are written. */
 #define APPETITE 2
-/* Turns run this long before the poller sees ended requests: small requests are not worth a check
- * of the queue each. */
+/* Turns run this long between checks of the queue: small requests are not worth one each. */
 #define TURNS_MS 5
 #define FAILING_MS 5000         /* a store that fails for this long is reported ... */
 #define FAILING_STALE_MS 120000 /* ... unless nothing has been written for this long */
@@ -317,7 +316,7 @@ static void finish(struct cairn_store_request *request, struct cairn_store_dir_j
 /* Small puts together: a file system syncs its journal as a whole, so 512 files of 4 KiB cost one
  * wait for the disk instead of a thousand. Files and folders are closed meanwhile: the sync itself
  * reports failed writes (Linux 5.8 and later), once to each open file of the file system, so each
- * worker has its own. */
+ * worker opens one. */
 
 /* A folder kept open for consecutive jobs. */
 struct open_folder {
@@ -605,8 +604,7 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
 #define RWF_NOWAIT 8
 #endif
 
-/* tmpfs lacks RWF_NOWAIT and needs none: it is memory. Other file systems without it refuse the
- * first read. */
+/* tmpfs is memory and lacks RWF_NOWAIT. Other file systems without it refuse the first read. */
 static bool flags_of(int fd, int *ret) {
     struct statfs system;
     if (fstatfs(fd, &system) != 0) return false;

@@ -14,16 +14,14 @@
  *              sync of the file system (syncfs), named, and then their folders are synced; all fail
  *              if that sync does. Below the mount point of another file system, which that sync
  *              omits, each is synced by itself.
- *          4   bytes with a given checksum are summed as they are written; a mismatch is
- *              CAIRN_SOURCE_CHANGED.
+ *          4   a given checksum is compared while writing; a mismatch is CAIRN_SOURCE_CHANGED.
  *          5   one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
  *          6   a mount that is away (cairn_store_is_away) is CAIRN_UNAVAILABLE. It may lose
  *              unsynced bytes, so an upload whose sync fails that way is gone.
  * Limits:  a component of a key has at most 255 bytes; names like .<uuid>.tmp are our temporaries
  *          and no keys. A key below another key cannot exist in a folder.
  * Threads: struct cairn_store_dir is immutable after open except for root_fd's folder, which
- *          cairn_store_follow replaces; worker and jobs have one owner thread, only _wake may come
- *          from another.
+ *          cairn_store_follow replaces; one thread owns worker and jobs; any may call _wake.
  * Next:    store/README.md; common/file.h.
  */
 #pragma once
@@ -57,8 +55,7 @@ struct cairn_store_dir {
     atomic_uint roots;               /* how often the path was reopened as another folder */
     struct cairn_lock lock;          /* store_dir */
     struct {
-        /* Inodes of files that a worker has published durably: HEAD on any worker skips their sync.
-         * */
+        /* Inodes of files that a worker has published durably: HEAD skips their sync. */
         struct cairn_store_dir_published {
             uint64_t device, inode, size_bytes;
             int64_t modified_s, modified_ns;
@@ -96,8 +93,7 @@ struct cairn_store_dir_worker {
     size_t small_puts;                         /* not yet ended */
     int sync_fd;       /* for syncfs, which reports errors once per open file; -1: not open */
     dev_t sync_device; /* the file system of sync_fd */
-    /* Hashes of folders whose parent entry this worker has synced, and of those that the next
-     * syncfs covers. */
+    /* Hashes of folders whose entry this worker has synced; those that the next syncfs covers. */
     uint64_t synced[CAIRN_STORE_DIR_SYNCED_MAX], made[CAIRN_STORE_DIR_SYNCED_MAX];
     unsigned synced_next, made_next;
     unsigned roots; /* value of `roots` for these lists */
@@ -109,11 +105,9 @@ cairn_store_dir_of(const struct cairn_store_dir_worker *worker) {
 
 /* ---- dir.c ---- */
 
-/* True if a put not yet begun can use the common sync. Opens sync_fd, which reports later failed
- * writes. */
+/* True if a put not yet begun can use the common sync. Opens sync_fd, before the first write. */
 bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker);
-/* True if the common sync covers this folder: one below the root may be another file system's mount
- * point. */
+/* True if the common sync covers this folder, which may be on another file system. */
 bool cairn_store_dir_covers(const struct cairn_store_dir_worker *worker, int folder_fd);
 
 /* ---- read.c ---- */
@@ -134,8 +128,7 @@ enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const 
 enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worker,
                                             const char *folder, bool together, int *ret_fd,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* Call after syncfs: folders made with `together` are durable; or the sync failed, and nothing is
- * known. */
+/* Call after syncfs: folders made with `together` are durable, unless it failed. */
 void cairn_store_dir_folders_synced(struct cairn_store_dir_worker *worker, bool well);
 /* Removes the folder and its parents as long as they are empty. */
 void cairn_store_dir_prune(const struct cairn_store_dir *dir, const char *folder);

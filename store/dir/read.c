@@ -540,8 +540,8 @@ enum cairn_code cairn_store_dir_head(struct cairn_store_dir_worker *worker,
     return CAIRN_OK;
 }
 
-/* A folder keeps no list of parts: they are read, and the caller compares checksums. Bytes that
- * never arrived read as zeros and do not match. */
+/* A folder keeps no list of parts: the caller compares checksums. Missing bytes read as zeros and
+ * do not match. */
 static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job, struct cairn_error *err) {
     struct cairn_store_request *request = job->request;

@@ -16,8 +16,7 @@
 /* A folder may be pruned between making it and making a file in it. */
 #define CREATE_TRIES_MAX 16
 
-/* Makes the job's temporary file in the key's folder; replaces one with the same token, left by an
- * earlier try of the shard. */
+/* Makes the job's temporary file in the key's folder; replaces one with the same token. */
 static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
                                         struct cairn_store_dir_job *job,
                                         const struct cairn_store_dir_place *place,
@@ -192,8 +191,7 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
     }
     cairn_store_dir_temporary(uuid, temporary);
     CAIRN_TRY(create_temporary(worker, job, &place, temporary, request->length, err));
-    /* Sets the whole length at once: a file is extended by one thread at a time, and several write
-     * parts. */
+    /* Sets the length at once: only one thread at a time can extend a file. */
     if (ftruncate(job->file.fd, (off_t)request->length) != 0)
         return cairn_fail_errno(err, "give the object its length");
     CAIRN_CRASHPOINT("store.dir.created");

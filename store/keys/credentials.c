@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One set of keys for all threads. The thread that set `loading` loads outside the lock; the others
- * use the present keys or wait.
+ * One set of keys for all threads. One thread sets `loading` and loads, unlocked; others use
+ * present keys or wait.
  */
 #include "store/keys/credentials.h"
 
@@ -59,8 +59,7 @@ struct cairn_credentials_provider {
         uint64_t ends_at_ms; /* mono clock; UINT64_MAX: never */
         const struct cairn_credentials_source *winner;
         bool loading;
-        /* A source that took seconds to fail is not called for as long: waiting callers get this
-         * error, else each would wait in turn. */
+        /* A source that took seconds to fail is not called for as long: callers get this error. */
         struct cairn_error failure;
         uint64_t quiet_until_ms; /* mono clock */
     } locked;
@@ -200,8 +199,7 @@ static enum cairn_code renew_keys(struct cairn_credentials_provider *provider, b
     provider->locked.loading = true;
     cairn_lock_give(&provider->lock);
     uint64_t began = mono_ms(provider);
-    uint64_t stamp = cairn_profile_stamp(); /* taken before reading, so that a later change is seen
-                                             * */
+    uint64_t stamp = cairn_profile_stamp(); /* before reading, to see later changes */
     enum cairn_code code = load_keys(&provider->options, &winner, &fresh, err);
     cairn_lock_take(&provider->lock);
     provider->locked.loading = false;

@@ -5,21 +5,18 @@
  * Why:     on a cluster credentials come from the environment, a profile, a pod's role or the
  *          machine itself, and many expire after an hour, in the middle of a save.
  * Promise: 1   order: environment, shared files (profile), web identity, container endpoint,
- *              instance metadata (v2 only); a profile named in the options precedes the
- *              environment. The first configured source wins and stays; a broken one is an error
- *              and is not skipped.
+ *              instance metadata (v2 only); a profile named in the options comes first. The first
+ *              configured source wins and stays; a broken one is an error.
  *          2   expiring keys are renewed from 5 minutes before; one thread renews, the others use
  *              the old keys while those are valid.
  *          3   one thread at once replaces keys that a store has refused as expired; if the source
  *              has no others, that is CAIRN_UNAUTHORIZED and final. A source that took seconds to
- *              fail is not called again for as many seconds. Changed files are read again without a
- *              refusal.
+ *              fail is not called again for as many seconds. Changed files are read again anyway.
  *          4   only the keys' source and expiry are ever printed. Keys are sent to the source's own
- *              address only, over http only to this machine or the addresses that AWS reserves for
- *              it.
+ *              address only, over http only to this machine or addresses that AWS reserves.
  *          5   a profile's keys are its own, those of a role (by a web identity, another profile's
- *              keys or another source), or its program's output. A circular chain of profiles is
- *              refused by its names.
+ *              keys or another source), or its program's output. A circular chain is refused by
+ *              name.
  *          6   with profile_alone only that profile gives keys (promise 5), and no variable sets
  *              STS's address: no keys leak to another's endpoint.
  * Limits:  1 MiB files; chains of 8 profiles; programs of 60 s and 64 KiB; SSO profiles and roles
@@ -71,11 +68,9 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* True if keys of this generation are still current. Cheap. */
 bool cairn_credentials_current(struct cairn_credentials_provider *provider, uint64_t generation);
-/* Expiry of the keys in use, by the wall clock of their source; 0: never, or none needed yet. Does
- * not wait. */
+/* Expiry of the keys in use, by their source's wall clock; 0: never, or none yet. Never waits. */
 int64_t cairn_credentials_until_ms(struct cairn_credentials_provider *provider);
-/* True if the keys in use come from a file that others on this machine may read: "FILE has mode
- * 0644". */
+/* True if others on this machine may read the keys' file: "FILE has mode 0644". */
 #define CAIRN_CREDENTIALS_EXPOSED_BYTES 540
 bool cairn_credentials_exposed(struct cairn_credentials_provider *provider,
                                char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]);

@@ -69,8 +69,7 @@ enum cairn_code cairn_credentials_add_header(struct cairn_credentials_call *call
                                              struct cairn_buf *line, const char *name,
                                              const char *value,
                                              struct cairn_error *err) CAIRN_MUST_USE;
-/* True for https, and for http that nobody can intercept: this machine and AWS's addresses for it.
- * */
+/* True for https, and for http to this machine and AWS's addresses for it. */
 bool cairn_credentials_may_go_to(const char *url);
 /* Loads a file with one token; trailing white space is dropped. */
 enum cairn_code cairn_credentials_load_token(const char *path, struct cairn_buf *ret,

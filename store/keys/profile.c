@@ -77,8 +77,7 @@ struct reader {
     const char *path, *section; /* section: name only */
     enum pass pass;
     bool inside;
-    /* As in Python's configparser, hence botocore: a deeper indented line belongs to the setting
-     * above. */
+    /* As in Python's configparser: a deeper indented line belongs to the setting above. */
     bool has_setting;
     size_t indent;   /* of the setting above */
     char parent[64]; /* "s3" below "s3 =", else "" */

@@ -55,8 +55,7 @@ static enum cairn_code sts_url(const struct cairn_credentials_options *options,
                             options->region, cairn_aws_domain(options->region));
 }
 
-/* The signed parts of the URL. The host is as libcurl writes it: without the scheme's default port.
- * */
+/* The signed parts of the URL. As in libcurl, the host lacks the scheme's default port. */
 struct place {
     char host[300], path[256];
 };
@@ -255,8 +254,7 @@ static enum cairn_code assume_by_keys(const struct cairn_credentials_options *op
 
 extern char **environ;
 
-/* Reads one word from *text to *to, within one buffer: a word never grows. False: unclosed quote.
- * */
+/* Reads a word from *text to *to, in one buffer: a word never grows. False: unclosed quote. */
 static bool read_word(const char **text, char **to) {
     const char *from = *text;
     char *at = *to;
@@ -436,8 +434,7 @@ static enum cairn_code take_answer(const struct cairn_buf *answer, struct cairn_
     return cairn_credentials_take_json(json, "SessionToken", ret, err);
 }
 
-/* Runs a "credential_process" command without a shell; quotes and backslashes split words as in
- * one. timeout_ms 0: 60 s. */
+/* Runs a "credential_process" command, shell-quoted but without a shell. timeout_ms 0: 60 s. */
 static enum cairn_code keys_of_program(const char *command, uint32_t timeout_ms,
                                        struct cairn_credentials *ret, struct cairn_error *err) {
     CAIRN_SECRET_BUF answer = {.limit = OUTPUT_BYTES_MAX};

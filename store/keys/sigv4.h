@@ -2,13 +2,12 @@
 /*
  * sigv4: AWS Signature Version 4, in three stages that tests inspect one by one.
  *
- * Why:     a wrong signature says only "403"; separate stages let a test name the first that
- *          differs from AWS's own text.
+ * Why:     a wrong signature says only "403"; separate stages let a test name the wrong one.
  * Promise: 1   names and values arrive decoded and are encoded once, so the signed text is what
  *              cairn_sigv4_path and _query put into the URL. Paths are not normalised: "//", "."
  *              and ".." are parts of an S3 key.
  *          2   a query is ordered by encoded name, then value; headers by name, equal names joined
- *              in the order given.
+ *              in order.
  *          3   the signing key is derived once per day, region and credential.
  *          4   no stage puts a secret into an error.
  * Limits:  CAIRN_SIGV4_PAIRS_MAX headers and as many parameters; presigned for 1 s to 7 days.
@@ -73,14 +72,13 @@ struct cairn_sigv4_signer {
     uint8_t key[CAIRN_SHA256_BYTES];
 };
 void cairn_sigv4_signer_release(struct cairn_sigv4_signer *signer);
-/* The value of the Authorization header. headers must hold host, x-amz-date (of `time`) and
- * x-amz-security-token, if any. */
+/* The Authorization header. Needs headers host, x-amz-date (of `time`), x-amz-security-token if
+ * any. */
 enum cairn_code cairn_sigv4_authorize(struct cairn_sigv4_signer *signer, const char *time,
                                       const struct cairn_sigv4_request *request,
                                       struct cairn_buf *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The whole query of a presigned URL, signature last. request->query has the caller's parameters.
- * */
+/* The query of a presigned URL, signature last. request->query has the caller's parameters. */
 enum cairn_code cairn_sigv4_presign(struct cairn_sigv4_signer *signer, const char *time,
                                     uint32_t expires_s, const struct cairn_sigv4_request *request,
                                     struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;

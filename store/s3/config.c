@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Merges URL, options, environment, profile and defaults (or URL, its profile and defaults), then
- * checks. */
+/* URL over options over environment over profile over defaults; or URL over its profile. */
 #include "store/s3/config.h"
 
 #include <ctype.h>

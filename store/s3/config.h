@@ -3,19 +3,16 @@
  * config: merges URL, options, environment and profile into one checked set of settings.
  *
  * Why:     one place decides where requests go, so that nothing later can send a signed request
- *          elsewhere. Stores of one program may lie in several S3s, so a store's URL can say where
- *          it is.
+ *          elsewhere. A program's stores may lie in several S3s.
  * Promise: 1   an endpoint with a user, a query, another scheme than http(s), a metadata service's
  *              address, or http to another machine (unless allowed) is refused.
  *          2   urls are built from the checked endpoint, the bucket and the encoded key alone.
  *          3   with a profile in the store's URL, endpoint, region, certificates and keys come from
- *              that profile and the URL only: no option or variable sends its keys elsewhere, or
- *              other keys to its endpoint.
+ *              that profile and the URL only: no option or variable misdirects keys.
  *          4   an unknown or repeated option in a URL is CAIRN_INVALID with its name and the list
  *              of known ones (store/s3/url.def); so are an empty value, a bad escape and an
  *              impossible byte. Values are percent-decoded; bucket and prefix are not.
- *          5   no error holds a value of a URL, or text before an '@': either may be a secret put
- *              there by mistake.
+ *          5   no error holds a value of a URL, or text before an '@': either may be a secret.
  * Limits:  hosts of 255 bytes; URLs of 1,000 bytes; prefixes of 256.
  * Threads: immutable after init.
  * Next:    store/s3/url.def, store/s3/request.c.

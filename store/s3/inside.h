@@ -125,8 +125,7 @@ struct cairn_s3_task {
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool may_be_applied;
     uint32_t signatures_refused, altered;          /* number of such answers */
-    uint32_t malformed, disputes, disputed_crc32c; /* disputed_crc32c: the value stated `disputes`
-                                                    * times */
+    uint32_t malformed, disputes, disputed_crc32c; /* the last: stated `disputes` times */
     bool own_crc32c; /* the caller gave none: summed here from the body */
     enum cairn_s3_head head;
     int head_refused; /* status of a refused HEAD for the checksum; 0: none */
@@ -245,16 +244,14 @@ enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cai
 void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, size_t size);
 /* FAILURE and SLOW set the code for the case that no try is left. */
 enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task);
-/* Call before a PUT or PART that may have been applied ends: unless the store has confirmed the
- * checksum, sums the sent bytes here (O8). */
+/* Call before a PUT or PART ends: sums the sent bytes unless the store has confirmed them (O8). */
 void cairn_s3_reply_compare_sent(struct cairn_s3_task *task);
 /* The reply's Retry-After; 0: none. */
 uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task);
 
 /* The store's own token in the name of a page; NULL of NULL. */
 const char *cairn_s3_page_token(const char *name);
-/* Ends a page with entries from `first` on: turns the store's token into the name of the next page,
- * if any. */
+/* Ends a page with entries from `first` on: names the next page by the store's token. */
 enum cairn_code cairn_s3_page_take(struct cairn_store_request *request, size_t first,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
@@ -266,8 +263,7 @@ bool cairn_s3_delete_decided(const struct cairn_store_request *request,
 /* Judges a good answer. CAIRN_OK in *ret_error: all are gone. */
 enum cairn_s3_judgement cairn_s3_delete_take(struct cairn_s3_task *task,
                                              struct cairn_error *ret_error);
-/* True: the refusal concerns the one key of this try; it is recorded, and *ret_judgement is the
- * next step, with *ret_error as above. */
+/* True: the refusal concerns this try's key and is recorded; *ret_judgement is the next step. */
 bool cairn_s3_delete_refused(struct cairn_s3_task *task, const struct cairn_error *why,
                              bool is_final, enum cairn_s3_judgement *ret_judgement,
                              struct cairn_error *ret_error);

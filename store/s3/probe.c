@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An ignored header looks like success, so each check sends something that a store with that
- * capability must refuse.
+ * An ignored header looks like success, so each check sends something to be refused.
  */
 #include "store/s3/probe.h"
 
@@ -118,8 +117,7 @@ static void write_note(struct cairn_store_profile *profile) {
     if (size) profile->note[size - 2] = '\0';
 }
 
-/* The method to publish: only one that others would find too. With checksum = md5 or none CRC32C
- * was never tested. */
+/* The method to publish. With checksum = md5 or none CRC32C was never tested. */
 static enum cairn_store_s3_checksum method_of(struct cairn_s3_store *store) {
     enum cairn_store_s3_checksum wanted = store->config.options.checksum;
     bool checked = store->base.profile.part_checksum;
@@ -332,9 +330,7 @@ static enum cairn_code check_listing(struct check *check, struct cairn_error *er
     struct cairn_error why = {0};
     if (!check->may_list) return CAIRN_OK; /* a refusal would teach nothing */
     enum cairn_code code = list_nothing(check, CAIRN_STORE_LIST, &why);
-    if (code != CAIRN_OK && code != CAIRN_STORE)
-        return CAIRN_OK; /* doctor reports that permission
-                                                                   * */
+    if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor reports it */
     report_check(check, CAIRN_S3_CHECK_LISTS_RIGHT, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
@@ -380,7 +376,7 @@ static enum cairn_code check_paging(struct check *check, struct cairn_error *err
     struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
     (void)!cairn_store_perform(check->worker, &remove, &unused);
     memcpy(check->key, first, sizeof first);
-    if (code == CAIRN_FORBIDDEN) return CAIRN_OK; /* doctor reports that permission */
+    if (code == CAIRN_FORBIDDEN) return CAIRN_OK; /* doctor reports it */
     report_check(check, CAIRN_S3_CHECK_PAGES, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
@@ -449,8 +445,7 @@ static enum cairn_code check_joined(struct check *check, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* Repeats a complete that was refused for the existing key, without `create`. Some stores have
- * dropped the upload by then. */
+/* Repeats a refused complete without `create`. Some stores have dropped the upload by then. */
 static enum cairn_code complete_again(struct check *check, struct cairn_store_request *complete,
                                       struct cairn_error *err) {
     struct cairn_error ignored = {0};
@@ -698,8 +693,7 @@ enum cairn_code cairn_s3_probe(struct cairn_store *base, const char *by, bool ma
     return CAIRN_OK;
 }
 
-/* True if replies contradicted the findings. Only a probe notices that a store has stopped
- * comparing checksums. */
+/* True if replies contradicted the findings. Unchecked checksums show in probes only. */
 bool cairn_s3_profile_wrong(struct cairn_s3_store *store) {
     struct cairn_s3_findings now;
     if (!store->findings_stored) return false;

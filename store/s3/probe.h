@@ -6,10 +6,10 @@
  *          success. Tests at every start of a fleet would be a thousand, and a node with fewer
  *          permissions would find less: the findings of one probe serve all.
  * Promise: 1   each test sends something that a correct store must refuse.
- *          2   nothing is written outside of CAIRN_S3_TEST_PREFIX; test objects are removed if the
- *              credentials may delete.
- *          3   findings for this endpoint in .cairn/profile.json are trusted for a week; missing
- *              ones are tested.
+ *          2   nothing is written outside of CAIRN_S3_TEST_PREFIX; test objects are removed if
+ *              permitted.
+ *          3   an endpoint's findings in .cairn/profile.json hold for a week; missing ones are
+ *              tested.
  *          4   only a document of this endpoint, of a known major version, with sound values and at
  *              most a week old is trusted; settings override it.
  * Limits:  some 20 requests; documents of 64 KiB.
@@ -60,7 +60,6 @@ enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_findings *findings
 /* CAIRN_UNSUPPORTED: another major version. CAIRN_CORRUPT: no valid document. */
 enum cairn_code cairn_s3_profile_decode(struct cairn_view text, struct cairn_s3_findings *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Sets profile and method; *ret_check_known: the findings include whether the store checks uploads
- * in the form that the settings demand. */
+/* Sets profile and method; *ret_check_known: the check of uploads, as configured, is known. */
 void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_findings *findings,
                             bool *ret_check_known);

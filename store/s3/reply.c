@@ -453,8 +453,7 @@ static bool correct_region(struct cairn_s3_task *task, const struct cairn_xml_pr
 }
 
 /* With AWS's switch "when_required" no checksum is sent until S3 demands one, as a bucket with
- * Object Lock does. An upload begun without CRC32C accepts no part with it, but any part with MD5.
- * */
+ * Object Lock does. An upload begun without CRC32C accepts parts with MD5 only. */
 static bool add_required_checksum(struct cairn_s3_task *task,
                                   const struct cairn_xml_problem *problem) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
@@ -480,8 +479,7 @@ static bool correct_feature(struct cairn_s3_task *task, const struct cairn_xml_p
         atomic_store(&store->no_create_only, true);
         return true;
     }
-    /* AWS knows the header, and a store that accepted an upload's checksum knows it at Complete:
-     * the refusal concerns the bytes. */
+    /* AWS, and a store that took the upload's checksum, knows the header: bytes were refused. */
     if (store->config.is_aws || task->request->op == CAIRN_STORE_UPLOAD_COMPLETE) return false;
     int automatic = CAIRN_S3_CHECKSUM_AUTO;
     return task->used_checksum &&

@@ -640,8 +640,7 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     task->http.url = task->url.data;
     task->http.reply_buf = &task->reply;
     task->http.stall_ms = options->stall_ms;
-    /* libcurl resends by itself when a kept connection ends without a reply; a lost Complete must
-     * be settled by HEAD instead (R3). */
+    /* libcurl resends on a kept connection's end; a lost Complete must be settled by HEAD (R3). */
     task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0 ||
                                   task->request->fresh_connection ||
                                   task->request->op == CAIRN_STORE_UPLOAD_COMPLETE;

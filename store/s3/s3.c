@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing; presigned URLs; a bucket's settings. Requests are in worker.c, request.c,
- * reply.c. */
+/* Opening, presigned URLs, a bucket's settings. Requests: worker.c, request.c, reply.c. */
 #include "store/s3/s3.h"
 
 #include <stdio.h>
@@ -54,8 +53,7 @@ static bool same_text(const char *a, const char *b) {
     return !strcmp(a ? a : "", b ? b : "");
 }
 
-/* A store whose stated checksums are unproven may not copy: nothing else would compare the bytes.
- * */
+/* Stores with unproven checksums may not copy: nothing else would compare the bytes. */
 static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
     struct cairn_s3_store *to = (struct cairn_s3_store *)base, *from = NULL;
     if (cairn_s3_of(source, &from, NULL)) return false;
@@ -168,8 +166,7 @@ static const struct cairn_store_vtable s3_vtable = {
     .presign = presign,
 };
 
-/* The profile without tests. AWS is known; for other stores the cautious values apply, which cost
- * an extra request and never a promise. */
+/* The profile without tests. AWS is known; others get cautious values, at an extra request. */
 static void set_profile(struct cairn_s3_store *store) {
     bool aws = store->config.is_aws;
     enum cairn_store_s3_checksum checksum = store->config.options.checksum;
@@ -293,8 +290,7 @@ static enum cairn_code rule_begins(void *owner, const char *path, struct cairn_e
     return CAIRN_OK;
 }
 
-/* A rule covers all our objects if its prefix is a beginning of ours, and some of them if ours is a
- * beginning of its prefix. */
+/* A rule covers all our objects if its prefix begins ours, and some if ours begins its prefix. */
 static void rule_ends(struct reading *reading) {
     const struct rule *rule = &reading->rule;
     struct cairn_store_s3_lifecycle *ret = reading->ret;

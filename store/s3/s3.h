@@ -2,8 +2,8 @@
 /*
  * s3: objects in an S3 bucket, behind store/store.h.
  *
- * Why:     a run's bytes live in some S3: AWS, Ceph, MinIO, Swift. Their differences are handled
- *          here and shown in the profile.
+ * Why:     a run's bytes live in some S3: AWS, Ceph, MinIO, Swift. The profile shows their
+ *          differences.
  * Promise: 1 to 6 of store/store.h, and
  *          1   success is a whole, well-formed answer with its required parts (ETag, upload id,
  *              result document); 200 with an <Error> or other content is a failure.
@@ -12,8 +12,7 @@
  *              are never followed, and get no key.
  *          3   store/retry.h decides retries, which use a new connection; a Complete whose reply
  *              was lost is not repeated, HEAD settles it (rule R3).
- *          4   a sent part that waits much longer than usual for its reply is sent again on a new
- *              connection (store/s3/inside.h).
+ *          4   a part whose reply is overdue is sent again on a new connection (store/s3/inside.h).
  *          5   no key, token, signature or presigned query is in an error or a trace.
  * Limits:  keys of CAIRN_KEY_BYTES_MAX with the prefix; one Range a GET; a response document of 16
  *          MiB; a request without a deadline ends after deadline_ms.
@@ -27,8 +26,7 @@
 
 enum cairn_store_s3_style { CAIRN_S3_STYLE_AUTO, CAIRN_S3_STYLE_PATH, CAIRN_S3_STYLE_VIRTUAL };
 enum cairn_store_s3_checksum {
-    CAIRN_S3_CHECKSUM_AUTO, /* CRC32C, or MD5 once the store has refused that; none if AWS's switch
-                             * says "when_required" */
+    CAIRN_S3_CHECKSUM_AUTO, /* CRC32C, MD5 after its refusal; none if "when_required" */
     CAIRN_S3_CHECKSUM_CRC32C,
     CAIRN_S3_CHECKSUM_MD5,
     CAIRN_S3_CHECKSUM_NONE,
@@ -77,8 +75,8 @@ enum cairn_store_s3_check {
     CAIRN_S3_CHECK_COUNT
 };
 
-/* The current target of requests, after any region correction. With "virtual" addressing the host
- * contains the bucket's name. Any thread. */
+/* The current target of requests, after any region correction. "virtual": the host has the bucket.
+ * Any thread. */
 struct cairn_store_s3_place {
     char endpoint[700], region[64];
     const char *addressing; /* "path", "virtual" */
@@ -99,8 +97,7 @@ enum cairn_code cairn_store_s3_query(struct cairn_store *store, const char *subr
                                      struct cairn_store_s3_answer *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-/* True if the answer is a document with this element ("Root/Child/Leaf"), with this text unless
- * NULL. */
+/* True if the answer has this element ("Root/Child/Leaf"), with this text unless NULL. */
 bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const char *path,
                                const char *text);
 /* Effect of a "lifecycle" document's enabled rules on this store's objects. */

@@ -14,8 +14,7 @@
  * Limits:  16 interfaces; the rest as in store/s3/settings.def. Of all files of store/ only this
  *          one logs more than a failing store: it is part of the daemons' start.
  * Threads: one owner, before other threads use the store; the watch has one owner.
- * Next:    store/s3/settings.def, which a program's settings.def includes; store/s3/probe.c;
- *          server/main.c, uploader/daemon.c.
+ * Next:    store/s3/settings.def, store/s3/probe.c; server/main.c, uploader/daemon.c.
  */
 #pragma once
 
@@ -29,8 +28,7 @@ struct cairn_store_s3_settings {
 #include "store/s3/settings.def"
 #undef CONFIG
 };
-/* Copies a program's settings: as CONFIG, with `own` the program's struct, it makes the .def an
- * initializer. */
+/* As CONFIG, with `own` a program's settings, it makes the .def an initializer. */
 #define CAIRN_STORE_S3_SETTING_OF(own, type, name)                                                 \
     .CAIRN_CONFIG_MEMBER_##type(name) = (own)->CAIRN_CONFIG_MEMBER_##type(name),
 
@@ -65,8 +63,7 @@ struct cairn_store_start {
 };
 enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct cairn_store **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Updates profile.json, for processes that have fewer permissions or start later. Without it they
- * run the tests themselves. */
+/* Updates profile.json, for processes with fewer permissions or a later start. */
 void cairn_store_start_keep(struct cairn_store *store);
 
 struct cairn_store_watch {

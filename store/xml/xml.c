@@ -121,9 +121,7 @@ enum cairn_code cairn_xml_walk_run(const struct cairn_xml_walk *walk, struct cai
     XML_SetStartDoctypeDeclHandler(state.parser, on_doctype);
     enum XML_Status status = XML_Parse(state.parser, whole.data, (int)whole.size, XML_TRUE);
     XML_ParserFree(state.parser);
-    if (state.text.data)
-        explicit_bzero(state.text.data, state.text.capacity); /* may hold STS keys
-                                                                                * */
+    if (state.text.data) explicit_bzero(state.text.data, state.text.capacity); /* keys of STS */
     cairn_buf_release(&state.text);
     if (state.code) {
         if (err) *err = state.error;
@@ -332,8 +330,7 @@ static enum cairn_code keep_text(char **to, const char *text, struct cairn_error
     return *to ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
 }
 
-/* Encoded keys have '+' for a space. Some stores announce the encoding after the entries, so all
- * keys are decoded at the end. */
+/* Encoded keys have '+' for a space. Keys are decoded last: the encoding may come after them. */
 static enum cairn_code decode_key(char **key, struct cairn_error *err) {
     for (char *at = *key; *at; at++)
         if (*at == '+') *at = ' ';

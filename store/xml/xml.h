@@ -5,8 +5,8 @@
  * Why:     a reply comes from outside: it may be truncated, a login page or malicious. Only a
  *          document that was fully read and has the right root is trusted.
  * Promise: 1   a reply that ends early, has another root, a DTD, more than 16 levels, 200,000
- *              elements or 16 KiB of text in one element is CAIRN_PROTOCOL; outputs stay empty, and
- *              a walk reports no element.
+ *              elements or 16 KiB of text in one element is CAIRN_PROTOCOL; outputs stay empty,
+ *              walks report nothing.
  *          2   an <Error> document in place of a result is recognised, also under status 200.
  *          3   white space before the document is skipped (a slow Complete sends it).
  * Limits:  the caller bounds the bytes; paths of 255 bytes.
@@ -63,8 +63,7 @@ enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml
                                   struct cairn_store_listing *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 
-/* DeleteObjects: each() gets each key that begins with prefix, without it; version "": none in the
- * answer; code NULL: deleted, else the cause. */
+/* DeleteObjects: each() gets each key without prefix; version "": none; code NULL: deleted. */
 struct cairn_xml_deletions {
     const char *prefix;
     void (*each)(void *owner, const char *key, const char *version, const char *code,
