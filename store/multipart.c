@@ -222,8 +222,7 @@ static void fail_with(struct cairn_multipart *mp, const struct cairn_store_reque
     cairn_multipart_give_up(mp, &why);
 }
 
-/* True if a retry may succeed. CORRUPT: bytes damaged on the way. PROTOCOL: damaged answer.
- * CONFLICT: another conditional request on the key (409). */
+/* True if a retry may succeed. CORRUPT: damaged bytes. PROTOCOL: damaged answer. CONFLICT: 409. */
 static bool may_pass(enum cairn_code code) {
     return code == CAIRN_BUSY || code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT ||
            code == CAIRN_CORRUPT || code == CAIRN_PROTOCOL || code == CAIRN_CONFLICT;

@@ -70,8 +70,7 @@ enum cairn_code cairn_store_blocks_check(const void *checksums, uint64_t offset,
     return CAIRN_OK;
 }
 
-/* Compares the checksum computed during the transfer with that of all blocks together; only a
- * mismatch reads the bytes again, to name the block. */
+/* Compares the transfer's checksum with all blocks' together; only a mismatch reads the bytes. */
 static enum cairn_code check_bytes(const struct cairn_store_range *range, struct cairn_error *err) {
     const struct cairn_store_request *get = &range->request;
     const uint8_t *wanted = range->checksums;
@@ -120,8 +119,7 @@ enum cairn_code cairn_store_range_judge(struct cairn_store_range *range, struct 
                         get->offset + get->length - 1);
 }
 
-/* "Missing" and "replaced" (412) are final; bytes, and an ETag with them, may be damaged on the
- * way. */
+/* "Missing" and "replaced" (412) are final; bytes, and their ETag, may be damaged in transit. */
 bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code) {
     const struct cairn_store_request *get = &range->request;
     bool other_tag = get->code == CAIRN_PRECONDITION && get->error.http_status == 206;

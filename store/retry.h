@@ -14,8 +14,7 @@
  *              tries. The first good answer ends the pause.
  *          3   delays have full jitter and are never shorter than Retry-After.
  *          4   when an eighth of the answers (and more than one) are slow-downs, the number of
- *              requests under way is halved, at most once a second; it is full again after
- *              recover_ms.
+ *              requests under way is halved, at most once a second; it is full after recover_ms.
  * Limits:  deadlines are the caller's: a ticket waits for ever unless dropped.
  * Threads: none of its own: the caller's lock. No I/O, allocation or sleep; time from clock, chance
  *          from seed.
@@ -49,8 +48,7 @@ enum cairn_retry_outcome {
     CAIRN_RETRY_UNREACHED, /* no connection was made: no name, refused, no route */
     CAIRN_RETRY_OUTCOMES
 };
-/* Cause of a retry: "corrected" (region, clock, altered body), "slow-down", "failure", "unreached".
- * */
+/* Cause of a retry: "corrected" (region, clock, body), "slow-down", "failure", "unreached". */
 const char *cairn_retry_cause_text(enum cairn_retry_outcome outcome);
 enum cairn_retry_answer {
     CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */

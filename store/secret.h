@@ -4,7 +4,7 @@
  *
  * Why:     a secret in a plain string ends up in a log line, a core file or a freed page.
  * Promise: 1   the bytes are overwritten before their memory is freed.
- *          2   there is no printing form; code that needs the bytes calls for a view.
+ *          2   there is no printing form; code that needs the bytes takes a view.
  * Limits:  64 KiB a secret.
  * Threads: one owner.
  * Next:    store/keys/credentials.h.

@@ -277,8 +277,7 @@ enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const ch
         bool ambiguous = false;
         code = put_once(worker, key, body, true, &ambiguous, err);
         if (code == CAIRN_OK && worker->store->profile.create_only_put) return CAIRN_OK;
-        /* S3's 409: another conditional request on the key. It says nothing about the content,
-         * which alone decides a conflict of ours. */
+        /* S3's 409: another conditional request. Only the content decides a conflict. */
         if (code != CAIRN_OK && code != CAIRN_PRECONDITION && code != CAIRN_CONFLICT && !ambiguous)
             return code;
         /* Compare: a lost reply of ours, another server's equal bytes, or a conflict. */

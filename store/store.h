@@ -20,7 +20,8 @@
  *              CAIRN_SOURCE_CHANGED: the memory has changed meanwhile.
  *          9   a purge deletes only versions below the given prefix, or of exactly the given key,
  *              that a listing of that prefix has named. No delete marker goes while a version is
- *              left: a deleted object never reappears, wherever the purge stops.
+ *              left: a deleted object never reappears, in whatever order the store works and
+ *              wherever the purge stops.
  *          10  what a purge reports as left was listed after the deletions; a store's own "deleted"
  *              is not trusted. A version that may not be deleted (object lock, legal hold, no
  *              permission) does not keep the others from being deleted.

@@ -353,8 +353,7 @@ static void report_finding(struct cairn_store_audit *audit, enum cairn_store_fin
     if (audit->found) audit->found(audit->owner, finding, key, text);
 }
 
-/* Damage is a finding, a store's refusal an error. A missing copy is neither: old releases had
- * none. */
+/* Damage is a finding, a store's refusal an error, a missing copy neither (old releases). */
 static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_store_worker *worker,
                                enum cairn_document document, enum cairn_store_finding finding,
                                enum cairn_code *ret_state, struct cairn_error *err) {

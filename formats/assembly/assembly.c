@@ -745,8 +745,7 @@ static enum cairn_code read_span(const struct wanted *wanted,
     return CAIRN_OK;
 }
 
-/* Reads strided elements of a box: a dense span of the file at once; else the box is halved in the
- * dimension of the widest stride. */
+/* Reads strided elements of a box: a dense span at once; else halves it at the widest stride. */
 static enum cairn_code read_apart(const struct wanted *wanted,
                                   const struct cairn_assembly_piece *piece,
                                   const struct cairn_box *box, uint64_t offset,

@@ -139,8 +139,8 @@ enum cairn_code cairn_assembly_copy_pieces(const struct cairn_assembly *from,
                                            const struct cairn_assembly_tensor *tensor,
                                            struct cairn_assembly *into,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* Copies tensor `number` of another assembly, whose inputs must outlive this one. An alias whose
- * tensor was not taken becomes a tensor. */
+/* Copies tensor `number` of another assembly, whose inputs must outlive this one. An alias without
+ * its tensor becomes a tensor. */
 enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t number,
                                     struct cairn_assembly *into,
                                     struct cairn_error *err) CAIRN_MUST_USE;

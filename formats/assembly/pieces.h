@@ -5,8 +5,7 @@
  * Why:     tensor parallelism cuts columns, and FSDP cuts rows of those: a part is one range of its
  *          file and many runs of the tensor, in row-major order in both. A zip entry's CRC-32
  *          covers all its bytes, which threads read in windows and in any order; a second pass
- *          costs as much as the first. torch saves a lazily conjugated or negated tensor unchanged,
- *          with a flag.
+ *          costs as much. torch saves a lazily conjugated or negated tensor with a flag.
  * Promise: 1   the elements of a box before some element of the tensor are the first ones of the
  *              box, so any range of the tensor is one range of each box.
  *          2   CAIRN_OK of _prove means that each element of the tensor is in exactly one box; else
@@ -17,8 +16,8 @@
  *          5   of floats the sign bit is flipped, also of zeros and NaN, as torch does; integers
  *              are subtracted from 0 and wrap; of complex numbers the requested parts are flipped.
  * Limits:  8 dimensions; the proof takes 2^28 steps, then CAIRN_TOO_LARGE. Boxes lie in the tensor
- *          and are not empty. 16,777,216 sealed ranges; 8,192 disjoint parts of a range, beyond
- *          which cairn_seal_check has to read it.
+ *          and are not empty. 16,777,216 sealed ranges; 8,192 disjoint parts of a range; beyond,
+ *          cairn_seal_check reads it.
  * Threads: stateless; several threads may note after cairn_seals_sort.
  * Next:    formats/assembly/assembly.h.
  */

@@ -6,8 +6,7 @@
  *          `__R_N.distcp`; a pickle, `.metadata`, says where each piece lies, and
  *          torch.distributed.checkpoint.load finds tensors by it.
  * Promise: 1   every tensor of the metadata is in the assembly under its flat name, with its boxes;
- *              holes, overlaps and boxes of another shape or element type are CAIRN_INVALID, by
- *              name.
+ *              holes, overlaps and a wrong shape or element type are CAIRN_INVALID, by name.
  *          2   formats/torch/torch.h reads the pickle by its closed list; none of its code runs.
  *              Only files of the folder are opened.
  *          3   plain values (steps, options) become objects of the assembly; which of them hold

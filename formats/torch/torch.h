@@ -2,10 +2,8 @@
 /*
  * torch: reads torch.save files without torch: values, tensors and where their bytes lie.
  *
- * Why:     model and optimizer states come in such files; reading needs no Python and little
- *          memory.
- * Promise: 1   only directory, pickles, and headers of requested storages are read; no byte of a
- *              tensor.
+ * Why:     model and optimizer states are such files; reading needs no Python, little memory.
+ * Promise: 1   reads directory, pickles, headers of requested storages; no byte of a tensor.
  *          2   both forms are accepted: the zip, and the form before torch 1.6, still written on
  *              request (DeepSpeed with `checkpoint_serialization: false`): five pickles, then each
  *              storage after its length. That length must match the pickle's number of elements, or

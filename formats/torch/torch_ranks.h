@@ -3,11 +3,9 @@
  * torch_ranks: tensors of a checkpoint with one torch.save file per rank.
  *
  * Why:     verl, and FSDP jobs without DCP, save model_world_size_8_rank_3.pt or ep1-ba1-rank3.pt:
- *          state dicts with DTensors (before FSDP2: ShardedTensors), each a piece and its place in
- *          the whole.
- * Promise: 1   files whose names differ only in the number after "rank" are a set. It has each rank
- *              from 0 on, and as many as "world_size" in its name says: CAIRN_NOT_FOUND names a
- *              missing one.
+ *          state dicts with DTensors (before FSDP2: ShardedTensors), in pieces with their places.
+ * Promise: 1   files whose names differ only in the number after "rank" are a set. It has ranks
+ *              from 0 on, "world_size" of them: CAIRN_NOT_FOUND names a missing one.
  *          2   of several sets the model's is used, whose files begin with "model" or
  *              "pytorch_model", and with `optimizer` the one whose files begin with "optim", below
  *              "optimizer."; other sets are left out by name. No or several model sets:

@@ -6,8 +6,7 @@
  * Promise: 1   with the tensors' bytes in place, torch.load(weights_only=True) gives a dict of
  *              them, by name in the order of the entries; an alias shares its tensor's storage.
  *          2   each storage begins at a multiple of 64 bytes; the same entries give the same bytes.
- *          3   consecutive archives also begin there, after zeros; texts and tensors cover every
- *              byte.
+ *          3   consecutive archives too, after zeros; texts and tensors cover every byte.
  *          4   element types that torch's files lack are CAIRN_UNSUPPORTED, by name; so are
  *              quantised ones, which torch writes only with their scale.
  * Limits:  a pickle of 256 MiB. The CRC-32 of storages is 0, torch's "not computed".

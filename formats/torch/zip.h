@@ -11,13 +11,11 @@
  *          3   encrypted entries, methods other than stored and deflate, several disks, duplicate
  *              names and ranges outside of the file are refused by name.
  *          4   a deflated entry (RFC 1951) gives the original bytes, or CAIRN_CORRUPT with the
- *              place; nothing is read beyond the packed bytes, and no distance reaches before the
- *              first byte.
+ *              place; no read passes the packed bytes, no distance the first byte.
  *          5   unpacked entries follow each other in the directory's order, deflated or not. Four
  *              inflaters of 240 KiB suffice for entries of any size; a read that continues at one
  *              of them costs only its own bytes.
- * Limits:  a directory of 256 MiB; names of 1,024 bytes. A read before all inflaters restarts the
- *          entry.
+ * Limits:  a directory of 256 MiB; names of 1,024 bytes. Reads before all inflaters restart it.
  * Threads: immutable after open; reads of unpacked bytes take turns.
  * Next:    formats/torch/torch.h.
  */

@@ -4,8 +4,8 @@
  *
  * Why:     all stages share the finding of files and the reading of their pickles; only the way
  *          from partitions to parameters differs. Each rank trains some experts of its own and
- *          numbers them 0, 1, ...; their groups are cut over the ranks with the same experts,
- *          unnamed in the files.
+ *          numbers them 0, 1, ...; their groups are cut over ranks with the same experts, not named
+ *          in files.
  * Promise: 1   ranks are complete and without gaps, or the missing file is named.
  *          2   a flat partition is one contiguous range of its file.
  *          3   an expert is named by its number among those of all ranks, as in its own file.

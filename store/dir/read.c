@@ -253,8 +253,7 @@ void cairn_store_dir_prune(const struct cairn_store_dir *dir, const char *folder
 
 /* ---- listing: a walk in key order, one page at a time ---- */
 
-/* A folder sorts as its name plus '/', so the walk follows the byte order of whole keys, and the
- * last key of a page is enough to find the next. */
+/* A folder sorts as its name plus '/': in key order a page's last key leads to the next page. */
 #define ITEMS_MAX 100000000 /* of one folder */
 #define PAGE_ENTRIES_MAX 1000
 
@@ -540,8 +539,7 @@ enum cairn_code cairn_store_dir_head(struct cairn_store_dir_worker *worker,
     return CAIRN_OK;
 }
 
-/* A folder keeps no list of parts: the caller compares checksums. Missing bytes read as zeros and
- * do not match. */
+/* Without a list of parts the caller compares checksums; missing bytes read as zeros. */
 static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job, struct cairn_error *err) {
     struct cairn_store_request *request = job->request;

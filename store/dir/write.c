@@ -271,8 +271,7 @@ static bool find_hole(struct cairn_store_dir_job *job) {
     return job->hole_part < request->part_count;
 }
 
-/* The file gets its length before its bytes, so a missing part is a hole. On some file systems
- * written zeros are holes too, so the part is read back. */
+/* Missing parts are holes; so are written zeros on some file systems, so holes are read back. */
 static enum cairn_code check_holes(struct cairn_store_dir_job *job, bool *ret_more,
                                    struct cairn_error *err) {
     *ret_more = job->moved_bytes < job->hole_end || find_hole(job);

@@ -9,14 +9,14 @@
  *              configured source wins and stays; a broken one is an error.
  *          2   expiring keys are renewed from 5 minutes before; one thread renews, the others use
  *              the old keys while those are valid.
- *          3   one thread at once replaces keys that a store has refused as expired; if the source
- *              has no others, that is CAIRN_UNAUTHORIZED and final. A source that took seconds to
- *              fail is not called again for as many seconds. Changed files are read again anyway.
+ *          3   keys that a store refuses as expired are replaced at once, by one thread; if the
+ *              source has no others, that is CAIRN_UNAUTHORIZED and final. A source that took
+ *              seconds to fail is not called again for as many seconds. Changed files are read
+ *              again anyway.
  *          4   only the keys' source and expiry are ever printed. Keys are sent to the source's own
  *              address only, over http only to this machine or addresses that AWS reserves.
  *          5   a profile's keys are its own, those of a role (by a web identity, another profile's
- *              keys or another source), or its program's output. A circular chain is refused by
- *              name.
+ *              keys or another source), or its program's output. Circular chains are refused.
  *          6   with profile_alone only that profile gives keys (promise 5), and no variable sets
  *              STS's address: no keys leak to another's endpoint.
  * Limits:  1 MiB files; chains of 8 profiles; programs of 60 s and 64 KiB; SSO profiles and roles

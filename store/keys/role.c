@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Derives keys from a profile: its own, those of a role assumed with other keys, or a program's
- * output. A role's source may be another profile, and so on.
+ * Derives keys from a profile, which may have another profile, and so on, as its role's source.
  */
 
 #include <fcntl.h>

@@ -72,8 +72,7 @@ struct cairn_sigv4_signer {
     uint8_t key[CAIRN_SHA256_BYTES];
 };
 void cairn_sigv4_signer_release(struct cairn_sigv4_signer *signer);
-/* The Authorization header. Needs headers host, x-amz-date (of `time`), x-amz-security-token if
- * any. */
+/* The Authorization header. Needs headers host, x-amz-date (`time`), any x-amz-security-token. */
 enum cairn_code cairn_sigv4_authorize(struct cairn_sigv4_signer *signer, const char *time,
                                       const struct cairn_sigv4_request *request,
                                       struct cairn_buf *ret,

@@ -187,8 +187,7 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
     return CAIRN_OK;
 }
 
-/* Values from the URL, the options and the environment, in this order; with a profile in the URL
- * from the URL alone (config.h#3). "" and NULL: not given. */
+/* Values by URL, options, environment; with a profile there by URL alone (config.h#3). "": none. */
 struct said {
     const char *profile, *endpoint, *region, *ca_bundle, *checksum, *ignored;
 };

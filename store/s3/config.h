@@ -8,7 +8,8 @@
  *              address, or http to another machine (unless allowed) is refused.
  *          2   urls are built from the checked endpoint, the bucket and the encoded key alone.
  *          3   with a profile in the store's URL, endpoint, region, certificates and keys come from
- *              that profile and the URL only: no option or variable misdirects keys.
+ *              that profile and the URL only: no option or variable sends its keys elsewhere, or
+ *              other keys to its endpoint.
  *          4   an unknown or repeated option in a URL is CAIRN_INVALID with its name and the list
  *              of known ones (store/s3/url.def); so are an empty value, a bad escape and an
  *              impossible byte. Values are percent-decoded; bucket and prefix are not.

@@ -540,8 +540,7 @@ static enum cairn_code run_checks(struct cairn_s3_store *store, const struct pro
     return CAIRN_OK;
 }
 
-/* A start probes unless profile.json, which keeps a probe's findings, is recent and of this
- * endpoint. Leftovers of interrupted probes are removed too. */
+/* A start probes unless profile.json is recent and of this endpoint. */
 
 #define READ_MS 30000
 #define DOCUMENT_BYTES_MAX (64 * CAIRN_KIB)
@@ -594,8 +593,7 @@ static enum cairn_code check_trusted(const struct cairn_s3_store *store,
     return CAIRN_OK;
 }
 
-/* NOT_FOUND: no trustworthy profile.json, with the cause. Without list permission a missing object
- * gives 403 instead of 404, so FORBIDDEN means absent here. */
+/* NOT_FOUND: none to trust. Without list permission 403 means absent, so FORBIDDEN does here. */
 static enum cairn_code load_profile(struct cairn_s3_store *store, struct cairn_s3_findings *ret,
                                     struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = DOCUMENT_BYTES_MAX};

@@ -6,10 +6,9 @@
  *          success. Tests at every start of a fleet would be a thousand, and a node with fewer
  *          permissions would find less: the findings of one probe serve all.
  * Promise: 1   each test sends something that a correct store must refuse.
- *          2   nothing is written outside of CAIRN_S3_TEST_PREFIX; test objects are removed if
+ *          2   nothing is written outside of CAIRN_S3_TEST_PREFIX; objects are removed if
  *              permitted.
- *          3   an endpoint's findings in .cairn/profile.json hold for a week; missing ones are
- *              tested.
+ *          3   findings in .cairn/profile.json hold for a week; missing ones are tested.
  *          4   only a document of this endpoint, of a known major version, with sound values and at
  *              most a week old is trusted; settings override it.
  * Limits:  some 20 requests; documents of 64 KiB.

@@ -626,8 +626,7 @@ static bool tell_place(const struct cairn_s3_task *task, const struct cairn_xml_
     return true;
 }
 
-/* A refused signature with valid keys was altered on the way. Some proxies do that now and then, so
- * it is retried; a path that always does it is reported soon. */
+/* A refused signature with valid keys was altered on the way, as some proxies do: a few retries. */
 static bool may_be_of_the_way(struct cairn_s3_task *task, const char *code) {
     return !strcmp(code, "SignatureDoesNotMatch") &&
            atomic_load(&cairn_s3_store_of(task)->keys_work) &&

@@ -2,7 +2,7 @@
 /*
  * s3: objects in an S3 bucket, behind store/store.h.
  *
- * Why:     a run's bytes live in some S3: AWS, Ceph, MinIO, Swift. The profile shows their
+ * Why:     a run's bytes live in some S3: AWS, Ceph, MinIO, Swift. The profile has their
  *          differences.
  * Promise: 1 to 6 of store/store.h, and
  *          1   success is a whole, well-formed answer with its required parts (ETag, upload id,
@@ -75,8 +75,8 @@ enum cairn_store_s3_check {
     CAIRN_S3_CHECK_COUNT
 };
 
-/* The current target of requests, after any region correction. "virtual": the host has the bucket.
- * Any thread. */
+/* The current target of requests, after any region correction. "virtual": bucket in the host. Any
+ * thread. */
 struct cairn_store_s3_place {
     char endpoint[700], region[64];
     const char *addressing; /* "path", "virtual" */

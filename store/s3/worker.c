@@ -120,8 +120,8 @@ static void note_body_time(struct cairn_s3_task *task) {
     request->store_us = http->first_byte_us - http->link_us;
 }
 
-/* S01: a failing Complete is retried a few times and then settled by HEAD (R3). Ceph answers 500
- * for ever. */
+/* S01: HEAD settles a repeatedly failing Complete (R3). Ceph answers 500 for ever to a vanished
+ * upload. */
 static bool is_for_head(const struct cairn_s3_task *task) {
     return task->request->op == CAIRN_STORE_UPLOAD_COMPLETE && task->may_be_applied &&
            task->ticket.tries_sent >= COMPLETE_TRIES_MAX;
@@ -450,8 +450,7 @@ static void count_share(struct cairn_s3_worker *worker, struct cairn_s3_share sh
 }
 
 /* Shares connections among active workers of a kind and busy ones of the other: readers yield while
- * shards are sent, and vice versa. Workers that never call this get no share. store/retry.h limits
- * the sum. */
+ * shards are sent, and vice versa. store/retry.h limits the sum. */
 uint32_t cairn_s3_appetite(const struct cairn_store_worker *base) {
     struct cairn_s3_worker *worker = worker_of((struct cairn_store_worker *)base);
     struct cairn_s3_store *store = worker->store;
