@@ -256,7 +256,7 @@ enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const c
     return compare_small(worker, key, body, &look) == CAIRN_OK ? CAIRN_OK : code;
 }
 
-/* Makes equal bytes durable: the process that wrote them may have died before their sync. */
+/* Compares; makes equal bytes durable, since their writer may have died before its sync. */
 static enum cairn_code found_same(struct cairn_store_worker *worker, const char *key,
                                   struct cairn_view body, struct cairn_error *err) {
     CAIRN_TRY(compare_small(worker, key, body, err));

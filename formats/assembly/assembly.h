@@ -157,7 +157,7 @@ enum cairn_code cairn_assembly_join_same(struct cairn_assembly *assembly,
 /* Splits a strided tensor's pieces into runs, in order. CAIRN_UNSUPPORTED: more than a million. */
 enum cairn_code cairn_assembly_unroll(struct cairn_assembly *assembly, size_t tensor,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Copies the checksums of another assembly whose inputs this one shares. */
+/* Copies another assembly's checksums and adds their inputs. */
 enum cairn_code cairn_assembly_copy_seals(struct cairn_assembly *assembly,
                                           const struct cairn_assembly *from,
                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -121,7 +121,7 @@ static enum cairn_code prove_dimension(struct proof *proof, unsigned dimension,
                                        const size_t *numbers, size_t count,
                                        struct cairn_error *err);
 
-/* Opens the boxes that begin at a border; returns the next border. */
+/* The next border after `at`: the first end of an open box, or next_start. */
 static uint64_t next_border(const struct proof *proof, unsigned dimension, uint64_t at,
                             const size_t *open, size_t open_count, uint64_t next_start) {
     uint64_t next = next_start;

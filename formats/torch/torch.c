@@ -12,7 +12,7 @@
 
 #define PICKLE_ENTRY "/data.pkl"
 #define FIRST_BYTES 16
-#define WRAPPERS_MAX 8 /* a parameter of a parameter of a tensor */
+#define WRAPPERS_MAX 8 /* nested parameters */
 
 /* A storage, from its persistent id. */
 struct storage_id {
@@ -418,7 +418,7 @@ struct call {
     const struct cairn_pickle_value *arguments;
 };
 
-/* A storage of unknown type has no meaning. */
+/* False for a storage of unknown element type, whose bytes have no meaning. */
 static bool has_storage(const struct cairn_pickle *values,
                         const struct cairn_pickle_value *arguments) {
     const struct cairn_pickle_value *storage = item_at(values, arguments, 0);

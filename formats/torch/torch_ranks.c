@@ -84,8 +84,8 @@ static bool is_class(const struct cairn_torch *file, cairn_pickle_ref of, const 
     return strcmp(dot ? dot + 1 : text, name) == 0;
 }
 
-#define WRAPPERS_MAX 8 /* a parameter of a parameter of one */
-/* Of _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state), or a parameter. */
+#define WRAPPERS_MAX 8 /* nested parameters */
+/* Class, arguments and state of a _rebuild_from_type_v2 call, also within parameters. */
 static bool find_wrapper(const struct cairn_torch *file, cairn_pickle_ref ref,
                          cairn_pickle_ref *ret_class, cairn_pickle_ref *ret_arguments,
                          cairn_pickle_ref *ret_state) {

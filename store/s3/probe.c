@@ -187,7 +187,7 @@ void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_
 
 #define TOKEN "00000000-0000-4000-8000-00000000d0c7"
 #define CHECK_MS 30000
-#define WRONG_MS 300 /* a test that a checking store may pass is repeated until then */
+#define WRONG_MS 300 /* deadline; a store that checks refuses every try */
 #define PART_COUNT_SMALL 1000
 
 struct check {

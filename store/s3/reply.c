@@ -573,7 +573,7 @@ static enum cairn_s3_judgement judgement_of(struct cairn_s3_task *task,
     return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
 }
 
-/* One key of many, deleted one by one. False: not such a request. */
+/* Records a refusal of this try's key in a DELETE_MANY. False: the refusal is not the key's own. */
 static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
                              const struct cairn_xml_problem *problem,
                              enum cairn_s3_judgement *ret_judgement) {
