@@ -30,7 +30,7 @@
 enum cairn_multipart_state {
     STATE_BEGIN,    /* PUT or CREATE is next */
     STATE_PARTS,    /* parts are sent */
-    STATE_COMPLETE, /* all parts acknowledged                                 */
+    STATE_COMPLETE, /* all parts acknowledged */
     STATE_HEAD,     /* HEAD for the object */
     STATE_LIST,     /* LIST_PARTS for the parts that arrived */
     STATE_CHECK,    /* our object exists; checksums must come with the source */

@@ -28,13 +28,13 @@
 
 enum cairn_multipart_kind {
     CAIRN_MULTIPART_WAIT, /* nothing to do until a result or bytes arrive */
-    CAIRN_MULTIPART_PUT,  /* whole shard in one request                           */
+    CAIRN_MULTIPART_PUT,  /* whole shard in one request */
     CAIRN_MULTIPART_CREATE,
     CAIRN_MULTIPART_PART,
     CAIRN_MULTIPART_COMPLETE,
     CAIRN_MULTIPART_HEAD,
     CAIRN_MULTIPART_LIST_PARTS,
-    CAIRN_MULTIPART_READ, /* offset, length, crc32c: GET with wants_crc32c          */
+    CAIRN_MULTIPART_READ, /* offset, length, crc32c: GET with wants_crc32c */
     CAIRN_MULTIPART_ABORT,
     CAIRN_MULTIPART_NEED_SOURCE, /* recovery: the bytes are needed and not staged */
     CAIRN_MULTIPART_DURABLE,
