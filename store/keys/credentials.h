@@ -16,7 +16,8 @@
  *          4   only the keys' source and expiry are ever printed. Keys are sent to the source's own
  *              address only, over http only to this machine or addresses that AWS reserves.
  *          5   a profile's keys are its own, those of a role (by a web identity, another profile's
- *              keys or another source), or its program's output. Circular chains are refused.
+ *              keys or another source), or its program's output. Circular chains are refused by
+ *              name.
  *          6   with profile_alone only that profile gives keys (promise 5), and no variable sets
  *              STS's address: no keys leak to another's endpoint.
  * Limits:  1 MiB files; chains of 8 profiles; programs of 60 s and 64 KiB; SSO profiles and roles
