@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Float conversions as loops without branches, which the compiler turns into vectors; on x86-64
- * each loop is compiled twice, for any such processor and for those with AVX2. */
+/* Float conversions as branch-free, vectorisable loops; on x86-64 also compiled for AVX2. */
 #include "formats/convert.h"
 
 #include <math.h>
@@ -8,12 +7,11 @@
 #include "api/table/dtype.h"
 #include "formats/rounded.h"
 
-#define BLOCK 512 /* elements that go by way of F32 at once */
+#define BLOCK 512 /* elements converted via F32 at once */
 
 #define LOOP static inline __attribute__((always_inline)) void
-/* name(from, into, count) is the loop name_loop, for the processor that it runs on. It is asked
- * each time, which costs nothing beside a window; a resolver of the linker would run before the
- * sanitizers. */
+/* name(from, into, count) runs name_loop for the present processor. The check at each call is
+ * negligible for a window; a linker's resolver would run before the sanitizers. */
 #if defined(__x86_64__)
 #define FOR_THIS_PROCESSOR(name, from_type, into_type)                                             \
     __attribute__((target("avx2"))) static void name##_avx2(const from_type *from,                 \
@@ -114,8 +112,6 @@ void cairn_convert(unsigned from_dtype, const void *from, unsigned to_dtype, voi
         of_f32(between, to_dtype, (char *)into + done * to_width, some);
     }
 }
-
-/* ---- what became infinite ---- */
 
 LOOP count_16_loop(const uint16_t *from, uint64_t *into, size_t infinity) {
     uint64_t found = 0;

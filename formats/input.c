@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges of a file, of memory or of what a caller has; the bounds are checked here once. */
+/* Ranges of a file, of memory or of a caller's context; bounds are checked here once. */
 #include "formats/input.h"
 
 #include <inttypes.h>
 
 #include "common/file.h"
 
-#define FILE_BYTES_MIN 10 /* of safetensors, and fewer than any pickle of torch.save has */
+#define FILE_BYTES_MIN 10 /* of safetensors; any torch.save pickle is longer */
 
 enum cairn_code cairn_input_read(const struct cairn_input *input, uint64_t offset, void *into,
                                  size_t size, struct cairn_error *err) {

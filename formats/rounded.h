@@ -30,15 +30,15 @@ CAIRN_ROUNDED float cairn_f32_of_bits(uint32_t bits) {
     return value;
 }
 
-/* A float's bits as those of the nearest BF16. */
+/* The bits of the nearest BF16. */
 CAIRN_ROUNDED uint16_t cairn_bf16_of_f32(uint32_t bits) {
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     uint32_t quiet = bits >> 16 | 0x40;
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
 }
 
-/* A normal half keeps ten bits of the mantissa; a subnormal one is what an addition to a number
- * with its last place at 2^-24 leaves, rounded by the machine. */
+/* A normal half keeps ten bits of mantissa; a subnormal one is rounded by the machine, in an
+ * addition to a number whose last place is 2^-24. */
 CAIRN_ROUNDED uint16_t cairn_f16_of_f32(uint32_t bits) {
     const uint32_t denormal_magic = (127 - 15 + 23 - 10 + 1) << 23;
     uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strict reading of safetensors headers; nothing of the file is believed before it was checked. */
+/* Strict reading of safetensors headers: nothing of the file is used unchecked. */
 #include "formats/safetensors.h"
 
 #include <inttypes.h>
@@ -13,9 +13,9 @@
 
 #define METADATA "__metadata__"
 
-/* An entry is eight JSON values; this is more than 100,000,000 bytes of real entries hold. */
+/* An entry is eight JSON values; 100,000,000 bytes of real entries hold fewer. */
 #define NODES_MAX 16000000
-/* Parsed, an entry takes 3 KB, of which 100 bytes are kept: so many are taken apart at once. */
+/* A parsed entry takes 3 KB, of which 100 bytes are kept: so only this many are parsed at once. */
 #define MEMBERS_AT_ONCE 4096
 
 void cairn_safetensors_release(struct cairn_safetensors *file) {
@@ -110,9 +110,7 @@ bool cairn_safetensors_is_carried(const char *key) {
            !cairn_text_starts(key, CAIRN_SAFETENSORS_TAG);
 }
 
-/* ---- tags ---- */
-
-/* "C128 [2,3]", as it is written: one space, no other. */
+/* "C128 [2,3]", with exactly one space. */
 static bool parse_tag(const char *tag, struct cairn_safetensors_entry *ret) {
     const char *at = strchr(tag, ' ');
     if (!at || !cairn_dtype_parse((struct cairn_view){tag, (size_t)(at - tag)}, &ret->dtype))
@@ -131,8 +129,8 @@ static bool parse_tag(const char *tag, struct cairn_safetensors_entry *ret) {
     return at[1] == '\0';
 }
 
-/* A tool may have changed the tensor and kept the metadata, and a later release may know more
- * types: what the tag says counts where the tensor is what it would be shown as. */
+/* A tool may have changed the tensor and kept the metadata, and a later release may add types: a
+ * tag counts only if the tensor has the form that the tag implies. */
 static void apply_tag(const char *tag, struct cairn_safetensors_entry *entry) {
     struct cairn_safetensors_entry said = *entry;
     struct cairn_dtype_shown shown;
@@ -157,7 +155,7 @@ static enum cairn_code read_tag(const json_t *metadata, struct cairn_safetensors
     return CAIRN_OK;
 }
 
-/* Its name stays when the JSON is gone: *at is where the next one is put. */
+/* Copies the name to *at, since the JSON is freed. */
 static enum cairn_code add_entry(struct cairn_safetensors *file, const char *name,
                                  const json_t *value, uint64_t data_bytes, char **at,
                                  struct cairn_error *err) {
@@ -172,12 +170,12 @@ static enum cairn_code add_entry(struct cairn_safetensors *file, const char *nam
     return CAIRN_OK;
 }
 
-/* ---- members of the header, some at a time ---- */
+/* ---- members of the header, parsed in batches ---- */
 
 struct members {
     struct cairn_view text;
-    size_t at; /* behind the brace, or the comma, before the next ones */
-    bool over; /* the brace behind the last one was met */
+    size_t at; /* after the brace or comma before the next members */
+    bool over; /* the closing brace was reached */
 };
 
 static size_t behind_string(struct cairn_view text, size_t at) {
@@ -187,8 +185,7 @@ static size_t behind_string(struct cairn_view text, size_t at) {
     return at + 1;
 }
 
-/* The text of up to `most` members. Whether it is one is left to the parser, which gets each byte
- * of the header but these commas and the last brace. */
+/* The text of up to `most` members. The parser checks all but these commas and the last brace. */
 static enum cairn_code next_members(struct members *members, size_t most, struct cairn_view *ret,
                                     size_t *ret_count, struct cairn_error *err) {
     const char *data = members->text.data;
@@ -279,7 +276,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(x->name.data, y->name.data);
 }
 
-/* Of those that were parsed apart. */
+/* Checks names across batches. */
 static enum cairn_code check_names(struct cairn_safetensors *file, struct cairn_error *err) {
     if (file->count < MEMBERS_AT_ONCE) return CAIRN_OK;
     qsort(file->entries, file->count, sizeof *file->entries, by_name);
@@ -329,7 +326,7 @@ static enum cairn_code open_header(struct cairn_view text, uint64_t data_bytes,
     CAIRN_TRY(count_members(text, &count, err));
     ret->document = json_object();
     ret->entries = calloc(count + 1, sizeof *ret->entries);
-    ret->names = malloc(text.size + 1); /* no name is longer than its text */
+    ret->names = malloc(text.size + 1); /* names are shorter than their text */
     if (!ret->document || !ret->entries || !ret->names)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the entries");
     CAIRN_TRY(read_members(ret, text, data_bytes, err));
@@ -372,8 +369,6 @@ enum cairn_code cairn_safetensors_load(const struct cairn_input *input, struct c
     return cairn_safetensors_open(cairn_buf_view(head), input->size_bytes, ret, err);
 }
 
-/* ---- writing: sorted entries, contiguous offsets, padding to 4 KiB ---- */
-
 #define FORMAT "format"
 
 static int entry_order(const void *a, const void *b) {
@@ -386,7 +381,7 @@ static int entry_order(const void *a, const void *b) {
     return x->name.size < y->name.size ? -1 : x->name.size > y->name.size;
 }
 
-/* JSON needs escapes for the quote, the backslash and control bytes; UTF-8 stays as it is. */
+/* Escapes quote, backslash and control bytes; UTF-8 is unchanged. */
 static enum cairn_code append_quoted(struct cairn_buf *ret, const char *before,
                                      struct cairn_view text, struct cairn_error *err) {
     const uint8_t *bytes = text.data;
@@ -473,7 +468,7 @@ static enum cairn_code place_entries(struct cairn_safetensors_entry *entries, si
     return CAIRN_OK;
 }
 
-/* Offsets are relative to the data while the header is written, since its size is not known. */
+/* Offsets are relative to the data, since the header's size is not known yet. */
 static enum cairn_code write_json(const struct cairn_safetensors_entry *entries, size_t count,
                                   const json_t *texts, struct cairn_buf *ret,
                                   struct cairn_error *err) {
@@ -528,7 +523,7 @@ enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries,
     return cairn_safetensors_write_texts(entries, count, NULL, ret, ret_file_bytes, err);
 }
 
-/* ---- files, names and index of a model's folder ---- */
+/* ---- a model's folder ---- */
 
 bool cairn_model_split_begins(struct cairn_model_split *split, uint64_t bytes) {
     uint64_t most = split->file_bytes_max, used = split->used_bytes;
@@ -549,8 +544,7 @@ void cairn_model_file_name(const char *stem, const char *end, size_t index, size
                  end);
 }
 
-/* By its name what a quantised weight is multiplied with or looked up in: *_scale*, scales, absmax,
- * quant_map and their nested kind. */
+/* Names of quantisation scales and maps: *_scale*, scales, absmax, quant_map and nested forms. */
 static bool is_scale(struct cairn_view name) {
     static const char *const last[] = {"scales", "absmax", "nested_absmax", "quant_map",
                                        "nested_quant_map"};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multipart: what is asked next, and what each answer means. The drawing is in store/README.md.
+ * multipart: chooses the next action and judges each answer. store/README.md has the drawing.
  *
- * One action other than a part is under way at a time, and none beside parts: whoever settles a
- * doubt or begins anew first waits until every part has ended.
+ * Only parts run in parallel; any other action waits until every part has ended.
  */
 #include "store/multipart.h"
 
@@ -20,22 +19,21 @@
 /* As store/retry.h's put_offs_max; with the worker's delays more than a minute. */
 #define PUT_OFFS_MAX 20
 #define ROUNDS_MAX 3
-/* Pauses after a PUT or COMPLETE without a clear outcome. The count alone bounds a caller that does
- * not wait; for one that does, CAIRN_MULTIPART_PATIENCE_MS comes first. */
+/* Pauses after an unclear PUT or COMPLETE. The count bounds a caller that never waits. */
 #define PAUSE_MS_MIN UINT64_C(100)
 #define PAUSE_MS_MAX UINT64_C(10000)
 #define WAITS_MAX 64
-/* Looks at a key where something must be, and is not seen yet: 25 s with their pauses. */
+/* HEADs for an object that must exist but is not visible yet: 25 s with their pauses. */
 #define LOOKS_MAX 8
-#define REFUSALS_MAX 2 /* of the parts by Complete; the next one is final */
+#define REFUSALS_MAX 2 /* COMPLETEs refused for their parts; the next one is final */
 
 enum cairn_multipart_state {
-    STATE_BEGIN,    /* PUT or CREATE comes next                               */
-    STATE_PARTS,    /* parts are sent                                         */
-    STATE_COMPLETE, /* all parts acknowledged                                 */
-    STATE_HEAD,     /* what is there is looked at                             */
-    STATE_LIST,     /* which parts arrived is looked at                       */
-    STATE_CHECK,    /* ours is there; its checksums must come with the source */
+    STATE_BEGIN,    /* PUT or CREATE is next */
+    STATE_PARTS,    /* parts are sent */
+    STATE_COMPLETE, /* all parts acknowledged */
+    STATE_HEAD,     /* HEAD for the object */
+    STATE_LIST,     /* LIST_PARTS for the parts that arrived */
+    STATE_CHECK,    /* our object exists; checksums must come with the source */
     STATE_ABORT,
     STATE_DURABLE,
     STATE_FAILED,
@@ -48,15 +46,13 @@ enum cairn_multipart_state {
         cairn_multipart_give_up((mp), &fail_why);                                                  \
     } while (0)
 
-/* ---- how large a part is ---- */
-
 uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, uint64_t size_bytes,
                                     uint64_t most_bytes, uint32_t connections) {
     uint64_t least = cairn_div_up(size_bytes, profile->part_count_max ? profile->part_count_max
                                                                       : PART_COUNT_MAX);
     uint64_t most = profile->part_bytes_max - profile->part_bytes_max % CAIRN_MIB;
-    /* Below 8 MiB a part's own round trip is felt; two requests instead of five for a small shard
-     * are worth more than its second connection. */
+    /* Parts below 8 MiB are dominated by their round trip: two requests instead of five for a small
+     * shard are worth more than its second connection. */
     uint64_t share = cairn_div_up(size_bytes, connections ? connections : 1);
     if (size_bytes <= 2 * CAIRN_MULTIPART_LEAST_BYTES) share = size_bytes;
     uint64_t wanted = cairn_min_u64(cairn_max_u64(share, CAIRN_MULTIPART_LEAST_BYTES), most_bytes);
@@ -65,13 +61,11 @@ uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, u
     return cairn_max_u64(cairn_round_up(bytes, CAIRN_MIB), CAIRN_MIB);
 }
 
-/* ---- life ---- */
-
 static uint64_t block_count(const struct cairn_multipart *mp) {
     return cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
 }
 
-/* Once begun or recovered, a shard changes its state by this alone. */
+/* The only place that changes the state of a shard after its beginning or recovery. */
 static void enter_state(struct cairn_multipart *mp, enum cairn_multipart_state state) {
     mp->state = state;
     mp->tries = mp->put_offs = 0;
@@ -143,8 +137,6 @@ void cairn_multipart_release(struct cairn_multipart *mp) {
     *mp = (struct cairn_multipart){0};
 }
 
-/* ---- bytes ---- */
-
 enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready_bytes,
                                       const uint32_t *blocks, uint64_t first_block, uint64_t count,
                                       struct cairn_error *err) {
@@ -184,7 +176,7 @@ void cairn_multipart_restage(struct cairn_multipart *mp) {
     mp->ready_bytes = 0;
 }
 
-/* Checksum of [offset, offset + length), which must be of whole blocks or reach the end. */
+/* Checksum of [offset, offset + length), which must consist of whole blocks or reach the end. */
 static uint32_t range_crc32c(const struct cairn_multipart *mp, uint64_t offset, uint64_t length) {
     uint32_t crc = 0;
     for (uint64_t at = offset; at < offset + length; at += CAIRN_BLOCK_BYTES) {
@@ -194,7 +186,7 @@ static uint32_t range_crc32c(const struct cairn_multipart *mp, uint64_t offset, 
     return crc;
 }
 
-/* True when mp->crc32c holds the checksum of the whole. */
+/* True if mp->crc32c holds the checksum of the whole shard. */
 static bool whole_known(struct cairn_multipart *mp) {
     if (mp->crc32c_known) return true;
     if (mp->blocks_known < block_count(mp)) return false;
@@ -213,9 +205,7 @@ void cairn_multipart_doubt(struct cairn_multipart *mp) {
     if (!mp->give_up && !mp->busy && sent) enter_state(mp, STATE_LIST);
 }
 
-/* ---- failing ---- */
-
-/* The first reason stays. What was begun is aborted before FAILED. */
+/* Keeps the first reason. An open upload is aborted before FAILED. */
 void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_error *why) {
     if (has_ended(mp) || mp->give_up) return;
     mp->error = *why;
@@ -232,17 +222,14 @@ static void fail_with(struct cairn_multipart *mp, const struct cairn_store_reque
     cairn_multipart_give_up(mp, &why);
 }
 
-/* Another try may go better. CORRUPT: the bytes were damaged on the way. PROTOCOL: the answer was.
- * CONFLICT: another conditional request on the key was under way (409). */
+/* True if a retry may succeed. CORRUPT: damaged bytes. PROTOCOL: damaged answer. CONFLICT: 409. */
 static bool may_pass(enum cairn_code code) {
     return code == CAIRN_BUSY || code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT ||
            code == CAIRN_CORRUPT || code == CAIRN_PROTOCOL || code == CAIRN_CONFLICT;
 }
 
-/* A folder that is full or read-only, or a bucket beyond its quota, may be so for a moment: a sweep
- * frees room, a mount is made writable again; and a process that has as many descriptors as it may
- * closes some. Meanwhile the bytes wait where they were staged, as they do for a store that says
- * "later", and no try is counted. */
+/* A full or read-only folder, a bucket beyond its quota or a lack of descriptors may pass: a sweep
+ * frees room, a mount becomes writable. The bytes stay staged meanwhile, and no try counts. */
 static bool is_put_off(const struct cairn_store_request *request, uint32_t *put_offs) {
     int os_errno = request->code == CAIRN_OK ? 0 : request->error.os_errno;
     bool full = request->code == CAIRN_NO_SPACE;
@@ -250,14 +237,14 @@ static bool is_put_off(const struct cairn_store_request *request, uint32_t *put_
     return (full || passes) && ++*put_offs <= PUT_OFFS_MAX;
 }
 
-/* How many of the TRIES_MAX a failed request has used: the store has sent it so often already, and
- * its policy says that this was enough (P11). A request whose time was up has only waited. */
+/* Tries of TRIES_MAX that a failed request has used: its own count, since its retry policy gave up
+ * (P11); one if it only waited for its deadline. */
 static uint32_t tries_of(const struct cairn_store_request *request) {
     bool waited = request->code == CAIRN_TIMEOUT || request->tries == 0;
     return waited ? 1 : (uint32_t)cairn_min_u64(request->tries, TRIES_MAX);
 }
 
-/* The same action again, up to TRIES_MAX; a cancelled one was not tried. */
+/* Repeats the action, up to TRIES_MAX; a cancelled one does not count. */
 static void again_or_fail(struct cairn_multipart *mp, const struct cairn_store_request *request,
                           const char *doing) {
     if (request->code == CAIRN_CANCELLED || is_put_off(request, &mp->put_offs)) return;
@@ -288,7 +275,7 @@ static bool is_patient(const struct cairn_multipart *mp) {
     return mp->waits < WAITS_MAX && waited_ms(mp) < CAIRN_MULTIPART_PATIENCE_MS;
 }
 
-/* The next action comes after a pause, which is longer each time. */
+/* Pauses before the next action, longer each time. */
 static void wait_longer(struct cairn_multipart *mp) {
     if (!mp->waits) mp->waiting_since_ms = mp->clock->mono_ms(mp->clock);
     mp->pause_ms = cairn_min_u64(PAUSE_MS_MAX, PAUSE_MS_MIN << cairn_min_u64(mp->waits, 16));
@@ -302,7 +289,7 @@ static bool look_again(struct cairn_multipart *mp) {
     return true;
 }
 
-/* PUT or COMPLETE: how often per round is bounded, since each may lead back here through HEAD. */
+/* Bounds PUT or COMPLETE per round, since each may lead back here through HEAD. */
 static void take_publishing(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
                             struct cairn_multipart_action *ret) {
     if (!is_patient(mp)) {
@@ -346,7 +333,7 @@ static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action 
     }
 }
 
-/* Given up: what is under way ends first, so that no part lands after the abort (S26). */
+/* Waits for requests under way, so that no part lands after the abort (S26). */
 static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (mp->parts_sending) return;
     if (mp->state != STATE_ABORT)
@@ -432,7 +419,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
     }
     part->state = CAIRN_PART_TODO;
     if (request->code == CAIRN_CANCELLED) return;
-    if (request->code == CAIRN_NOT_FOUND) { /* S07: the upload is gone; why, HEAD will tell */
+    if (request->code == CAIRN_NOT_FOUND) { /* S07: the upload is gone; HEAD finds out why */
         mp->upload_gone = true;
         if (!mp->give_up) enter_state(mp, STATE_HEAD);
         return;
@@ -448,7 +435,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
 
 static void create_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     if (request->code != CAIRN_OK) {
-        /* An upload whose id was lost with the answer is left to the sweep (Q21). */
+        /* An upload whose id was lost with the reply is left to the sweep (Q21). */
         again_or_fail(mp, request, "begin the upload");
         return;
     }
@@ -461,7 +448,7 @@ static void create_result(struct cairn_multipart *mp, const struct cairn_store_r
     enter_state(mp, STATE_PARTS);
 }
 
-/* PUT and COMPLETE. Whatever may have been applied is settled by HEAD (multipart.h#2). */
+/* Result of PUT and COMPLETE; HEAD settles one that may have been applied (multipart.h#2). */
 static void publishing_result(struct cairn_multipart *mp,
                               const struct cairn_multipart_action *action,
                               const struct cairn_store_request *request) {
@@ -491,7 +478,7 @@ static void publishing_result(struct cairn_multipart *mp,
     }
 }
 
-/* Nothing is there and no upload either: the whole shard once more. */
+/* Neither object nor upload exists: sends the whole shard again. */
 static void begin_round(struct cairn_multipart *mp) {
     if (mp->rounds == ROUNDS_MAX) {
         FAIL(mp, CAIRN_STORE, "the upload vanished; begun anew %d times", ROUNDS_MAX);
@@ -507,8 +494,7 @@ static void begin_round(struct cairn_multipart *mp) {
     enter_state(mp, STATE_BEGIN);
 }
 
-/* Some show an object late. Where the store took it, said that it is there, or has used the upload
- * up, it is looked for again before anything is sent. */
+/* Some stores show an object late: after OK, 412 or a vanished upload HEAD is repeated first. */
 static void nothing_there(struct cairn_multipart *mp) {
     bool due = mp->certain || mp->taken || (mp->perhaps && mp->upload_gone);
     if (due && look_again(mp)) return;
@@ -521,12 +507,11 @@ static void nothing_there(struct cairn_multipart *mp) {
         begin_round(mp);
 }
 
-/* ---- what an object that is there proves (R3) ---- */
+/* ---- whether an existing object is ours (R3) ---- */
 
-/* Ours it is by its token, by a plain OK of our own PUT or COMPLETE, or by the journal's word that
- * it was durable. Where none of these can be had, its bytes are read and compared: equal length and
- * checksum are as good as a token. The same where the store states another checksum than ours: some
- * state wrong ones of bytes that are right. */
+/* An object is ours by its token, by OK of our PUT or COMPLETE, or by the journal's word that it
+ * was durable. Without these, or if the store states a checksum that differs from ours (some state
+ * wrong ones), its bytes are read: equal length and checksum are as good as a token. */
 static uint64_t read_length(const struct cairn_multipart *mp) {
     return cairn_min_u64(CAIRN_MULTIPART_READ_BYTES, mp->size_bytes - mp->read_bytes);
 }
@@ -553,15 +538,14 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
         refuse_foreign(mp, request);
         return;
     }
-    /* The death of a process that had put it at once may have come before the bytes that went out
-     * were compared with those that were staged (O8); parts are completed after that alone. */
+    /* A single PUT may not have been compared with the staged bytes (O8); COMPLETE follows that. */
     bool uncompared = mp->recovered && !mp->parts && CAIRN_RULE(Q42);
     mp->reads = mp->disputed || (!known && !mp->found_has_crc32c && (!stated || uncompared));
     mp->read_bytes = 0;
     enter_state(mp, STATE_CHECK);
 }
 
-/* Without the right to list a bucket 403 stands for "not there", too (multipart.h#6). */
+/* Without list permission 403 also stands for an absent object (multipart.h#6). */
 static void refused_head(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     mp->head_refused = true;
     if (!mp->certain && !mp->taken)
@@ -606,7 +590,7 @@ static void take_read(struct cairn_multipart *mp, struct cairn_multipart_action 
     ret->crc32c = range_crc32c(mp, ret->offset, ret->length);
 }
 
-/* Where the journal held no checksums they come with the source (Q17). */
+/* Checksums missing from the journal come with the source (Q17). */
 static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (!whole_known(mp)) {
         if (!mp->has_source) ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
@@ -632,7 +616,7 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
     if (listed->has_crc32c)
         return mp->crc32c_known && listed->crc32c == range_crc32c(mp, offset, length);
     if (!part->sent.etag[0] || strcmp(part->sent.etag, listed->etag) != 0) return false;
-    /* What another process had acknowledged may be of bytes that were staged anew since. */
+    /* Bytes may have been staged anew since another process had the part acknowledged. */
     return part->state == CAIRN_PART_ACKED ||
            (mp->crc32c_known && part->sent.size_bytes == length &&
             part->sent.crc32c == range_crc32c(mp, offset, length));
@@ -640,7 +624,7 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
 
 static const struct cairn_store_part *find_listed(const struct cairn_store_request *request,
                                                   uint32_t number) {
-    /* Listings come in order of number, mostly without gaps. */
+    /* Listings are in order of number, mostly without gaps. */
     if (number <= request->part_count && request->parts[number - 1].number == number)
         return &request->parts[number - 1];
     for (size_t i = 0; i < request->part_count; i++) {
@@ -649,8 +633,7 @@ static const struct cairn_store_part *find_listed(const struct cairn_store_reque
     return NULL;
 }
 
-/* Keeps what agrees, asks for the rest again; returns the first part that was trusted and
- * differs, or 0. */
+/* Keeps matching parts, requests others again; returns the first trusted misfit, or 0. */
 static uint32_t take_listing(struct cairn_multipart *mp,
                              const struct cairn_store_request *request) {
     uint32_t differs = 0;
@@ -675,12 +658,12 @@ static uint32_t take_listing(struct cairn_multipart *mp,
 
 static void list_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     if (request->code == CAIRN_NOT_FOUND) {
-        /* Gone since HEAD said that nothing is there: a late Complete may have used it up. */
+        /* The upload vanished since HEAD found nothing: a late COMPLETE may have used it up. */
         mp->upload_gone = true;
         enter_state(mp, STATE_HEAD);
         return;
     }
-    if (request->code == CAIRN_UNSUPPORTED) { /* what was acknowledged is trusted, then */
+    if (request->code == CAIRN_UNSUPPORTED) { /* trust the acknowledgements */
         enter_state(mp, STATE_PARTS);
         return;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a URL names, and who opens it; see open.h. */
+/* Opens stores by URL; see open.h. */
 #include "store/open.h"
 
 #include <stdatomic.h>
@@ -20,7 +20,7 @@ static enum cairn_code folder_of_url(const char *url, struct cairn_buf *ret,
     return cairn_percent_decode(cairn_view_of(path), ret, err);
 }
 
-/* "./store" as people type it: from the folder they stand in. */
+/* A path such as "./store", relative to the working directory. */
 static enum cairn_code folder_of_path(const char *url, struct cairn_buf *ret,
                                       struct cairn_error *err) {
     if (url[0] == '/') return cairn_buf_append_text(ret, url, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rule of S17, once for all readers; see range.h. */
+/* Rule S17 for all readers; see range.h. */
 #include "store/range.h"
 
 #include <inttypes.h>
@@ -34,7 +34,7 @@ void cairn_store_tags_free(struct cairn_store_tags *tags) {
     free(tags);
 }
 
-/* The first answer counts; without memory for it the next one does. */
+/* Keeps the first ETag; without memory for it the next one. */
 static void keep_tag(struct cairn_store_tags *tags, size_t object, const char *etag) {
     CAIRN_ASSERT(object < tags->count);
     if (!etag[0] || !strncmp(etag, "W/", 2) || atomic_load(&tags->texts[object])) return;
@@ -55,8 +55,6 @@ void cairn_store_range_begin(struct cairn_store_range *range) {
     range->tries++;
 }
 
-/* ---- bytes ---- */
-
 enum cairn_code cairn_store_blocks_check(const void *checksums, uint64_t offset,
                                          struct cairn_view bytes, struct cairn_error *err) {
     const uint8_t *data = bytes.data, *wanted = checksums;
@@ -72,8 +70,7 @@ enum cairn_code cairn_store_blocks_check(const void *checksums, uint64_t offset,
     return CAIRN_OK;
 }
 
-/* The checksum that was made on the way, when the bytes were in the cache, against that of all
- * blocks together; only where they differ the bytes are read again to name the block. */
+/* Compares the transfer's checksum with all blocks' together; only a mismatch reads the bytes. */
 static enum cairn_code check_bytes(const struct cairn_store_range *range, struct cairn_error *err) {
     const struct cairn_store_request *get = &range->request;
     const uint8_t *wanted = range->checksums;
@@ -86,8 +83,6 @@ static enum cairn_code check_bytes(const struct cairn_store_range *range, struct
     CAIRN_TRY(cairn_store_blocks_check(range->checksums, get->offset, bytes, err));
     return cairn_fail(err, CAIRN_CORRUPT, "the bytes changed in memory while they were checked");
 }
-
-/* ---- the answer ---- */
 
 static enum cairn_code judge_answer(struct cairn_store_range *range, struct cairn_error *err) {
     const struct cairn_store_request *get = &range->request;
@@ -124,8 +119,7 @@ enum cairn_code cairn_store_range_judge(struct cairn_store_range *range, struct 
                         get->offset + get->length - 1);
 }
 
-/* A store that says "missing" or "replaced" (412) would say so again; bytes that came, and an ETag
- * that came with them, may have become wrong on the way. */
+/* "Missing" and "replaced" (412) are final; bytes, and their ETag, may be damaged in transit. */
 bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code) {
     const struct cairn_store_request *get = &range->request;
     bool other_tag = get->code == CAIRN_PRECONDITION && get->error.http_status == 206;
@@ -150,7 +144,7 @@ enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
     return code;
 }
 
-/* ---- what this machine's memory holds already ---- */
+/* ---- bytes in the page cache ---- */
 
 #ifndef __GLIBC__ /* musl has it from 1.2.5 on; a 64-bit offset is the lower one of two words */
 static ssize_t preadv2(int fd, const struct iovec *pieces, int count, off_t offset, int flags) {
@@ -158,7 +152,7 @@ static ssize_t preadv2(int fd, const struct iovec *pieces, int count, off_t offs
 }
 #endif
 
-/* A signal is no reason to wait: what it cut short counts as not ready. */
+/* A read cut short by a signal counts as not ready. */
 static bool read_ready(const struct cairn_store_ready *ready, uint64_t offset, void *into,
                        size_t size) {
     struct iovec piece = {.iov_base = into, .iov_len = size};

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* retry: see the header. All state changes happen in _admit and _result. */
+/* All state changes happen in _admit and _result. */
 #include "store/retry.h"
 
 #define BUDGET_UNIT 100 /* one request */
 #define BUDGET_MAX (20 * BUDGET_UNIT)
 #define BUDGET_START (10 * BUDGET_UNIT)
-/* Requests of one flight all answer 503 at once: they are one sign, not many. */
+/* One flight of requests gets many 503 at once: they count as one sign. */
 #define CUT_EVERY_MS 1000
 #define CROWDED_PART 8 /* an eighth of the answers are slow-downs: halve */
-/* Fewer bad answers than this say nothing about the endpoint, however far apart they are. */
+/* Fewer bad answers say nothing about the endpoint, however far apart they are. */
 #define PAUSE_RESULTS_MIN 3
-/* After a pause the endpoint is met again with a quarter of the full number. */
+/* After a pause the endpoint gets a quarter of the full number. */
 #define AFTER_PAUSE_PART 4
 
 static uint64_t now_ms(const struct cairn_retry *retry) {
@@ -77,7 +77,7 @@ uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries) {
     return draw_between(retry, 0, bound);
 }
 
-/* What failed before or in a pause says nothing about the request, so it is forgotten. */
+/* Failures before or in a pause say nothing about the request, so they are not counted. */
 static void forgive_before_pause(const struct cairn_retry *retry,
                                  struct cairn_retry_ticket *ticket) {
     if (ticket->pauses_seen == retry->pauses) return;
@@ -85,12 +85,10 @@ static void forgive_before_pause(const struct cairn_retry *retry,
     ticket->tries_counted = ticket->put_offs = 0;
 }
 
-/* ---- asking ---- */
-
 static void budget_grow(struct cairn_retry *retry, uint64_t now) {
     uint64_t grown = (now - retry->budget_ms) * BUDGET_UNIT / 1000;
-    if (retry->paused) retry->budget_ms = now; /* probes are the extra requests of that time */
-    if (!grown || retry->paused) return;       /* keep the fraction of a second that has passed */
+    if (retry->paused) retry->budget_ms = now; /* probes use up the extra requests of that time */
+    if (!grown || retry->paused) return;       /* keep the fraction of a second */
     retry->budget = cairn_min_u64(BUDGET_MAX, retry->budget + grown);
     retry->budget_ms = now;
 }
@@ -140,8 +138,6 @@ enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
     retry->budget -= BUDGET_UNIT;
     return send_now(retry, ticket);
 }
-
-/* ---- results ---- */
 
 /* A store that refuses one request in twenty is not crowded: halving for each would leave two
  * connections of 32 and a save that takes fifteen times as long (docs/bench.md, throttled). */
@@ -197,10 +193,10 @@ static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome
     }
 }
 
-/* Did the endpoint work for anybody since this request failed the last time? Only then is the
- * fault the request's own; otherwise the endpoint is about to be paused, and nothing counts. A good
- * answer since the first failure would not do: when an outage begins, what was on the wire still
- * ends well, and five tries fit into the time before the pause. */
+/* True if the endpoint answered well since this request's last failure: the fault is the request's
+ * own. Otherwise the endpoint is about to be paused, and nothing counts. Good answers since the
+ * first failure prove nothing: at the start of an outage requests on the wire still end well, and
+ * five tries fit into the time before the pause. */
 static bool works_for_others(const struct cairn_retry *retry,
                              const struct cairn_retry_ticket *ticket) {
     return retry->good_answers != ticket->good_seen;
@@ -210,8 +206,7 @@ static void ticket_back_off(struct cairn_retry *retry, struct cairn_retry_ticket
                             uint64_t retry_after_ms, uint64_t now) {
     uint32_t tries = ticket->tries_counted + ticket->put_offs;
     uint64_t delay = cairn_retry_delay_ms(retry, tries ? tries : 1);
-    /* A failed probe steps back, so that another request is the next one: this one may be the
-     * only request that fails. */
+    /* A failed probe steps back for another request: it may be the only one that fails. */
     if (ticket->probe) delay = retry->next_probe_ms - now + retry->options.probe_ms_min / 2;
     uint64_t asked = cairn_min_u64(retry_after_ms, retry->options.retry_after_ms_max);
     ticket->not_before_ms = now + cairn_max_u64(delay, asked);

@@ -1,48 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * retry: decides when a request may be sent, sent again, or given up; one object per endpoint.
+ * retry: decides when a request is sent, retried or given up; one object per endpoint.
  *
- * Why:     a 60 s outage must not fail a save, and a storm of repeats must not prolong the outage.
- * Promise: 1   at a healthy endpoint a request is sent at most tries_max times. Slow-downs are not
- *              counted in, nor tries that made no connection while others go on over kept ones
- *              (a name server that is away); of both together it takes put_offs_max. "Later" is no
- *              failure, and five in a row come to one part of thousands while a store widens a
- *              prefix. Repeats are at
- *              most extra_percent of the first sends plus one a second (so that the last requests
- *              of a save are never stuck behind an empty budget).
- *          2   an endpoint that gave nothing but slow-downs and failures for pause_after_ms (and
- *              at least three of them) is paused: one request at a time is let through as a probe,
- *              every probe_ms_min to probe_ms_max; all others wait. Nothing that fails in such a
- *              time counts as a try, what failed just before it neither. The first good answer
- *              ends the pause.
- *          3   delays have full jitter and never fall below what Retry-After asked for.
+ * Why:     a 60 s outage must not fail a save, and a storm of retries must not prolong the outage.
+ * Promise: 1   at a healthy endpoint a request is sent at most tries_max times. Slow-downs do not
+ *              count (while a store splits a prefix, one request in thousands gets five in a row),
+ *              nor tries without a connection while kept connections work (a name server is down);
+ *              put_offs_max bounds their sum. Retries are at most extra_percent of the first sends
+ *              plus one a second, so an empty budget never blocks the last requests of a save.
+ *          2   an endpoint that gave only slow-downs and failures for pause_after_ms (at least
+ *              three) is paused: one request at a time is sent as a probe, every probe_ms_min to
+ *              probe_ms_max; all others wait. Failures in a pause or just before it do not count as
+ *              tries. The first good answer ends the pause.
+ *          3   delays have full jitter and are never shorter than Retry-After.
  *          4   when an eighth of the answers (and more than one) are slow-downs, the number of
- *              requests under way is halved, at most once a second; it is back at the full number
- *              recover_ms after the last halving.
- * Limits:  deadlines are the caller's: a ticket waits for ever if nobody drops it.
- * Threads: none of its own: the caller's lock. No I/O, no allocation, no sleep; time comes from
- *          the clock, chance from the seed.
+ *              requests under way is halved, at most once a second; it is full after recover_ms.
+ * Limits:  deadlines are the caller's: a ticket waits for ever unless dropped.
+ * Threads: none of its own: the caller's lock. No I/O, allocation or sleep; time from clock, chance
+ *          from seed.
  * Next:    store/s3/s3.c; tests/store/test_retry.c.
  */
 #pragma once
 
 #include "common/clock.h"
 
-/* Zero takes the default that stands beside it. */
+/* Zero selects the default in the field's comment. */
 struct cairn_retry_options {
-    const struct cairn_clock *clock; /* NULL: real */
-    uint64_t seed;                   /* any; give each endpoint another one */
-    uint32_t tries_max;              /* 5 */
-    uint32_t put_offs_max;           /* 20: with their delays about a minute and a half */
-    uint32_t concurrency_max;        /* 64 requests under way at once */
-    uint32_t extra_percent;          /* 10 */
-    uint64_t delay_ms_min;           /* 100: bound of the first delay; doubles with each try */
-    uint64_t delay_ms_max;           /* 10 s */
-    uint64_t retry_after_ms_max;     /* 60 s: a Retry-After beyond this is cut */
-    uint64_t pause_after_ms;         /* 2 s */
-    uint64_t probe_ms_min;           /* 1 s */
-    uint64_t probe_ms_max;           /* 5 s */
-    uint64_t recover_ms;             /* 20 s: stays below the 30 s that are promised */
+    const struct cairn_clock *clock;
+    uint64_t seed;               /* any; a different one for each endpoint */
+    uint32_t tries_max;          /* 5 */
+    uint32_t put_offs_max;       /* 20: with their delays about 90 s */
+    uint32_t concurrency_max;    /* 64 requests under way at once */
+    uint32_t extra_percent;      /* 10 */
+    uint64_t delay_ms_min;       /* 100: bound of the first delay; doubles with each try */
+    uint64_t delay_ms_max;       /* 10 s */
+    uint64_t retry_after_ms_max; /* 60 s: a longer Retry-After is cut to this */
+    uint64_t pause_after_ms;     /* 2 s */
+    uint64_t probe_ms_min;       /* 1 s */
+    uint64_t probe_ms_max;       /* 5 s */
+    uint64_t recover_ms;         /* 20 s: below the promised 30 s */
 };
 
 enum cairn_retry_outcome {
@@ -52,29 +48,28 @@ enum cairn_retry_outcome {
     CAIRN_RETRY_UNREACHED, /* no connection was made: no name, refused, no route */
     CAIRN_RETRY_OUTCOMES
 };
-/* Why a request is sent once more: "corrected" (after a good answer: another region, another
- * clock, a body that arrived altered), "slow-down", "failure", "unreached". */
+/* Cause of a retry: "corrected" (region, clock, body), "slow-down", "failure", "unreached". */
 const char *cairn_retry_cause_text(enum cairn_retry_outcome outcome);
 enum cairn_retry_answer {
     CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */
-    CAIRN_RETRY_WAIT, /* not now: ask again after ret_wait_ms, or when another one has ended */
+    CAIRN_RETRY_WAIT, /* call again after ret_wait_ms, or when another request ends */
 };
 enum cairn_retry_decision {
-    CAIRN_RETRY_DONE,    /* the answer was good: act on it */
-    CAIRN_RETRY_AGAIN,   /* call _admit with the same ticket; it says when */
-    CAIRN_RETRY_GIVE_UP, /* all its tries are used up, at an endpoint that works for others */
+    CAIRN_RETRY_DONE,
+    CAIRN_RETRY_AGAIN,   /* call _admit with the same ticket, which gives the delay */
+    CAIRN_RETRY_GIVE_UP, /* all tries are used up, at an endpoint that works for others */
 };
 
-/* One request over all its tries. Zeroed is a new one. */
+/* One request over all its tries. A zeroed ticket is a new request. */
 struct cairn_retry_ticket {
     uint32_t tries_sent;    /* all, for the log */
-    uint32_t tries_counted; /* those at a healthy endpoint, without put_offs */
+    uint32_t tries_counted; /* tries at a healthy endpoint, without put_offs */
     uint32_t put_offs;      /* slow-downs and tries without a connection, at a healthy endpoint */
     uint64_t not_before_ms; /* mono clock */
     uint64_t good_seen;     /* private: good answers of the endpoint before the last failure */
     uint64_t pauses_seen;   /* private */
-    uint32_t retried[CAIRN_RETRY_OUTCOMES]; /* tries_sent beyond the first, by what made each */
-    enum cairn_retry_outcome last;          /* private */
+    uint32_t retried[CAIRN_RETRY_OUTCOMES]; /* retries, by cause */
+    enum cairn_retry_outcome last;
     bool under_way, probe;
 };
 
@@ -97,10 +92,10 @@ struct cairn_retry {
 };
 
 void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_options *options);
-/* May this ticket's request be sent now? ret_wait_ms is written for WAIT only (at least 1). */
+/* Whether this ticket's request may be sent now. ret_wait_ms (1 or more) is set for WAIT only. */
 enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
                                           struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
-/* What came of it. retry_after_ms: what the endpoint asked for, 0 when it said nothing. */
+/* The outcome of a send. retry_after_ms: the endpoint's Retry-After, or 0. */
 enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
                                              struct cairn_retry_ticket *ticket,
                                              enum cairn_retry_outcome outcome,
@@ -109,7 +104,7 @@ enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
 void cairn_retry_drop(struct cairn_retry *retry, struct cairn_retry_ticket *ticket);
 
 bool cairn_retry_paused(const struct cairn_retry *retry);
-/* How many requests may be under way at once now: 1 while paused. */
+/* Bound of requests under way at once: 1 while paused. */
 uint32_t cairn_retry_concurrency(const struct cairn_retry *retry);
-/* A delay before the try after `tries` failed ones: uniform from 0 to its bound, which doubles. */
+/* Delay before the try after `tries` failures: uniform from 0 to a bound that doubles. */
 uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries);

@@ -3,8 +3,8 @@
  * secret: a key or token in memory that is wiped when it is no longer needed.
  *
  * Why:     a secret in a plain string ends up in a log line, a core file or a freed page.
- * Promise: 1   the bytes are overwritten before their memory is given back.
- *          2   there is no printing form; whoever needs the bytes asks for a view.
+ * Promise: 1   the bytes are overwritten before their memory is freed.
+ *          2   there is no printing form; code that needs the bytes takes a view.
  * Limits:  64 KiB a secret.
  * Threads: one owner.
  * Next:    store/keys/credentials.h.
@@ -30,7 +30,7 @@ static inline void cairn_secret_release(struct cairn_secret *secret) {
     free(secret->private_bytes);
     *secret = (struct cairn_secret){0};
 }
-/* Replaces what was there. An empty text gives an empty secret. */
+/* Replaces the secret. An empty text gives an empty secret. */
 CAIRN_MUST_USE static inline enum cairn_code
 cairn_secret_set(struct cairn_secret *secret, struct cairn_view text, struct cairn_error *err) {
     if (text.size > CAIRN_SECRET_BYTES_MAX)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store: passes calls on, and waits for small objects. What a URL names is in open.c. */
+/* Dispatches to implementations and waits for small objects; open.c opens stores. */
 #include "store/store.h"
 
 #include <stdatomic.h>
@@ -8,11 +8,9 @@
 #include "common/clock.h"
 #include "common/text.h"
 
-/* A repeat after an unknown outcome; the workers below have retried already. */
+/* Retries after an unknown outcome, on top of the workers' own. */
 #define SMALL_TRIES_MAX 3
 #define SMALL_FIRST_BYTES (64u << 10) /* nearly all documents of a version are shorter */
-
-/* ---- operations ---- */
 
 static const struct {
     const char *word, *verb;
@@ -38,8 +36,6 @@ bool cairn_store_op_writes(enum cairn_store_op op) {
     CAIRN_ASSERT((int)op < CAIRN_STORE_OP_COUNT);
     return ops[op].writes;
 }
-
-/* ---- passing on ---- */
 
 void cairn_store_set_failed(struct cairn_store *store, cairn_store_failed *failed, void *owner) {
     store->failed_owner = owner;
@@ -75,8 +71,6 @@ bool cairn_store_moved(const struct cairn_store *store) {
 enum cairn_code cairn_store_follow(struct cairn_store *store, struct cairn_error *err) {
     return store->vtable->follow ? store->vtable->follow(store, err) : CAIRN_OK;
 }
-
-/* ---- what a store says of itself ---- */
 
 enum cairn_code cairn_store_keys(struct cairn_store *store, char ret_text[224],
                                  struct cairn_error *err) {
@@ -135,8 +129,6 @@ enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, 
         return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s has no URLs of its own", store->url);
     return store->vtable->presign(store, key, expires_s, ret_url, ret_expires_s, err);
 }
-
-/* ---- workers ---- */
 
 enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                        struct cairn_error *err) {
@@ -235,7 +227,7 @@ static enum cairn_code put_once(struct cairn_store_worker *worker, const char *k
     return code;
 }
 
-/* CAIRN_OK: equal. CAIRN_CONFLICT: something else is there. CAIRN_NOT_FOUND: nothing is. */
+/* CAIRN_OK: equal. CAIRN_CONFLICT: another content. CAIRN_NOT_FOUND: no object. */
 static enum cairn_code compare_small(struct cairn_store_worker *worker, const char *key,
                                      struct cairn_view body, struct cairn_error *err) {
     CAIRN_AUTO(buf) there = {.limit = body.size ? body.size : 1};
@@ -257,15 +249,14 @@ enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const c
         if (!ambiguous) break;
         was_ambiguous = true;
     }
-    /* The object that is in the way may be our own, from a try whose answer was lost. */
+    /* The existing object may be our own, from a try whose reply was lost. */
     if (!was_ambiguous || code == CAIRN_OK || !create) return code;
     if (code != CAIRN_PRECONDITION && !ambiguous) return code;
     struct cairn_error look = {0};
     return compare_small(worker, key, body, &look) == CAIRN_OK ? CAIRN_OK : code;
 }
 
-/* Equal bytes under a name that another process may not have made durable before it died; what was
- * told afterwards would rest on it. */
+/* Compares; makes equal bytes durable, since their writer may have died before its sync. */
 static enum cairn_code found_same(struct cairn_store_worker *worker, const char *key,
                                   struct cairn_view body, struct cairn_error *err) {
     CAIRN_TRY(compare_small(worker, key, body, err));
@@ -286,11 +277,10 @@ enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const ch
         bool ambiguous = false;
         code = put_once(worker, key, body, true, &ambiguous, err);
         if (code == CAIRN_OK && worker->store->profile.create_only_put) return CAIRN_OK;
-        /* CONFLICT is S3's 409: another conditional request on the key was under way. It says
-         * nothing about the content, which alone may make a conflict of ours. */
+        /* S3's 409: another conditional request. Only the content decides a conflict. */
         if (code != CAIRN_OK && code != CAIRN_PRECONDITION && code != CAIRN_CONFLICT && !ambiguous)
             return code;
-        /* Looked at again: our own lost answer, another server's same bytes, or a conflict. */
+        /* Compare: a lost reply of ours, another server's equal bytes, or a conflict. */
         look_first = true;
     }
     enum cairn_code looked = found_same(worker, key, body, err);
@@ -299,7 +289,7 @@ enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const ch
                                   : code;
 }
 
-/* Into *ret, from `*at` on; no more than `most` bytes, and no other object than was begun with. */
+/* Reads up to `most` bytes from `*at` on into *ret, with the ETag of the first request. */
 static enum cairn_code get_some(struct cairn_store_worker *worker, struct cairn_store_request *get,
                                 uint64_t most, struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_reserve(ret, (size_t)most, err));
@@ -319,8 +309,7 @@ static enum cairn_code too_large(const char *key, uint64_t bytes, uint64_t room,
                       (unsigned long long)bytes, (unsigned long long)room);
 }
 
-/* One request for nearly every document: the first answer says how long the object is, and a look
- * before it would cost as long again. */
+/* Nearly every document takes one request; a HEAD before it would double the time. */
 static enum cairn_code get_whole(struct cairn_store_worker *worker, const char *key,
                                  uint64_t deadline_ms, uint64_t room, struct cairn_buf *ret,
                                  struct cairn_error *err) {
@@ -328,7 +317,7 @@ static enum cairn_code get_whole(struct cairn_store_worker *worker, const char *
         .op = CAIRN_STORE_GET, .key = key, .up_to = true, .deadline_ms = deadline_ms};
     enum cairn_code code = CAIRN_RANGE;
     if (room) code = get_some(worker, &get, cairn_min_u64(SMALL_FIRST_BYTES, room), ret, err);
-    if (code == CAIRN_RANGE) { /* there is no byte of it that may be asked for: it is empty */
+    if (code == CAIRN_RANGE) { /* the object is empty: no byte range fits */
         struct cairn_store_request head = {
             .op = CAIRN_STORE_HEAD, .key = key, .deadline_ms = deadline_ms};
         CAIRN_TRY(cairn_store_perform(worker, &head, err));
@@ -352,7 +341,7 @@ enum cairn_code cairn_store_get_small_by(struct cairn_store_worker *worker, cons
                                          struct cairn_error *err) {
     uint64_t limit = ret->limit ? ret->limit : CAIRN_BUF_LIMIT_DEFAULT;
     size_t before = ret->size;
-    enum cairn_code code = CAIRN_PRECONDITION; /* it was replaced between two of its requests */
+    enum cairn_code code = CAIRN_PRECONDITION; /* the object was replaced between two requests */
     for (int i = 0; i < SMALL_TRIES_MAX && code == CAIRN_PRECONDITION; i++) {
         code = get_whole(worker, key, deadline_ms, limit - cairn_min_u64(limit, before), ret, err);
         if (code != CAIRN_OK) ret->size = before;
@@ -380,10 +369,9 @@ enum cairn_code cairn_store_delete_many(struct cairn_store_worker *worker, const
     return count ? cairn_store_perform(worker, &request, err) : CAIRN_OK;
 }
 
-/* ---- versions that deletes have left ---- */
+/* ---- deleted versions ---- */
 
-/* Three passes over a listing of versions: they are deleted; what is left is counted; and if
- * nothing is, the markers go. */
+/* Three passes over a listing of versions: delete; count the rest; if none, delete markers. */
 #define VERSION_PAGES_MAX 1000000
 
 enum pass { PASS_VERSIONS, PASS_COUNT, PASS_MARKERS };
@@ -394,7 +382,7 @@ static void note_left(struct cairn_store_purge *purge, enum cairn_code why, cons
     (void)cairn_text_copy(purge->reason, sizeof purge->reason, reason);
 }
 
-/* A listing of a key lists all that begins with it. */
+/* A listing for a key also lists longer keys. */
 static bool is_meant(const struct cairn_store_purge *purge, const struct cairn_store_entry *entry) {
     bool young = !entry->modified_ms || entry->modified_ms >= purge->before_ms;
     if (purge->before_ms && young) return false;
@@ -452,7 +440,7 @@ static enum cairn_code purge_page(struct cairn_store_worker *worker,
                                   struct cairn_store_purge *purge, enum pass pass,
                                   struct cairn_store_request *list, struct cairn_error *err) {
     CAIRN_TRY(cairn_store_perform(worker, list, err));
-    /* store/ has compared it; once more, since one wrong key deletes somebody's checkpoint. */
+    /* Checked again after store/: one wrong key deletes a user's checkpoint. */
     for (size_t i = 0; i < list->listing->count; i++)
         if (!cairn_text_starts(list->listing->entries[i].key, purge->prefix))
             return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s",
@@ -484,7 +472,7 @@ static enum cairn_code run_pass(struct cairn_store_worker *worker, struct cairn_
     return code;
 }
 
-/* Refusals that the next try meets again, unless somebody gives a right. */
+/* Refusals that recur until an administrator grants a permission. */
 static bool is_refusal(enum cairn_code code) {
     return code == CAIRN_FORBIDDEN || code == CAIRN_UNSUPPORTED || code == CAIRN_INVALID;
 }
@@ -492,7 +480,7 @@ static bool is_refusal(enum cairn_code code) {
 enum cairn_code cairn_store_purge(struct cairn_store_worker *worker,
                                   struct cairn_store_purge *purge, struct cairn_error *err) {
     struct cairn_error why = {0};
-    CAIRN_ASSERT(*purge->prefix); /* a listing of the whole store is asked for by nobody */
+    CAIRN_ASSERT(*purge->prefix); /* never lists the whole store */
     if (!cairn_store_keeps_versions(worker->store)) return CAIRN_OK;
     enum cairn_code code = run_pass(worker, purge, PASS_VERSIONS, &why);
     if (!code) code = run_pass(worker, purge, PASS_COUNT, &why);
@@ -508,7 +496,7 @@ enum cairn_code cairn_store_purge(struct cairn_store_worker *worker,
         return CAIRN_OK;
     }
     if (!code) {
-        purge->why = CAIRN_OK; /* what was refused went by itself meanwhile, or came late */
+        purge->why = CAIRN_OK; /* the refused versions have disappeared meanwhile */
         code = run_pass(worker, purge, PASS_MARKERS, &why);
     }
     if (code && err) *err = why;

@@ -51,7 +51,7 @@ enum cairn_code cairn_s3_time_iso(const char *text, int64_t *ret_wall_ms, struct
     return civil_to_ms(&c, text, ret_wall_ms, err);
 }
 
-/* "Z", nothing (UTC is meant), "+02:00" or "-0700"; minutes ahead of UTC. */
+/* "Z", nothing (UTC), "+02:00" or "-0700"; minutes ahead of UTC. */
 static bool read_zone(const char *text, int *ret_minutes) {
     int hours = 0, minutes = 0, used = 0;
     *ret_minutes = 0;
@@ -86,8 +86,6 @@ bool cairn_s3_time_any(const char *text, int64_t *ret_wall_ms) {
     return read_iso_loosely(text, ret_wall_ms) ||
            cairn_s3_time_http(text, ret_wall_ms, NULL) == CAIRN_OK;
 }
-
-/* ---- HTTP ---- */
 
 static bool take_month(struct civil *c, const char *name) {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether objects, and all that belongs to a version, are in a store; see whole.h. */
+/* Checks objects and whole versions in a store; see whole.h. */
 #include "store/whole.h"
 
 #include <inttypes.h>
@@ -10,28 +10,26 @@
 #include "common/crc.h"
 #include "common/text.h"
 
-/* ---- each: one request for each item of a list, several under way at once ---- */
+/* ---- each: one request per item of a list, several under way at once ---- */
 
 /*
- * A loop that ends when no request is under way ends too early where all were answered within one
- * poll, and an object that it did not ask about looks like one that is missing. So the loop's only
- * condition is the number of items that are left:
- * 1  CAIRN_OK: each item was passed over by `ask` or its answer was taken by `answer`. passed +
- *    answered == count and asked == answered; both are asserted.
- * 2  The first error of an answer or of the worker ends the run: no further item is asked about,
- *    requests under way are cancelled, and all have ended before it returns.
- * 3  Items are asked about in their order; answers are taken in any order.
+ * The loop's only condition is the number of items left. A loop that ended with no request under
+ * way would end too early when one poll answers them all, and report unchecked objects as missing.
+ * 1  CAIRN_OK: `ask` skipped each item, or `answer` took its answer. passed + answered == count and
+ *    asked == answered; both are asserted.
+ * 2  The first error of an answer or of the worker ends the run: no further requests are made,
+ *    those under way are cancelled, and all have ended before it returns.
+ * 3  Requests are made in the items' order; answers arrive in any order.
  */
 struct each {
-    size_t count;   /* items */
+    size_t count;
     size_t at_once; /* requests under way, at least 1 */
-    /* Fills the operation, the key and what else the request needs; not its done and owner. False:
-     * nothing has to be asked about this item. */
+    /* Fills operation, key and other inputs, not done and owner. False: skip this item. */
     bool (*ask)(void *owner, size_t item, struct cairn_store_request *request);
     enum cairn_code (*answer)(void *owner, size_t item, const struct cairn_store_request *request,
                               struct cairn_error *err);
     void *owner;
-    /* set by the run */
+    /* results */
     size_t passed, asked, answered, cancelled;
 };
 
@@ -44,7 +42,7 @@ struct run {
     struct each *each;
     struct cairn_store_worker *worker;
     struct slot *slots;
-    size_t next; /* the first item that was neither passed over nor asked about */
+    size_t next; /* first item neither skipped nor requested */
 };
 
 static size_t items_left(const struct each *each) {
@@ -57,7 +55,7 @@ static void request_done(struct cairn_store_request *request) {
     slot->ended = true;
 }
 
-/* False: every item was passed over or asked about. */
+/* False: every item was skipped or requested. */
 static bool ask_next(struct run *run, struct slot *slot) {
     struct each *each = run->each;
     while (run->next < each->count) {
@@ -126,8 +124,6 @@ static enum cairn_code each_run(struct each *each, struct cairn_store_worker *wo
     return code;
 }
 
-/* ---- documents ---- */
-
 static enum cairn_code get_document(void *owner, enum cairn_document document, const char *key,
                                     bool again, struct cairn_buf *ret, struct cairn_error *err) {
     struct cairn_store_worker *worker = owner;
@@ -144,7 +140,7 @@ cairn_store_documents(struct cairn_store_worker *worker,
         .get = get_document, .tell_again = tell_again, .owner = worker};
 }
 
-/* ---- presence: which objects are there ---- */
+/* ---- presence ---- */
 
 #define PAGES_MAX 65536
 #define HEADS_AT_ONCE 32
@@ -174,8 +170,6 @@ enum cairn_code cairn_store_object_check(const struct cairn_store_object *object
     return cairn_fail(err, CAIRN_CORRUPT, "it has %" PRIu64 " bytes, not %" PRIu64,
                       object->found_bytes, object->size_bytes);
 }
-
-/* ---- one listing ---- */
 
 static void take_entry(struct cairn_store_presence *presence,
                        const struct cairn_store_entry *entry) {
@@ -235,7 +229,7 @@ static enum cairn_code take_page(struct cairn_store_presence *presence, struct c
     return CAIRN_OK;
 }
 
-/* The first page was asked for by the start. */
+/* The first page is under way since the start. */
 static enum cairn_code list_all(struct cairn_store_presence *presence,
                                 struct cairn_store_worker *worker, struct cairn_error *err) {
     for (size_t pages = 0; pages < PAGES_MAX; pages++) {
@@ -249,8 +243,6 @@ static enum cairn_code list_all(struct cairn_store_presence *presence,
     return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of objects",
                       presence->prefix, PAGES_MAX);
 }
-
-/* ---- a HEAD each ---- */
 
 static bool ask_head(void *owner, size_t item, struct cairn_store_request *request) {
     struct cairn_store_presence *presence = owner;
@@ -292,8 +284,6 @@ static enum cairn_code head_rest(struct cairn_store_presence *presence,
                         .owner = presence};
     return each_run(&each, worker, err);
 }
-
-/* ---- the look ---- */
 
 void cairn_store_presence_start(struct cairn_store_presence *presence,
                                 struct cairn_store_worker *worker) {
@@ -338,7 +328,7 @@ enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
     return cairn_store_presence_finish(presence, worker, err);
 }
 
-/* ---- audit: what belongs to a version ---- */
+/* ---- audit ---- */
 
 const char *cairn_store_finding_text(enum cairn_store_finding finding) {
     static const char *const texts[] = {"record", "attempt", "object", "stray", "newer"};
@@ -363,8 +353,7 @@ static void report_finding(struct cairn_store_audit *audit, enum cairn_store_fin
     if (audit->found) audit->found(audit->owner, finding, key, text);
 }
 
-/* What is wrong with a document is a finding; what the store refuses is an error. A copy that is
- * missing is none: releases that wrote no copies have stores, too. */
+/* Damage is a finding, a store's refusal an error, a missing copy neither (old releases). */
 static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_store_worker *worker,
                                enum cairn_document document, enum cairn_store_finding finding,
                                enum cairn_code *ret_state, struct cairn_error *err) {
@@ -395,7 +384,7 @@ static enum cairn_code look_at_documents(struct cairn_store_audit *audit,
     CAIRN_TRY(
         look_at(audit, worker, CAIRN_DOCUMENT_MANIFEST, CAIRN_STORE_FINDING_OBJECT, &state, err));
     audit->readable = state == CAIRN_OK;
-    if (!audit->readable) return CAIRN_OK; /* nothing else is known by name */
+    if (!audit->readable) return CAIRN_OK; /* no other names are known */
     CAIRN_TRY(
         look_at(audit, worker, CAIRN_DOCUMENT_ATTEMPT, CAIRN_STORE_FINDING_ATTEMPT, &state, err));
     CAIRN_TRY(look_at(audit, worker, CAIRN_DOCUMENT_ATTEMPT_COPY, CAIRN_STORE_FINDING_ATTEMPT,
@@ -407,7 +396,7 @@ static enum cairn_code look_at_documents(struct cairn_store_audit *audit,
     return look_at(audit, worker, CAIRN_DOCUMENT_LAYOUT, CAIRN_STORE_FINDING_OBJECT, &state, err);
 }
 
-/* ---- shards, checksums.bin and what else there is ---- */
+/* ---- shards, checksums.bin and strays ---- */
 
 struct objects {
     struct cairn_store_object *items;
@@ -421,7 +410,7 @@ static void release_objects(struct objects *objects) {
     free(objects->shards);
 }
 
-/* In the order of keys: "checksums.bin" comes before "data/...", whose names are sorted. */
+/* In key order: "checksums.bin" comes before "data/...", whose names are sorted. */
 static enum cairn_code fill_objects(struct objects *objects, const struct cairn_store_audit *audit,
                                     struct cairn_error *err) {
     struct cairn_key key;
@@ -463,7 +452,7 @@ static void take_stray(void *owner, const char *key, uint64_t size_bytes) {
 
 #define READ_BYTES (4 * CAIRN_MIB)
 
-/* A stated checksum is the store's word alone, and some are wrong; the bytes decide. */
+/* Some stores state wrong checksums, so the bytes decide. */
 static enum cairn_code read_back(struct cairn_store_worker *worker,
                                  const struct cairn_store_object *object, uint32_t *ret_crc32c,
                                  struct cairn_error *err) {
@@ -518,7 +507,7 @@ static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
         const struct cairn_store_object *object = &objects->items[i];
         const struct cairn_manifest_shard *shard = objects->shards[i];
         struct cairn_error why = {0};
-        if (!shard) continue; /* checksums.bin was read */
+        if (!shard) continue; /* checksums.bin was read already */
         if (cairn_store_object_check(object, &why))
             report_finding(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "%s", why.message);
         else

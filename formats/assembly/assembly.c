@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Building an assembly piece by piece, and the proof that its pieces make its tensors. */
+/* Builds an assembly piece by piece, and proves that its pieces make its tensors. */
 #include "formats/assembly/assembly.h"
 
 #include <inttypes.h>
@@ -15,10 +15,10 @@
 #define PIECES_MAX 16777216
 #define BOXES_OF_A_TENSOR_MAX 65536
 #define SCRATCH_BYTES (128 * 1024)
-#define APART_BYTES CAIRN_MIB    /* of a span whose elements lie apart */
-#define SPAN_BYTES 4096          /* a shorter one is read, whatever else lies in it */
-#define REST_BYTES_MAX CAIRN_MIB /* of a range: what is read for its checksum alone */
-#define READ_BYTES (512 * 1024)  /* of one read: it is in the cache when its checksum is made */
+#define APART_BYTES CAIRN_MIB    /* bound of a span of strided elements */
+#define SPAN_BYTES 4096          /* shorter spans are read whole */
+#define REST_BYTES_MAX CAIRN_MIB /* of a range, read only for its checksum */
+#define READ_BYTES (512 * 1024)  /* per read: still in the cache for the checksum */
 #define RUNS_MAX 1048576
 
 struct cairn_assembly_memory {
@@ -145,7 +145,7 @@ static bool pieces_join(const struct cairn_assembly_piece *last,
            last->offset_bytes + last->size_bytes == next->offset_bytes;
 }
 
-/* The same with what is to be flipped. */
+/* With the signs to flip. */
 static enum cairn_code add_run(struct cairn_assembly *assembly,
                                const struct cairn_assembly_piece *piece, struct cairn_error *err) {
     CAIRN_ASSERT(assembly->tensor_count && piece->input < assembly->input_count);
@@ -220,9 +220,7 @@ enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-/* ---- elements that lie apart or are flipped ---- */
-
-/* 0: they follow each other. */
+/* 0: contiguous. */
 static enum cairn_code add_layout(struct cairn_assembly *assembly, unsigned dimensions,
                                   const struct cairn_box *box, const uint64_t *stride,
                                   uint32_t *ret, struct cairn_error *err) {
@@ -236,7 +234,7 @@ static enum cairn_code add_layout(struct cairn_assembly *assembly, unsigned dime
     }
     *ret = 0;
     if (!apart) return CAIRN_OK;
-    size_t first = assembly->layout_count == 0; /* number 0 is none */
+    size_t first = assembly->layout_count == 0; /* index 0 is none */
     CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(assembly->layouts, assembly->layout_count, 1 + first,
                                    assembly->layout_capacity, PIECES_MAX, "pieces of tensors",
                                    err));
@@ -265,7 +263,7 @@ static bool is_strided(const struct cairn_assembly *assembly,
     return false;
 }
 
-/* Dimensions from this one on are one run of a layout; *ret_elements: how many elements that is. */
+/* The first dimension from which the elements are one run; *ret_elements: its length. */
 static unsigned run_of(const struct cairn_assembly_layout *layout, const struct cairn_box *box,
                        unsigned dimensions, uint64_t *ret_elements) {
     unsigned outer = dimensions;
@@ -275,7 +273,7 @@ static unsigned run_of(const struct cairn_assembly_layout *layout, const struct 
     return outer;
 }
 
-/* How many runs a tensor's pieces have; CAIRN_UNSUPPORTED: too many. */
+/* Counts the runs of a tensor's pieces; CAIRN_UNSUPPORTED: too many. */
 static enum cairn_code count_runs(const struct cairn_assembly *assembly,
                                   const struct cairn_assembly_tensor *tensor, uint64_t *ret,
                                   struct cairn_error *err) {
@@ -296,7 +294,7 @@ static enum cairn_code count_runs(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-/* The runs of one piece, behind all other pieces and boxes; there is room for them. */
+/* Appends the runs of one piece after all pieces and boxes; there is room for them. */
 static void append_runs(struct cairn_assembly *assembly, const struct cairn_assembly_tensor *tensor,
                         size_t p) {
     struct cairn_assembly_piece piece = assembly->pieces[tensor->piece_first + p];
@@ -341,7 +339,7 @@ static enum cairn_code unroll_tensor(struct cairn_assembly *assembly,
         assembly->pieces[assembly->piece_count++] = assembly->pieces[tensor->piece_first + p];
         assembly->boxes[assembly->box_count++] = assembly->boxes[tensor->box_first + p];
     }
-    if (tensor->piece_count == 1) tensor->boxed = false; /* runs of the whole follow each other */
+    if (tensor->piece_count == 1) tensor->boxed = false; /* its runs are consecutive */
     tensor->piece_first = first;
     tensor->box_first = box_first;
     tensor->piece_count = (size_t)runs;
@@ -423,8 +421,6 @@ enum cairn_code cairn_assembly_add_text(struct cairn_assembly *assembly, const c
                                     err);
 }
 
-/* ---- from another assembly ---- */
-
 enum cairn_code cairn_assembly_copy_pieces(const struct cairn_assembly *from,
                                            const struct cairn_assembly_tensor *tensor,
                                            struct cairn_assembly *into, struct cairn_error *err) {
@@ -496,9 +492,7 @@ bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name
     return true;
 }
 
-/* ---- boxes that were proved ---- */
-
-/* A box that is one run of its tensor, by its place there. */
+/* A box that is one run of its tensor, with its place. */
 struct run {
     uint64_t place;
     struct cairn_assembly_piece piece;
@@ -509,7 +503,7 @@ static int by_place(const void *a, const void *b) {
     return (x->place > y->place) - (x->place < y->place);
 }
 
-/* Where all boxes are runs their pieces are put into the tensor's order, and need no boxes. */
+/* If all boxes are runs, their pieces are sorted into the tensor's order and need no boxes. */
 static enum cairn_code make_runs(struct cairn_assembly *assembly,
                                  struct cairn_assembly_tensor *tensor, struct cairn_error *err) {
     struct cairn_assembly_piece *pieces = &assembly->pieces[tensor->piece_first];
@@ -550,8 +544,7 @@ static enum cairn_code check_boxes(struct cairn_assembly *assembly,
     return make_runs(assembly, tensor, err);
 }
 
-/* Bytes of the file from the first element of a piece to behind its last one; false: more than can
- * be. */
+/* Bytes from the first to the end of the last element of a piece; false: overflow. */
 static bool extent_of(const struct cairn_assembly *assembly,
                       const struct cairn_assembly_tensor *tensor, size_t p, uint64_t *ret) {
     const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
@@ -594,9 +587,7 @@ enum cairn_code cairn_assembly_check(struct cairn_assembly *assembly, struct cai
     return CAIRN_OK;
 }
 
-/* ---- names of the same bytes ---- */
-
-/* A tensor that is one range, by its place. */
+/* A tensor that is one range, with its place. */
 struct placed {
     struct cairn_assembly_piece piece;
     size_t index;
@@ -641,9 +632,7 @@ enum cairn_code cairn_assembly_join_same(struct cairn_assembly *assembly, struct
     return CAIRN_OK;
 }
 
-/* ---- reading ---- */
-
-/* What is read of a tensor: its elements [first, first + size / width). */
+/* The wanted elements of a tensor: [first, first + size / width). */
 struct wanted {
     const struct cairn_assembly *assembly;
     const struct cairn_assembly_tensor *tensor;
@@ -652,12 +641,12 @@ struct wanted {
     char *scratch, *gathered;
 };
 
-/* Every byte that is read of a tensor comes through here. */
+/* Every byte read of a tensor passes through here. */
 static enum cairn_code read_bytes(const struct cairn_assembly *assembly, uint32_t number,
                                   uint64_t offset, void *into, size_t size,
                                   struct cairn_error *err) {
     const struct cairn_input *input = assembly->inputs[number];
-    /* Notes are kept beside what is immutable, under their own lock. */
+    /* Notes change under their own lock; all else is immutable. */
     struct cairn_seals *seals = (struct cairn_seals *)(uintptr_t)&assembly->seals;
     if (!seals->count) return cairn_input_read(input, offset, into, size, err);
     for (size_t done = 0; done < size; done += READ_BYTES) {
@@ -669,8 +658,7 @@ static enum cairn_code read_bytes(const struct cairn_assembly *assembly, uint32_
     return CAIRN_OK;
 }
 
-/* Padding, as DeepSpeed puts it behind a rank's parameters, would keep a range from being compared:
- * where the greater part of one was read, so is the rest. */
+/* A mostly read range is read to its end: padding would leave its checksum unchecked. */
 static bool has_small_rest(const struct cairn_seal *seal) {
     uint64_t rest = seal->size_bytes - seal->noted_bytes;
     return rest && rest <= seal->noted_bytes && rest <= REST_BYTES_MAX;
@@ -728,7 +716,7 @@ enum cairn_code cairn_assembly_settle(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-/* Elements of a box of the tensor, the first at `offset`, whose span is small enough. */
+/* Reads elements of a box, the first at `offset`, whose span is small enough. */
 static enum cairn_code read_span(const struct wanted *wanted,
                                  const struct cairn_assembly_piece *piece,
                                  const struct cairn_box *box, uint64_t offset, uint64_t span,
@@ -757,8 +745,7 @@ static enum cairn_code read_span(const struct wanted *wanted,
     return CAIRN_OK;
 }
 
-/* Elements of a box that lie apart. A span of the file that holds little else is read at once; else
- * the box is halved where its elements are farthest apart. */
+/* Reads strided elements of a box: a dense span at once; else halves it at the widest stride. */
 static enum cairn_code read_apart(const struct wanted *wanted,
                                   const struct cairn_assembly_piece *piece,
                                   const struct cairn_box *box, uint64_t offset,
@@ -785,7 +772,7 @@ static enum cairn_code read_apart(const struct wanted *wanted,
                       offset + first.count[widest] * layout->stride[widest] * wanted->width, err);
 }
 
-/* The elements [from, to) of a box whose elements lie apart. */
+/* Reads elements [from, to) of a strided box. */
 static enum cairn_code read_layout(const struct wanted *wanted,
                                    const struct cairn_assembly_piece *piece,
                                    const struct cairn_box *box, uint64_t from, uint64_t to,
@@ -804,7 +791,7 @@ static enum cairn_code read_layout(const struct wanted *wanted,
     return CAIRN_OK;
 }
 
-/* The elements [from, to) of one box, which all are wanted. */
+/* Reads elements [from, to) of one box, all of them wanted. */
 static enum cairn_code read_box(const struct wanted *wanted,
                                 const struct cairn_assembly_piece *piece,
                                 const struct cairn_box *box, uint64_t from, uint64_t to,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole tensors of safetensors files, and those that lie in several files by their offsets. */
+/* Whole tensors of safetensors files, and tensors joined from several files by offsets. */
 #include "formats/assembly/models.h"
 
 #include <inttypes.h>
@@ -17,8 +17,6 @@ void cairn_safetensors_parts_release(struct cairn_safetensors_parts *parts) {
     free(parts->items);
     *parts = (struct cairn_safetensors_parts){0};
 }
-
-/* ---- parts ---- */
 
 enum cairn_code cairn_safetensors_sharding(const struct cairn_safetensors *file, json_t **ret,
                                            struct cairn_error *err) {
@@ -80,7 +78,7 @@ void cairn_safetensors_parts_sort(struct cairn_safetensors_parts *parts) {
     if (parts->count) qsort(parts->items, parts->count, sizeof *parts->items, by_name_and_file);
 }
 
-/* Parts without elements are left out of the proof: ranks that hold nothing write such. */
+/* Ignores empty parts, which ranks without elements write. */
 static enum cairn_code prove_parts(const struct cairn_safetensors_part *parts, size_t count,
                                    const uint64_t *shape, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_box *boxes = calloc(count + 1, sizeof *boxes);
@@ -115,8 +113,6 @@ enum cairn_code cairn_safetensors_parts_group(const struct cairn_safetensors_par
     if (code == CAIRN_OK) code = prove_parts(group, count, ret_shape, err);
     return code ? cairn_within(err, code, "tensor %s", cairn_short(group->name).text) : CAIRN_OK;
 }
-
-/* ---- assemblies ---- */
 
 static enum cairn_code add_texts(const struct cairn_safetensors *file, const char *name,
                                  struct cairn_assembly *assembly, struct cairn_error *err) {
@@ -205,17 +201,17 @@ enum cairn_code cairn_safetensors_join(struct cairn_safetensors_parts *parts,
 #define INCOMPLETE ".incomplete"
 #define CHOOSE "two indexes; name the one that is meant instead of the folder"
 
-/* The two kinds of files, in the order in which they are looked for. */
+/* The two kinds of files, in search order. */
 static const struct kind {
     const char *end, *format;
-    const char *stems[4]; /* that loaders look for, in their order */
-    bool any;             /* every name that ends so is a model's; else by its stem, too */
+    const char *stems[4]; /* tried by loaders, in this order */
+    bool any;             /* any such name is a model's; else only by its stem */
 } kinds[] = {
     {".safetensors",
      "hf-safetensors",
      {"model", "diffusion_pytorch_model", "adapter_model", NULL},
      true},
-    /* Trainers write files of other things (training_args.bin) with the same end. */
+    /* Trainers write other files (training_args.bin) with the same end. */
     {".bin",
      "hf-torch",
      {"pytorch_model", "diffusion_pytorch_model", "adapter_model", NULL},
@@ -233,14 +229,11 @@ void cairn_model_choice_release(struct cairn_model_choice *choice) {
     *choice = (struct cairn_model_choice){0};
 }
 
-/* ---- names ---- */
-
 static bool ends_with(const char *name, const char *end) {
     size_t size = strlen(name), tail = strlen(end);
     return size > tail && strcmp(name + size - tail, end) == 0;
 }
 
-/* STEM and end, with nothing between. */
 static bool is_exactly(const char *name, const char *stem, const char *end) {
     size_t size = strlen(stem);
     return strncmp(name, stem, size) == 0 && strcmp(name + size, end) == 0;
@@ -298,7 +291,7 @@ static bool find_name(const struct search *search, const char *name, size_t *ret
     return at != NULL;
 }
 
-/* NAME-00002-of-00003 and what follows; sizes are those of its two numbers. */
+/* NAME-00002-of-00003 and the rest; sizes of its two numbers. */
 struct part_name {
     size_t stem, digits, total_digits;
     uint64_t number, total;
@@ -319,8 +312,6 @@ static bool read_part_name(const char *name, struct part_name *ret) {
     }
     return false;
 }
-
-/* ---- by an index ---- */
 
 static enum cairn_code load_index(const struct search *search, const char *index,
                                   struct cairn_error *err) {
@@ -377,7 +368,7 @@ static enum cairn_code take_by_index(struct search *search, const struct kind *k
     return CAIRN_OK;
 }
 
-/* *ret: NULL where the folder has none of the kind. */
+/* *ret: NULL if the folder has none of this kind. */
 static enum cairn_code find_index(const struct search *search, const struct kind *kind,
                                   const char **ret, struct cairn_error *err) {
     const char *first = NULL, *second = NULL;
@@ -399,17 +390,15 @@ static enum cairn_code find_index(const struct search *search, const struct kind
     return CAIRN_OK;
 }
 
-/* ---- by names ---- */
-
-/* torch's distributed checkpointing writes such a set for each rank, shard-00003-model-..., without
- * the files of which the rank has nothing; what precedes the set's own name. */
+/* torch's distributed checkpointing writes such a set per rank, shard-00003-model-..., without a
+ * rank's empty files. Returns the size of the part before the set's own name. */
 static size_t rank_bytes(const char *name) {
     if (!cairn_text_starts(name, "shard-")) return 0;
     size_t digits = strspn(name + 6, "0123456789");
     return digits && name[6 + digits] == '-' ? 6 + digits + 1 : 0;
 }
 
-/* A file of this name, or where it has a rank that of any rank. */
+/* True if the file exists, or, for a name with a rank, any rank's. */
 static bool is_there(const struct search *search, const char *name) {
     size_t rank = rank_bytes(name), at;
     if (!rank) return find_name(search, name, &at);
@@ -428,14 +417,14 @@ static bool is_half(const struct search *search, const char *file) {
     return false;
 }
 
-/* Of a set in parts each is there. They are counted from 1, or where there is a 0 from that. */
+/* Checks that each file of a numbered set exists. Numbers begin at 1, or at 0 if there is one. */
 static enum cairn_code check_set(const struct search *search, const char *name, const char *before,
                                  struct cairn_error *err) {
     struct part_name part, other_part;
     if (!read_part_name(name, &part)) return CAIRN_OK;
     if (before && read_part_name(before, &other_part) && other_part.total == part.total &&
         other_part.stem == part.stem && strncmp(name, before, part.stem) == 0)
-        return CAIRN_OK; /* of a set that was checked */
+        return CAIRN_OK; /* its set was checked */
     for (unsigned first = 0; first < 2; first++) {
         uint64_t number = first;
         for (; number < first + part.total; number++) {
@@ -463,7 +452,7 @@ static enum cairn_code check_downloads(const struct search *search, struct cairn
         size_t at;
         if (!ends_with(name, INCOMPLETE)) continue;
         CAIRN_TRY(cairn_buf_append(&file, name, strlen(name) - strlen(INCOMPLETE), err));
-        char *dot = strrchr(file.data, '.'); /* an ETag may stand between */
+        char *dot = strrchr(file.data, '.'); /* an ETag may precede it */
         if (!cairn_model_is_like(file.data) && dot) *dot = '\0';
         if (cairn_model_is_like(file.data) && !find_name(search, file.data, &at))
             return cairn_fail(err, CAIRN_NOT_FOUND,

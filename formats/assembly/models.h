@@ -1,26 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * models: the tensors of safetensors files as an assembly, and which files of a folder are a model.
+ * models: makes an assembly of safetensors files, and finds the files of a model in a folder.
  *
- * Why:     torch's distributed checkpointing can write safetensors files in which each rank has its
- *          piece of a tensor under the tensor's own name, and says in the header where it belongs
- *          (DCP_SHARDING_INFO); a piece that is taken for the tensor is a wrong model. Folders of
- *          Hugging Face's libraries hold variants, other programs' copies of the weights, files of
- *          an earlier split and halves of downloads beside the model; merging all of them, or those
- *          that happen to be there, makes another model.
- * Promise: 1   an entry whose file gives offsets is a part; parts of one name are put together by
- *              these offsets, and the tensor ends where its last part does. A gap, an overlap and
- *              parts of different types are CAIRN_CORRUPT, with the tensor's name.
- *          2   texts of the headers become the assembly's, but for those that describe pieces and
+ * Why:     torch's distributed checkpointing writes each rank's piece under the tensor's own name,
+ *          with its place in the header (DCP_SHARDING_INFO). Hugging Face folders also hold
+ *          variants, other programs' copies of the weights, files of an earlier split and partial
+ *          downloads. Either mistaken for the model makes a wrong one.
+ * Promise: 1   an entry with offsets in its file is a part; parts of one name are joined by
+ *              offsets, and the tensor ends with its last part. A gap, an overlap and parts of
+ *              different types are CAIRN_CORRUPT, with the tensor's name.
+ *          2   the headers' texts become the assembly's, except those that describe pieces and
  *              those that formats/safetensors.c makes itself.
  *          3   an index (*.safetensors.index.json, *.bin.index.json, variants of either) decides,
- *              whatever its name. Each file that it names is there, or CAIRN_NOT_FOUND names the
- *              file, the index and a tensor of the file. Of several the one by the name that
- *              loaders look for first decides; where none has such a name, CAIRN_INVALID names two.
- *          4   without an index a file by the name that loaders look for first is the model; else
- *              all files of one kind are, safetensors before torch's. NAME-0000i-of-0000N says how
- *              many there must be, and FILE.incomplete without FILE that one is missing:
- *              CAIRN_NOT_FOUND, by name.
+ *              whatever its name. CAIRN_NOT_FOUND names an absent file, the index and a tensor of
+ *              the file. Of several indexes the one by the name that loaders try first decides;
+ *              without such a name CAIRN_INVALID names two.
+ *          4   without an index the model is the file by the name that loaders try first, else all
+ *              files of one kind, safetensors before torch's. NAME-0000i-of-0000N gives the number
+ *              of files; an absent one, and FILE.incomplete alone, are CAIRN_NOT_FOUND, by name.
  * Limits:  as formats/assembly/assembly.h. Missing parts at the end of a tensor go unnoticed. An
  *          index of CAIRN_SAFETENSORS_HEADER_BYTES_MAX bytes; the folder's names are sorted.
  * Threads: one owner.
@@ -36,8 +33,8 @@ struct cairn_safetensors_part {
     char *name; /* owned */
     unsigned dtype, dimension_count;
     struct cairn_box box;
-    const struct cairn_input *input; /* of cairn_safetensors_assemble; else NULL */
-    size_t file;                     /* the caller's number of its file */
+    const struct cairn_input *input; /* from cairn_safetensors_assemble; else NULL */
+    size_t file;                     /* the caller's number of the file */
     uint64_t offset_bytes, size_bytes;
 };
 struct cairn_safetensors_parts {
@@ -46,52 +43,52 @@ struct cairn_safetensors_parts {
 };
 void cairn_safetensors_parts_release(struct cairn_safetensors_parts *parts);
 
-/* What the header says of pieces; *ret: NULL where it says nothing, else the caller's. */
+/* The header's description of pieces; *ret: NULL for none, else owned by the caller. */
 enum cairn_code cairn_safetensors_sharding(const struct cairn_safetensors *file, json_t **ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* Adds an entry where `sharding`, which may be NULL, names it; *ret tells. */
+/* Adds an entry if `sharding` (or NULL) names it; *ret: whether it did. */
 enum cairn_code cairn_safetensors_parts_add(struct cairn_safetensors_parts *parts,
                                             const json_t *sharding,
                                             const struct cairn_safetensors_entry *entry,
                                             size_t file, bool *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* After the last: parts of one name follow each other. */
+/* Call after the last part: makes parts of one name adjacent. */
 void cairn_safetensors_parts_sort(struct cairn_safetensors_parts *parts);
-/* Those of the name of `first`: how many, and the shape of their tensor, of which they are proven
- * to be each element once. *ret_count is set also after an error. */
+/* Counts the parts with the name of `first` and proves that they cover each element of their
+ * tensor, whose shape is returned, once. *ret_count is set also after an error. */
 enum cairn_code cairn_safetensors_parts_group(const struct cairn_safetensors_parts *parts,
                                               size_t first, size_t *ret_count,
                                               uint64_t ret_shape[CAIRN_DIMENSIONS_MAX],
                                               struct cairn_error *err) CAIRN_MUST_USE;
 
-/* One file: its tensors and texts are added to the assembly, its pieces to the parts. */
+/* Adds one file's tensors and texts to the assembly, its pieces to the parts. */
 enum cairn_code cairn_safetensors_assemble(const struct cairn_input *input, const char *name,
                                            struct cairn_assembly *assembly,
                                            struct cairn_safetensors_parts *parts,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* The texts of one file alone. */
+/* Adds only the texts of one file. */
 enum cairn_code cairn_safetensors_add_texts(const struct cairn_input *input, const char *name,
                                             struct cairn_assembly *assembly,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* After the last file: the tensors of which there are parts. */
+/* Call after the last file: adds the tensors made of parts. */
 enum cairn_code cairn_safetensors_join(struct cairn_safetensors_parts *parts,
                                        struct cairn_assembly *assembly,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- which files of a folder are its model ---- */
+/* ---- the files of a folder's model ---- */
 
 struct cairn_model_choice {
-    const char *format; /* "hf-safetensors" or "hf-torch"; NULL: there is no file of a model */
-    const char *index;  /* the folder's name of the one that decides; NULL: none */
-    json_t *map;        /* owned: tensor to file, of the index */
-    const char *single; /* the file that is taken by its name alone; NULL: none */
-    bool *taken;        /* owned, by the number of a file in the folder */
+    const char *format; /* "hf-safetensors" or "hf-torch"; NULL: no model */
+    const char *index;  /* name of the deciding index in the folder; NULL: none */
+    json_t *map;        /* owned: the index's map of tensor to file */
+    const char *single; /* a model file found by its name; NULL: none */
+    bool *taken;        /* owned, by index of the file in the folder */
 };
 void cairn_model_choice_release(struct cairn_model_choice *choice);
-/* index: of a person, a name of the folder; NULL: none is named. */
+/* index: name in the folder, given by the user; NULL: none. */
 enum cairn_code cairn_model_choose(const struct cairn_zero_folder *folder, const char *index,
                                    struct cairn_model_choice *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_model_is_index(const char *name);
-/* By its name a file that holds weights or other tensors, of whatever program. */
+/* True if a file's name suggests weights or other tensors, of any program. */
 bool cairn_model_is_like(const char *name);

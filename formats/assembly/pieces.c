@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Boxes (counting in row-major order, and a sweep over one dimension after the other), seals and
- * signs. */
+/* Boxes (counted in row-major order, proved by a sweep per dimension), seals and signs. */
 #include "formats/assembly/pieces.h"
 
 #include <inttypes.h>
@@ -70,7 +69,7 @@ unsigned cairn_box_cut(const struct cairn_box *box, unsigned dimensions, uint64_
         struct cairn_box *made = &ret[count++];
         uint64_t inner = 1, left = first;
         unsigned cut = dimensions;
-        /* The outermost dimension that the range's begin and its length allow to be cut. */
+        /* The outermost dimension where the range's begin and length allow a cut. */
         while (cut && inner * box->count[cut - 1] <= elements &&
                first % (inner * box->count[cut - 1]) == 0)
             inner *= box->count[--cut];
@@ -92,8 +91,6 @@ unsigned cairn_box_cut(const struct cairn_box *box, unsigned dimensions, uint64_
     }
     return count;
 }
-
-/* ---- the proof ---- */
 
 struct proof {
     const struct cairn_box *boxes;
@@ -124,7 +121,7 @@ static enum cairn_code prove_dimension(struct proof *proof, unsigned dimension,
                                        const size_t *numbers, size_t count,
                                        struct cairn_error *err);
 
-/* From a border on, those boxes are open; where the next of them ends. */
+/* The next border after `at`: the first end of an open box, or next_start. */
 static uint64_t next_border(const struct proof *proof, unsigned dimension, uint64_t at,
                             const size_t *open, size_t open_count, uint64_t next_start) {
     uint64_t next = next_start;
@@ -186,7 +183,7 @@ enum cairn_code cairn_boxes_prove(const struct cairn_box *boxes, size_t count, u
     return prove_dimension(&proof, 0, numbers, count, err);
 }
 
-/* ---- seals: which bytes of a range were noted, and the sum of their remainders ---- */
+/* ---- seals: the noted bytes of a range, and the sum of their remainders ---- */
 
 #define SEALS_MAX 16777216
 #define PARTS_MAX 8192
@@ -238,8 +235,6 @@ void cairn_seals_sort(struct cairn_seals *seals) {
     seals->sorted = true;
 }
 
-/* ---- what was noted of one range ---- */
-
 /* The first part that ends at this byte or later. */
 static size_t first_part(const struct cairn_seal *seal, uint64_t at) {
     size_t low = 0, high = seal->part_count;
@@ -260,7 +255,7 @@ static void give_up(struct cairn_seal *seal) {
     seal->part_count = 0;
 }
 
-/* [begin, end) is free, and becomes a part before number `at`, joined to its neighbours. */
+/* Inserts the free range [begin, end) as a part before index `at`, joined to its neighbours. */
 static void insert_part(struct cairn_seal *seal, size_t at, uint64_t begin, uint64_t end) {
     bool before = at < seal->part_count && seal->parts[at].end == begin;
     size_t next = at + before;
@@ -287,7 +282,7 @@ static void insert_part(struct cairn_seal *seal, size_t at, uint64_t begin, uint
     }
 }
 
-/* Take the next bytes of [*begin, end) that nobody noted; false: there are none. */
+/* Takes the next unnoted bytes of [*begin, end); false: none. */
 static bool take_unnoted(struct cairn_seals *seals, struct cairn_seal *seal, uint64_t *begin,
                          uint64_t end, uint64_t *ret_end) {
     CAIRN_HOLD(&seals->lock);
@@ -310,7 +305,7 @@ static enum cairn_code refuse_seal(const struct cairn_seal *seal, const struct c
                       cairn_short(seal->name).text);
 }
 
-/* Bytes [begin, end) of the file, which lie in the range. */
+/* Notes bytes [begin, end) of the file, which lie in the range. */
 static enum cairn_code note_range(struct cairn_seals *seals, struct cairn_seal *seal,
                                   const struct cairn_input *input, uint64_t begin, uint64_t end,
                                   const char *bytes, struct cairn_error *err) {
@@ -330,9 +325,7 @@ static enum cairn_code note_range(struct cairn_seals *seals, struct cairn_seal *
     return CAIRN_OK;
 }
 
-/* ---- all ---- */
-
-/* The first range of the file that ends behind this byte. */
+/* The first range of the file that ends after this byte. */
 static size_t first_seal(const struct cairn_seals *seals, uint32_t input, uint64_t offset) {
     size_t low = 0, high = seals->count;
     while (low < high) {
@@ -375,9 +368,9 @@ enum cairn_code cairn_seal_check(const struct cairn_seal *seal, const struct cai
     return refuse_seal(seal, input, err);
 }
 
-/* ---- signs of elements, by what a type's parts are ---- */
+/* ---- signs ---- */
 
-/* The width of a sign-and-magnitude number, or of one part of a complex one; 0: it is none. */
+/* Width of a sign-and-magnitude number, or of one part of a complex one; 0: neither. */
 static unsigned float_bytes(unsigned dtype) {
     switch (dtype) {
     case CAIRN_DTYPE_F8_E5M2:
@@ -421,7 +414,7 @@ static bool is_complex(unsigned dtype) {
     return dtype == CAIRN_DTYPE_C32 || dtype == CAIRN_DTYPE_C64 || dtype == CAIRN_DTYPE_C128;
 }
 
-/* Little-endian: the sign is in the last byte. */
+/* Little-endian: the last byte has the sign. */
 static void flip_signs(uint8_t *bytes, size_t size, unsigned width, unsigned first, unsigned step) {
     for (size_t i = (size_t)first * width; i + width <= size; i += (size_t)step * width)
         bytes[i + width - 1] ^= 0x80;
@@ -436,7 +429,7 @@ static void negate_integers(uint8_t *bytes, size_t size, unsigned width) {
     }
 }
 
-/* 0x80 is the only one that is not a number, and there is no zero with a sign. */
+/* 0x80 is the only NaN, and zero has no sign. */
 static void flip_fnuz(uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++)
         if (bytes[i] & 0x7f) bytes[i] ^= 0x80;
@@ -462,7 +455,7 @@ enum cairn_code cairn_assembly_flips(unsigned dtype, bool conjugated, bool negat
         if (negated != conjugated) *ret |= CAIRN_ASSEMBLY_FLIP_IMAGINARY;
         return CAIRN_OK;
     }
-    if (!negated) return CAIRN_OK; /* the conjugate of a real number is the number */
+    if (!negated) return CAIRN_OK; /* a real number is its own conjugate */
     *ret = CAIRN_ASSEMBLY_FLIP_REAL;
     if (cairn_flip(dtype, NULL, 0, *ret)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNSUPPORTED, "a negated view of %s, which has no sign",

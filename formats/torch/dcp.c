@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The metadata as a sorted list of pieces, and each tensor's pieces as boxes of it. */
+/* Reads the metadata as a sorted list of pieces, and makes each tensor's pieces boxes. */
 #include "formats/torch/dcp.h"
 
 #include <inttypes.h>
@@ -13,18 +13,18 @@
 
 #define STORED_MAX 16777216
 
-/* A piece as the metadata has it: a tensor's box that begins at `start`, or an object. */
+/* A piece in the metadata: a tensor's box that begins at `start`, or an object. */
 struct stored {
     struct cairn_view name;
     bool box; /* false: an object */
     unsigned dimension_count;
     uint64_t start[CAIRN_DIMENSIONS_MAX];
-    cairn_pickle_ref info; /* where it lies */
+    cairn_pickle_ref info; /* its place */
 };
 struct reader {
     const struct cairn_zero_folder *folder;
     struct cairn_assembly *assembly;
-    struct cairn_torch metadata; /* its values alone */
+    struct cairn_torch metadata; /* only its values */
     struct stored *stored;       /* sorted */
     size_t stored_count, stored_capacity;
 };
@@ -38,14 +38,11 @@ bool cairn_dcp_is(const struct cairn_zero_folder *folder) {
     return cairn_zero_folder_has(folder, CAIRN_DCP_METADATA);
 }
 
-/* ---- values of the metadata ---- */
-
 static const struct cairn_pickle_value *value_at(const struct reader *reader,
                                                  cairn_pickle_ref ref) {
     return cairn_pickle_at(&reader->metadata.values, ref);
 }
 
-/* A member of an instance. */
 static bool member(const struct reader *reader, cairn_pickle_ref of, const char *name,
                    cairn_pickle_ref *ret) {
     const struct cairn_pickle_value *object = value_at(reader, of);
@@ -101,8 +98,6 @@ static enum cairn_code copy_name(struct cairn_view text, char ret[CAIRN_TENSOR_N
                       cairn_short(ret).text, text.size, CAIRN_TENSOR_NAME_BYTES_MAX);
 }
 
-/* ---- the list of pieces ---- */
-
 static int by_place(const void *a, const void *b) {
     const struct stored *x = a, *y = b;
     size_t size = x->name.size < y->name.size ? x->name.size : y->name.size;
@@ -140,8 +135,6 @@ static enum cairn_code list_stored(struct reader *reader, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* ---- the file of one piece ---- */
-
 static enum cairn_code read_window(void *context, uint64_t offset, void *into, size_t size,
                                    struct cairn_error *err) {
     const struct window *window = context;
@@ -159,7 +152,7 @@ static enum cairn_code find_file(const struct reader *reader, struct cairn_view 
                       (int)(name.size < 200 ? name.size : 200), (const char *)name.data);
 }
 
-/* What lies there as a file of torch.save, in the words for what it is instead. */
+/* Opens the range as a torch.save file; an error names what it is instead. */
 static enum cairn_code open_range(const struct reader *reader, const struct window *window,
                                   const struct cairn_input *input, struct cairn_torch *ret,
                                   struct cairn_error *err) {
@@ -177,7 +170,7 @@ static enum cairn_code open_range(const struct reader *reader, const struct wind
     return code;
 }
 
-/* Opened as a file of torch.save; *ret_window must stay as long as it. */
+/* Opens a piece as a torch.save file; *ret_window must live as long. */
 static enum cairn_code open_stored(const struct reader *reader, const struct stored *stored,
                                    struct window *ret_window, struct cairn_input *ret_input,
                                    struct cairn_torch *ret, struct cairn_error *err) {
@@ -201,15 +194,13 @@ static enum cairn_code open_stored(const struct reader *reader, const struct sto
     return cairn_within(err, code, "its file %.*s", (int)file.size, (const char *)file.data);
 }
 
-/* ---- one tensor ---- */
-
 static bool same_box(const struct cairn_torch_tensor *found,
                      const struct cairn_assembly_tensor *tensor, const uint64_t *count) {
     return found->dtype == tensor->dtype && found->dimension_count == tensor->dimension_count &&
            memcmp(found->shape, count, found->dimension_count * sizeof *count) == 0;
 }
 
-/* The tensor of a piece's file becomes a part of the last tensor, by its strides. */
+/* Adds the tensor of a piece's file as a part of the last tensor, by its strides. */
 static enum cairn_code add_piece(struct reader *reader, const struct cairn_torch *file,
                                  const struct cairn_torch_tensor *found,
                                  const struct window *window, uint64_t storage,
@@ -232,7 +223,7 @@ static enum cairn_code add_piece(struct reader *reader, const struct cairn_torch
     return cairn_assembly_add_view(assembly, &piece, found->stride, box, err);
 }
 
-/* The tensor that a piece's file holds must be the piece. */
+/* Checks that the file's tensor is the piece. */
 static enum cairn_code read_piece(struct reader *reader, const struct stored *stored,
                                   const struct cairn_assembly_tensor *tensor,
                                   const struct cairn_box *box, struct cairn_error *err) {
@@ -297,7 +288,7 @@ static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref 
 static enum cairn_code add_tensor(struct reader *reader, const char *name, struct cairn_view view,
                                   cairn_pickle_ref ref, struct cairn_error *err) {
     uint64_t shape[CAIRN_DIMENSIONS_MAX];
-    unsigned dtype = 0, dimensions = 0; /* the optimiser of gcc 12 does not see that both are set */
+    unsigned dtype = 0, dimensions = 0; /* gcc 12's optimiser misses that both are set */
     cairn_pickle_ref chunks;
     CAIRN_TRY(read_dtype(reader, ref, &dtype, err));
     CAIRN_TRY(need_sizes(reader, ref, "size", shape, &dimensions, err));
@@ -313,8 +304,6 @@ static enum cairn_code add_tensor(struct reader *reader, const char *name, struc
     return CAIRN_OK;
 }
 
-/* ---- what is no tensor ---- */
-
 static enum cairn_code note_tensor(void *context, const char *path, enum cairn_torch_kind kind,
                                    cairn_pickle_ref ref, struct cairn_error *err) {
     bool *holds = context;
@@ -323,7 +312,7 @@ static enum cairn_code note_tensor(void *context, const char *path, enum cairn_t
     return CAIRN_OK;
 }
 
-/* A value that asks for a class that is not known; the file is closed. */
+/* Leaves out a value that needs an unknown class; closes the file. */
 static enum cairn_code leave_out(struct reader *reader, const char *name, struct cairn_torch *file,
                                  struct cairn_error *err) {
     CAIRN_AUTO(buf) why = {0};
@@ -358,8 +347,6 @@ static enum cairn_code look_at_object(struct reader *reader, const char *name,
         code = cairn_assembly_add_input(reader->assembly, window.whole, &piece.input, err);
     return code ? code : cairn_assembly_add_object(reader->assembly, name, &piece, holds, err);
 }
-
-/* ---- all ---- */
 
 static enum cairn_code read_metadata(struct reader *reader, struct cairn_error *err) {
     const struct cairn_input *input;
@@ -417,7 +404,7 @@ enum cairn_code cairn_dcp_assemble(const struct cairn_zero_folder *folder,
 
 /* ---- writing: an instance of Metadata and its three maps, in protocol 2 ---- */
 
-/* What occurs in many records; put once, and by its number in the memo after that. */
+/* Frequent values; written once, then by memo number. */
 enum word {
     METADATA,
     INDEX,
@@ -490,7 +477,7 @@ static enum cairn_code put_word(struct writer *writer, enum word word, struct ca
     return cairn_buf_append(writer->ret, &number, 1, err);
 }
 
-/* An instance whose members follow, then "ub". */
+/* Begins an instance; its members follow, then "ub". */
 static enum cairn_code begin_instance(struct writer *writer, enum word class,
                                       struct cairn_error *err) {
     CAIRN_TRY(put_word(writer, class, err));
@@ -512,8 +499,6 @@ static enum cairn_code put_number(struct writer *writer, enum word key, uint64_t
 }
 
 static const uint64_t origin[CAIRN_DIMENSIONS_MAX];
-
-/* ---- state_dict_metadata ---- */
 
 /* (dtype, layout, requires_grad, memory format, pin_memory) */
 static enum cairn_code put_properties(struct writer *writer, unsigned dtype,
@@ -555,7 +540,7 @@ static enum cairn_code put_value(struct writer *writer, const struct cairn_dcp_i
     return put_opcodes(writer, ")\x81", err);
 }
 
-/* ---- planner_data: by which keys a name is found in the state dict ---- */
+/* ---- planner_data: a name's keys in the state dict ---- */
 
 static enum cairn_code put_path(struct writer *writer, const struct cairn_dcp_item *item,
                                 struct cairn_error *err) {
@@ -563,8 +548,6 @@ static enum cairn_code put_path(struct writer *writer, const struct cairn_dcp_it
     CAIRN_TRY(cairn_pickle_put_text(writer->ret, item->name, err));
     return put_opcodes(writer, "\x85", err);
 }
-
-/* ---- storage_data ---- */
 
 static enum cairn_code put_place(struct writer *writer, const struct cairn_dcp_item *item,
                                  struct cairn_error *err) {
@@ -583,8 +566,6 @@ static enum cairn_code put_place(struct writer *writer, const struct cairn_dcp_i
     CAIRN_TRY(put_number(writer, LENGTH_KEY, item->size_bytes, err));
     return put_opcodes(writer, "ub", err);
 }
-
-/* ---- all ---- */
 
 static const struct {
     const char *name;

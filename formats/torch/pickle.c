@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stack, marks, memo and values of a pickle, each with its bound, and the opcodes that work on
- * them. */
+/* Stack, marks, memo and values of a pickle, all bounded, and the opcodes that work on them. */
 #include "formats/torch/pickle.h"
 
 #include <errno.h>
@@ -14,12 +13,12 @@
 #define VALUES_MAX (UINT32_MAX / 2)
 #define MEMO_NONE UINT32_MAX
 
-/* No opcode reaches below the last mark or takes what is not there: that is CAIRN_INVALID. */
+/* An opcode that reaches below the last mark or pops a missing value is CAIRN_INVALID. */
 struct machine {
     struct cairn_pickle *out;
     cairn_pickle_judge *judge;
     struct cairn_view bytes;
-    size_t at; /* the next byte */
+    size_t at; /* offset of the next byte */
     size_t opcode_at;
     cairn_pickle_ref *stack, *memo;
     size_t stack_count, stack_capacity, memo_count, memo_capacity;
@@ -29,7 +28,7 @@ struct machine {
 };
 static enum cairn_code do_opcode(struct machine *machine, uint8_t opcode, struct cairn_error *err);
 
-/* Texts that had to be made, since the pickle has them escaped. */
+/* Unescaped texts. */
 struct cairn_pickle_own {
     char **texts;
     size_t count, capacity;
@@ -51,7 +50,7 @@ void cairn_pickle_release(struct cairn_pickle *pickle) {
     *pickle = (struct cairn_pickle){0};
 }
 
-/* CAIRN_INVALID or another code, with the opcode's place in front. */
+/* Fails with CAIRN_INVALID or another code, and the opcode's place. */
 CAIRN_PRINTF(4, 5)
 static enum cairn_code fail_opcode(struct machine *machine, enum cairn_code code,
                                    struct cairn_error *err, const char *format, ...) {
@@ -62,8 +61,6 @@ static enum cairn_code fail_opcode(struct machine *machine, enum cairn_code code
     va_end(arguments);
     return cairn_fail(err, code, "pickle, byte %zu: %s", machine->opcode_at, what);
 }
-
-/* ---- the bytes ---- */
 
 static enum cairn_code take_view(struct machine *machine, uint64_t size, struct cairn_view *ret,
                                  struct cairn_error *err) {
@@ -85,7 +82,7 @@ static enum cairn_code take_number(struct machine *machine, unsigned width, uint
     return CAIRN_OK;
 }
 
-/* Up to the next line's end, which is taken, too. */
+/* Takes a line, including its end. */
 static enum cairn_code take_line(struct machine *machine, struct cairn_view *ret,
                                  struct cairn_error *err) {
     const char *from = (const char *)machine->bytes.data + machine->at;
@@ -95,8 +92,6 @@ static enum cairn_code take_line(struct machine *machine, struct cairn_view *ret
     machine->at++;
     return CAIRN_OK;
 }
-
-/* ---- values and the stack ---- */
 
 static enum cairn_code new_value(struct cairn_pickle *pickle,
                                  const struct cairn_pickle_value *value, cairn_pickle_ref *ret,
@@ -116,7 +111,7 @@ static enum cairn_code push_ref(struct machine *machine, cairn_pickle_ref ref,
     return CAIRN_OK;
 }
 
-/* `value` becomes one of the pickle's, on top of the stack. */
+/* Adds a value to the pickle and pushes it. */
 static enum cairn_code push_new(struct machine *machine, const struct cairn_pickle_value *value,
                                 struct cairn_error *err) {
     cairn_pickle_ref ref = 0;
@@ -124,7 +119,7 @@ static enum cairn_code push_new(struct machine *machine, const struct cairn_pick
     return push_ref(machine, ref, err);
 }
 
-/* The same of a text whose bytes were made here: they become the pickle's. `made` is emptied. */
+/* Likewise for a text made here: takes over the bytes of `made`. */
 static enum cairn_code push_made(struct machine *machine, enum cairn_pickle_kind kind,
                                  struct cairn_buf *made, struct cairn_error *err) {
     struct cairn_pickle_own *own = machine->out->own;
@@ -139,7 +134,7 @@ static enum cairn_code push_made(struct machine *machine, enum cairn_pickle_kind
     return push_new(machine, &value, err);
 }
 
-/* Where the part of the stack begins that the next opcode may use. */
+/* The lowest stack index that the next opcode may use. */
 static size_t floor_of(const struct machine *machine) {
     return machine->mark_count ? machine->marks[machine->mark_count - 1] : 0;
 }
@@ -166,8 +161,7 @@ static enum cairn_code put_mark(struct machine *machine, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* What lies above the last mark is taken off, and the mark with it; `*ret` is good until the next
- * push. */
+/* Pops all values above the last mark, and the mark; `*ret` is valid until the next push. */
 static enum cairn_code pop_mark(struct machine *machine, const cairn_pickle_ref **ret,
                                 size_t *ret_count, struct cairn_error *err) {
     if (machine->mark_count == 0)
@@ -193,8 +187,7 @@ static enum cairn_code put_items(struct machine *machine, cairn_pickle_ref to,
     return CAIRN_OK;
 }
 
-/* A pickler numbers what it keeps, and each number costs it two bytes at least; a number beyond
- * the pickle's own size was never given by one. */
+/* Each memo entry takes at least two bytes, so no valid number exceeds the pickle's size. */
 static enum cairn_code memo_put(struct machine *machine, uint64_t number, struct cairn_error *err) {
     cairn_pickle_ref top = 0;
     CAIRN_TRY(top_ref(machine, &top, err));
@@ -217,8 +210,6 @@ static enum cairn_code memo_get(struct machine *machine, uint64_t number, struct
                            (unsigned long long)number);
     return push_ref(machine, machine->memo[number], err);
 }
-
-/* ---- reading ---- */
 
 static enum cairn_code run_opcodes(struct machine *machine, struct cairn_error *err) {
     while (!machine->stopped) {
@@ -276,7 +267,7 @@ bool cairn_pickle_find(const struct cairn_pickle *pickle, cairn_pickle_ref dict,
     return false;
 }
 
-/* ---- opcodes of protocols 0 to 5: a table by byte, and what each does to the stack ---- */
+/* ---- opcodes of protocols 0 to 5: a table by byte ---- */
 
 #define DIGITS_MAX 16384
 #define UNKNOWN_MAX (CAIRN_PICKLE_UNKNOWN_FIRST - 1)
@@ -285,8 +276,6 @@ bool cairn_pickle_find(const struct cairn_pickle *pickle, cairn_pickle_ref dict,
 static enum cairn_code push_kind(struct machine *machine, unsigned kind, struct cairn_error *err) {
     return push_new(machine, &(struct cairn_pickle_value){.kind = kind}, err);
 }
-
-/* ---- numbers ---- */
 
 static enum cairn_code push_integer(struct machine *machine, int64_t integer,
                                     struct cairn_error *err) {
@@ -371,7 +360,7 @@ static void append_digit(struct cairn_buf *bytes, unsigned digit) {
     CAIRN_ASSERT(!carry); /* there is room for all digits */
 }
 
-/* Decimal digits of a number of more than 64 bits become the bytes that LONG1 has of it. */
+/* Converts decimal digits of more than 64 bits to the bytes of LONG1. */
 static enum cairn_code push_digits(struct machine *machine, struct cairn_view line,
                                    struct cairn_error *err) {
     const char *at = line.data, *end = at + line.size;
@@ -382,7 +371,7 @@ static enum cairn_code push_digits(struct machine *machine, struct cairn_view li
     if (at == end || line.size > DIGITS_MAX)
         return fail_opcode(machine, CAIRN_INVALID, err, "a number of %zu digits", line.size);
     CAIRN_TRY(cairn_buf_reserve(&made, (size_t)(end - at) / 2 + 2, err));
-    made.size = (size_t)(end - at) / 2 + 2; /* a digit has less than four bits; one is the sign's */
+    made.size = (size_t)(end - at) / 2 + 2; /* a digit has less than four bits; sign */
     memset(made.data, 0, made.size);
     for (; at < end; at++) {
         if (*at < '0' || *at > '9')
@@ -431,9 +420,7 @@ static enum cairn_code op_binfloat(struct machine *machine, struct cairn_error *
     return push_real(machine, real, err);
 }
 
-/* ---- texts and bytes ---- */
-
-/* A string of Python 2 is bytes or text, which the pickle does not tell; valid UTF-8 is text. */
+/* Python 2's string is bytes or text, undeclared; valid UTF-8 counts as text. */
 static enum cairn_code push_string(struct machine *machine, struct cairn_view bytes,
                                    struct cairn_error *err) {
     struct cairn_pickle_value value = {
@@ -441,8 +428,7 @@ static enum cairn_code push_string(struct machine *machine, struct cairn_view by
     return push_new(machine, &value, err);
 }
 
-/* Python writes a file's name that is no UTF-8 with half pairs of UTF-16 in it: a text that nothing
- * else has, but no damage. */
+/* Python writes a file name that is no UTF-8 with unpaired surrogates: such a text is no damage. */
 static bool has_surrogates_alone(struct cairn_view bytes) {
     const uint8_t *at = bytes.data;
     size_t from = 0;
@@ -496,7 +482,7 @@ static int digit_of(char c) {
     return -1;
 }
 
-/* `digits` hex digits at *at, which is stepped past them; UINT32_MAX: there are not so many. */
+/* Parses `digits` hex digits and advances *at past them; UINT32_MAX: too few. */
 static uint32_t take_hex(const char **at, const char *end, unsigned digits) {
     uint32_t number = 0;
     for (unsigned i = 0; i < digits; i++) {
@@ -520,7 +506,7 @@ static size_t utf8_of(uint32_t point, char ret[4]) {
     return size;
 }
 
-/* What repr() of Python 2 puts behind a backslash in a string. */
+/* Decodes an escape of Python 2's string repr(). */
 static enum cairn_code append_escaped(struct machine *machine, const char **at, const char *end,
                                       struct cairn_buf *ret, struct cairn_error *err) {
     static const char letters[] = "\\'\"abfnrtv", bytes[] = "\\'\"\a\b\f\n\r\t\v";
@@ -550,7 +536,7 @@ static enum cairn_code op_string(struct machine *machine, struct cairn_error *er
     return push_made(machine, text ? CAIRN_PICKLE_TEXT : CAIRN_PICKLE_BYTES, &made, err);
 }
 
-/* Protocol 0: one byte a character of Latin-1, others as \uXXXX or \UXXXXXXXX. */
+/* Protocol 0: Latin-1 bytes, other characters as \uXXXX or \UXXXXXXXX. */
 static enum cairn_code op_raw_unicode(struct machine *machine, struct cairn_error *err) {
     struct cairn_view line = {0};
     CAIRN_AUTO(buf) made = {.limit = 2 * machine->bytes.size + 1};
@@ -570,13 +556,11 @@ static enum cairn_code op_raw_unicode(struct machine *machine, struct cairn_erro
     return push_made(machine, CAIRN_PICKLE_TEXT, &made, err);
 }
 
-/* ---- collections ---- */
-
 static enum cairn_code op_none(struct machine *machine, struct cairn_error *err) {
     return push_ref(machine, 0, err);
 }
 
-/* A new collection of these; they lie above the stack's end, which the push moves over them. */
+/* Pushes a new collection of items that lie just above the stack, which the push moves. */
 static enum cairn_code push_of(struct machine *machine, enum cairn_pickle_kind kind,
                                const cairn_pickle_ref *items, size_t count,
                                struct cairn_error *err) {
@@ -613,7 +597,7 @@ static enum cairn_code push_tuple(struct machine *machine, unsigned count,
     return put_items(machine, made, items, count, err);
 }
 
-/* Items go into what lies below them: a collection of that kind, or an object that is one. */
+/* Adds items to the value below them: a collection of that kind, or an object derived from one. */
 static enum cairn_code add_to_top(struct machine *machine, enum cairn_pickle_kind kind,
                                   const cairn_pickle_ref *items, size_t count,
                                   struct cairn_error *err) {
@@ -642,8 +626,6 @@ static enum cairn_code op_setitem(struct machine *machine, struct cairn_error *e
     CAIRN_TRY(pop_ref(machine, &pair[0], err));
     return add_to_top(machine, CAIRN_PICKLE_DICT, pair, 2, err);
 }
-
-/* ---- names of Python and what is made with them ---- */
 
 static enum cairn_code push_global(struct machine *machine, struct cairn_view module,
                                    struct cairn_view name, struct cairn_error *err) {
@@ -718,7 +700,7 @@ static enum cairn_code op_newobj_ex(struct machine *machine, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* The old way to make an instance: a class, and arguments up to a mark. */
+/* The old instance creation: a class, and arguments up to a mark. */
 static enum cairn_code op_inst(struct machine *machine, struct cairn_error *err) {
     cairn_pickle_ref callable = 0, arguments = 0;
     CAIRN_TRY(push_marked(machine, CAIRN_PICKLE_TUPLE, err));
@@ -749,8 +731,7 @@ static enum cairn_code op_build(struct machine *machine, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* Before its zip form torch named the class of a module by the id ("module", class, file, text of
- * the file): it is that class. */
+/* torch before its zip form refers to a class by the id ("module", class, file, text). */
 static bool is_class(const struct machine *machine, const struct cairn_pickle_value *id) {
     if (id->kind != CAIRN_PICKLE_TUPLE || id->count < 2) return false;
     const struct cairn_pickle_value *first = VALUE_OF(machine, id->items[0]);
@@ -775,8 +756,6 @@ static enum cairn_code op_persid(struct machine *machine, struct cairn_error *er
     return op_binpersid(machine, err);
 }
 
-/* ---- stack and memo ---- */
-
 static enum cairn_code op_pop(struct machine *machine, struct cairn_error *err) {
     cairn_pickle_ref ignored = 0;
     const cairn_pickle_ref *items = NULL;
@@ -799,7 +778,7 @@ static enum cairn_code op_memoize(struct machine *machine, struct cairn_error *e
     return memo_put(machine, machine->memo_count, err);
 }
 
-/* width 0: a line of digits. A negative number becomes one that is out of bounds. */
+/* width 0: a line of digits. A negative number becomes one out of bounds. */
 static enum cairn_code take_memo_number(struct machine *machine, unsigned width, uint64_t *ret,
                                         struct cairn_error *err) {
     int64_t number = 0;
@@ -827,7 +806,7 @@ static enum cairn_code op_proto(struct machine *machine, struct cairn_error *err
                        (unsigned)protocol);
 }
 static enum cairn_code op_frame(struct machine *machine, struct cairn_error *err) {
-    struct cairn_view ignored; /* a hint for readers that load a frame at once */
+    struct cairn_view ignored; /* a hint to load a frame at once */
     return take_view(machine, 8, &ignored, err);
 }
 static enum cairn_code op_stop(struct machine *machine, struct cairn_error *err) {
@@ -840,7 +819,7 @@ static enum cairn_code op_elsewhere(struct machine *machine, struct cairn_error 
                        "refers to a registry or to bytes that lie elsewhere");
 }
 
-/* What an opcode does; most differ from another in a width or a kind alone. */
+/* An opcode's action; most differ only in a width or a kind. */
 struct opcode {
     enum cairn_code (*plain)(struct machine *machine, struct cairn_error *err);
     enum cairn_code (*with)(struct machine *machine, unsigned argument, struct cairn_error *err);
@@ -891,7 +870,7 @@ static const struct opcode opcodes[256] = {
 };
 /* clang-format on */
 
-/* Do the opcode at machine->at - 1. */
+/* Executes the opcode at machine->at - 1. */
 static enum cairn_code do_opcode(struct machine *machine, uint8_t opcode, struct cairn_error *err) {
     const struct opcode *row = &opcodes[opcode];
     if (row->plain) return row->plain(machine, err);

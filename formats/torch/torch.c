@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A torch file opened, and its tensors described: every number is checked against the file. */
+/* Opens a torch file and describes its tensors; every number is checked against the file. */
 #include "formats/torch/torch.h"
 
 #include <inttypes.h>
@@ -12,16 +12,14 @@
 
 #define PICKLE_ENTRY "/data.pkl"
 #define FIRST_BYTES 16
-#define WRAPPERS_MAX 8 /* a parameter of a parameter of a tensor */
+#define WRAPPERS_MAX 8 /* nested parameters */
 
-/* What a persistent id says of a storage. */
+/* A storage, from its persistent id. */
 struct storage_id {
     struct cairn_view key;
     unsigned dtype; /* CAIRN_DTYPE_NONE: bytes */
     uint64_t elements;
 };
-
-/* ---- what a persistent id says ---- */
 
 static bool is_text(struct cairn_view view, const char *text) {
     return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
@@ -67,7 +65,7 @@ static enum cairn_code storage_id(const struct cairn_pickle *values, cairn_pickl
     return CAIRN_OK;
 }
 
-/* ---- the form before 1.6: magic, protocol, machine, object, storages' keys; storages ---- */
+/* ---- the form before 1.6: magic, protocol, machine, object, storage keys; storages ---- */
 
 struct cairn_torch_legacy_storage {
     struct cairn_view key;
@@ -80,14 +78,13 @@ struct cairn_torch_legacy_storage {
 #define STORAGES_MAX 16000000
 #define PROTOCOL 1001
 
-/* 0x1950a86a20f9469cfc6c, as Python keeps it: lowest byte first. */
+/* 0x1950a86a20f9469cfc6c as Python stores it: lowest byte first. */
 static const uint8_t magic[10] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
-/* The same as protocols 0 and 1 write it. */
+/* As protocols 0 and 1 write it. */
 static const char magic_text[] = "L119547037146038801333356L\n";
 
-/* PROTO, from protocol 4 on FRAME with its length, then LONG1 of ten bytes; before protocol 2 a
- * line of digits. */
+/* PROTO, FRAME from protocol 4 on, LONG1 of ten bytes; before protocol 2 a line of digits. */
 static bool legacy_begins(struct cairn_view first) {
     const uint8_t *bytes = first.data;
     if (first.size < 14) return false;
@@ -113,8 +110,6 @@ static const struct cairn_torch_legacy_storage *find_legacy(const struct cairn_t
     return bsearch(&wanted, file->storages, file->storage_count, sizeof wanted, by_key);
 }
 
-/* ---- the pickles ---- */
-
 static enum cairn_code read_next(struct cairn_view bytes, bool strict, size_t *at,
                                  struct cairn_pickle *ret, struct cairn_error *err) {
     struct cairn_view rest = {(const char *)bytes.data + *at, bytes.size - *at};
@@ -124,7 +119,7 @@ static enum cairn_code read_next(struct cairn_view bytes, bool strict, size_t *a
     return CAIRN_OK;
 }
 
-/* A small pickle that is looked at once: an integer, or a dict with an entry. */
+/* Reads a small pickle: an integer, or a dict with an entry. */
 static enum cairn_code read_integer(struct cairn_view bytes, size_t *at, int64_t *ret,
                                     struct cairn_error *err) {
     CAIRN_AUTO(pickle) pickle = {0};
@@ -159,7 +154,7 @@ static enum cairn_code read_pickles(struct cairn_torch *file, struct cairn_view 
     return read_next(bytes, true, ret_at, keys, err);
 }
 
-/* The pickles' length stands nowhere. The window grows until they fit, at most to the file. */
+/* No length precedes the pickles: the window grows until they fit, at most to the whole file. */
 static enum cairn_code load_pickles(struct cairn_torch *file, struct cairn_pickle *keys,
                                     size_t *ret_at, struct cairn_error *err) {
     uint64_t most = file->input->size_bytes, window = FIRST_WINDOW_BYTES;
@@ -178,8 +173,6 @@ static enum cairn_code load_pickles(struct cairn_torch *file, struct cairn_pickl
     }
 }
 
-/* ---- the storages ---- */
-
 static enum cairn_code add_storage(struct cairn_torch *file, size_t *capacity,
                                    const struct storage_id *id, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(file->storages, file->storage_count, *capacity, STORAGES_MAX,
@@ -190,7 +183,7 @@ static enum cairn_code add_storage(struct cairn_torch *file, size_t *capacity,
     return CAIRN_OK;
 }
 
-/* Which storages the object refers to: each id once, however many tensors share it. */
+/* Lists the storages of the object: each id once, however many tensors share it. */
 static enum cairn_code list_storages(struct cairn_torch *file, struct cairn_error *err) {
     size_t capacity = 0, kept = 0;
     for (size_t i = 0; i < file->values.count; i++) {
@@ -213,7 +206,7 @@ static enum cairn_code list_storages(struct cairn_torch *file, struct cairn_erro
     return CAIRN_OK;
 }
 
-/* The storage of one key: its length at `*at`, its bytes behind; `*at` is stepped past them. */
+/* Places a key's storage: its length at `*at`, then its bytes; advances `*at` past them. */
 static enum cairn_code place_storage(struct cairn_torch *file, struct cairn_view key, uint64_t *at,
                                      struct cairn_error *err) {
     struct cairn_torch_legacy_storage *storage =
@@ -257,13 +250,11 @@ static enum cairn_code open_legacy(struct cairn_torch *file, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* ---- opening ---- */
-
 bool cairn_torch_begins(struct cairn_view first) {
     return cairn_zip_begins(first) || legacy_begins(first);
 }
 
-/* The folder that all entries lie in: the one of data.pkl. */
+/* Finds the folder of all entries: data.pkl's. */
 static enum cairn_code find_stem(struct cairn_torch *file, struct cairn_error *err) {
     size_t tail = strlen(PICKLE_ENTRY);
     for (size_t i = 0; i < file->zip.count; i++) {
@@ -347,9 +338,7 @@ void cairn_torch_release(struct cairn_torch *file) {
     *file = (struct cairn_torch){0};
 }
 
-/* ---- storages ---- */
-
-/* How many bytes of a storage are in the file. */
+/* Bytes of a storage in the file. */
 static enum cairn_code storage_bytes(const struct cairn_torch *file, const struct storage_id *id,
                                      uint64_t *ret, struct cairn_error *err) {
     unsigned bits = cairn_dtype_bits(id->dtype);
@@ -424,24 +413,21 @@ enum cairn_code cairn_torch_seal_all(const struct cairn_torch *file, uint32_t in
     return CAIRN_OK;
 }
 
-/* ---- tensors ---- */
-
 struct call {
     enum cairn_torch_meaning meaning;
     const struct cairn_pickle_value *arguments;
 };
 
-/* Of a type that is unknown a storage's bytes have no meaning. */
+/* False for a storage of unknown element type, whose bytes have no meaning. */
 static bool has_storage(const struct cairn_pickle *values,
                         const struct cairn_pickle_value *arguments) {
     const struct cairn_pickle_value *storage = item_at(values, arguments, 0);
-    if (storage->kind != CAIRN_PICKLE_PERSISTENT) return true; /* an error with its tensor's name */
+    if (storage->kind != CAIRN_PICKLE_PERSISTENT) return true; /* an error names the tensor later */
     const struct cairn_pickle_value *id = cairn_pickle_at(values, storage->arguments);
     return !cairn_pickle_unknown_at(values, item_at(values, id, 1));
 }
 
-/* What makes the value, once its wrappers are taken off; false: it is no tensor. whole: also the
- * local tensor of one of several ranks that is all of it. */
+/* The call that makes a tensor, without wrappers; whole: also a sharded tensor's only piece. */
 static bool find_call_of(const struct cairn_torch *file, cairn_pickle_ref ref, bool whole,
                          struct call *ret) {
     const struct cairn_pickle *values = &file->values;
@@ -458,8 +444,7 @@ static bool find_call_of(const struct cairn_torch *file, cairn_pickle_ref ref, b
             return has_storage(values, arguments) &&
                    !cairn_pickle_unknown_at(values, item_at(values, arguments, 6));
         case CAIRN_TORCH_FROM_TYPE:
-            if (!name_of(item_at(values, arguments, 1)))
-                return false; /* what it means is unknown */
+            if (!name_of(item_at(values, arguments, 1))) return false; /* meaning unknown */
             if (name_of(item_at(values, arguments, 1))->meaning == CAIRN_TORCH_SHARDED)
                 return whole && cairn_torch_sharded_whole(file, ref_of(values, value), &ref) &&
                        find_call_of(file, ref, false, ret);
@@ -488,8 +473,6 @@ bool cairn_torch_is_plain_tensor(const struct cairn_torch *file, cairn_pickle_re
     struct call call;
     return find_call_of(file, ref, false, &call);
 }
-
-/* ---- what a value holds ---- */
 
 struct reach {
     cairn_pickle_ref *stack;
@@ -533,8 +516,6 @@ enum cairn_code cairn_torch_count_tensors(const struct cairn_torch *file, cairn_
     return code;
 }
 
-/* ---- one tensor ---- */
-
 static const struct cairn_pickle_value *sequence_items(const struct cairn_pickle *values,
                                                        const struct cairn_pickle_value *value) {
     if (value->kind != CAIRN_PICKLE_OBJECT) return value;
@@ -567,7 +548,7 @@ enum cairn_code cairn_torch_sizes(const struct cairn_torch *file, cairn_pickle_r
     return read_numbers(&file->values, cairn_pickle_at(&file->values, ref), ret, ret_count, err);
 }
 
-/* Bytes from the first element to behind the last one; false on overflow. */
+/* Bytes from the first to the end of the last element; false: overflow. */
 static bool extent_of(const struct cairn_torch_tensor *tensor, uint64_t width, uint64_t *ret) {
     uint64_t last = 0, step;
     *ret = 0;
@@ -605,8 +586,7 @@ static enum cairn_code check_place(struct cairn_torch_tensor *tensor, uint64_t o
     return CAIRN_OK;
 }
 
-/* The dict that stands last among a tensor's arguments. What it says changes what the tensor's
- * bytes mean, so nothing unknown in it is passed over. */
+/* A tensor's last dict argument changes the meaning of its bytes: unknown entries are refused. */
 static enum cairn_code read_metadata(const struct cairn_pickle *values,
                                      const struct cairn_pickle_value *metadata,
                                      struct cairn_torch_tensor *ret, struct cairn_error *err) {

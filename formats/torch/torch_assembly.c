@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of a torch file: ranges of it, or views whose elements lie apart. */
+/* Tensors of a torch file: ranges of it, or strided views. */
 #include "formats/torch/torch_assembly.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 struct seen {
     struct cairn_torch_tensor tensor;
     char *name;
-    size_t index, first; /* in the order they were seen; first: of those that are the same */
+    size_t index, first; /* in file order; first: of equal tensors */
     size_t number;       /* in the assembly */
 };
 struct gather {
@@ -24,8 +24,6 @@ struct gather {
     struct seen *seen;
     size_t count, capacity;
 };
-
-/* ---- which tensors are the same elements ---- */
 
 static int by_number(uint64_t a, uint64_t b) {
     return (a > b) - (a < b);
@@ -50,7 +48,7 @@ static int by_elements_then_place(const void *a, const void *b) {
     return order ? order : by_number(x->index, y->index);
 }
 
-/* A tensor without bytes is no alias of another one. */
+/* An empty tensor is no alias. */
 static enum cairn_code find_same(struct gather *gather, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct seen **sorted = calloc(gather->count + 1, sizeof *sorted);
     if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors of a file");
@@ -63,9 +61,7 @@ static enum cairn_code find_same(struct gather *gather, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* ---- one tensor ---- */
-
-/* The checksum of its storage, which is compared where all of that is read. */
+/* Adds its storage's checksum, which is compared when all of the storage is read. */
 static enum cairn_code add_seal(struct gather *gather, const struct cairn_torch_tensor *tensor,
                                 uint64_t storage, struct cairn_error *err) {
     struct cairn_seal seal;
@@ -151,14 +147,14 @@ enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char 
     return code;
 }
 
-/* ---- items that are no tensors, each with a small archive of its own ---- */
+/* ---- items other than tensors, each with a small archive ---- */
 
 #define QUANTISED                                                                                  \
     "a quantised tensor, whose integers mean nothing without its scales and zero points, for "     \
     "which "                                                                                       \
     "no form has a place"
 #define ARCHIVES_BYTES_MAX (256 * CAIRN_MIB)
-/* Of all values together, since values that share parts can be of any size. */
+/* Of all values together, since values with shared parts can be of any size. */
 #define PICKLED_BYTES_MAX (128 * CAIRN_MIB)
 #define PICKLED_BYTES_MIN CAIRN_MIB
 #define PICKLED_BYTES_EACH 64 /* for each byte of the file's own pickle */
@@ -167,9 +163,9 @@ struct plain_gather {
     const struct cairn_torch_plain *plain;
     struct cairn_assembly *assembly;
     struct cairn_names names;     /* of objects */
-    struct cairn_torch_plan plan; /* all of its bytes are text */
-    size_t first;                 /* object of this file */
-    uint8_t *seen; /* values that were looked through for tensors; made when needed */
+    struct cairn_torch_plan plan; /* consists of text only */
+    size_t first;                 /* first object of this file */
+    uint8_t *seen;                /* values already searched for tensors; made on demand */
     size_t pickled_bytes;
 };
 
@@ -182,7 +178,7 @@ static struct cairn_pickle_global global_of(uint32_t number) {
                                         .refused = cairn_torch_is_foreign(name)};
 }
 
-/* Also where no archive is wanted: what cannot be one is named as such in every form. */
+/* Runs without archives too: items that cannot be archived are named in every form. */
 static enum cairn_code pickle_of(const struct plain_gather *gather, cairn_pickle_ref ref,
                                  struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append(ret, "\x80\x02", 2, err));
@@ -200,7 +196,7 @@ static enum cairn_code archive_value(struct plain_gather *gather, struct cairn_v
                       (unsigned long long)(ARCHIVES_BYTES_MAX / CAIRN_MIB));
 }
 
-/* Is it of a class that the list lacks, or such a class itself? */
+/* True for a value of an unlisted class, or such a class. */
 static bool is_unknown(const struct cairn_pickle *values, cairn_pickle_ref ref) {
     const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
     if (value->kind != CAIRN_PICKLE_OBJECT) return cairn_pickle_unknown_at(values, value) != NULL;
@@ -238,7 +234,7 @@ static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
         PICKLED_BYTES_MIN + PICKLED_BYTES_EACH * (uint64_t)gather->plain->file->values.read_bytes;
     size_t left = (size_t)cairn_min_u64(PICKLED_BYTES_MAX, most);
     left -= (size_t)cairn_min_u64(left, gather->pickled_bytes);
-    CAIRN_AUTO(buf) pickle = {.limit = left + 1}; /* 0 would be no limit of its own */
+    CAIRN_AUTO(buf) pickle = {.limit = left + 1}; /* 0 would mean no limit */
     struct cairn_assembly_piece piece = {0};
     struct cairn_error why = {0};
     uint32_t number;

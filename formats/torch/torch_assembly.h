@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_assembly: one torch file as an assembly: its tensors, and what it holds beside them.
+ * torch_assembly: one torch file as an assembly of its tensors and other values.
  *
- * Why:     a file that is exported or imported is tensors by name, with their ranges. A step, a
- *          learning rate, a random state are part of a checkpoint, too; who writes it in a form
- *          that has no place for them has to name them, and DCP has one.
- * Promise: 1   tensors that are the same elements of the same storage are one and its aliases.
- *          2   what is strided, conjugated or negated is read as what it stands for
- *              (assembly.h#8); metadata of a tensor that says anything else is CAIRN_UNSUPPORTED.
+ * Why:     export and import need tensors by name, with their ranges. Step, learning rate and
+ *          random state belong to a checkpoint too: DCP stores them, other formats must name them.
+ * Promise: 1   tensors with the same elements of the same storage are one tensor and its aliases.
+ *          2   strided, conjugated and negated tensors are read as their actual values
+ *              (assembly.h#8); any other metadata of a tensor is CAIRN_UNSUPPORTED.
  *          3   each item of a walk over items (torch_tree.h#3) is one object, by its path, or left
- *              out by its path with why.
- *          4   an archive of one is what torch.save writes of the same value: torch.load gives it
- *              back, equal in value; what two places share is there twice. Where archives are not
- *              wanted, nothing is written and no memory is needed for them.
- *          5   a rank's piece of a tensor (formats/torch/torch_ranks.h) is left out with what to
- *              do, unless `ranks` says that the assembly has taken or left out each by itself.
+ *              out by its path with the reason.
+ *          4   an object's archive is what torch.save writes of the value: torch.load returns an
+ *              equal value; shared parts are duplicated. Unwanted archives take no memory.
+ *          5   a rank's piece of a tensor (formats/torch/torch_ranks.h) is left out with advice,
+ *              unless `ranks` says that the assembly has handled each.
  * Limits:  as formats/torch/torch_tree.h; pickles of 128 MiB and archives of 256 MiB a file, all
  *          values together; the first object of a name counts, further ones are left out.
  * Threads: one owner.
@@ -25,23 +23,22 @@
 #include "formats/assembly/assembly.h"
 #include "formats/torch/torch_tree.h"
 
-/* Its tensors are added; cairn_assembly_check comes after the last file.
- * prefix: of the names that are wanted, "" for all; it is not part of what they are called. */
+/* Adds the file's tensors whose names begin with prefix, without it; _check comes last. */
 enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
                                      struct cairn_assembly *assembly,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- what a torch file holds beside tensors, as objects of an assembly ---- */
+/* ---- values other than tensors, as objects of an assembly ---- */
 
 struct cairn_torch_plain {
     const struct cairn_torch *file; /* borrowed for the call */
     bool archives;
-    const char *const *taken; /* paths whose values are taken already, NULL behind the last */
-    bool tensors_too;         /* no tensor is taken but those; what others there are is left out */
+    const char *const *taken; /* paths already taken, NULL-terminated */
+    bool tensors_too;         /* only `taken` tensors are in the assembly; others are left out */
     const char *prefix;       /* of all names; NULL: none */
-    bool ranks; /* the assembly has looked at the pieces of tensors that are in the file */
+    bool ranks;               /* the assembly has handled the file's pieces of tensors */
 };
-/* After cairn_assembly_check: a name that a tensor has is left out. */
+/* Call after cairn_assembly_check: leaves out names of tensors. */
 enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
                                       struct cairn_assembly *assembly,
                                       struct cairn_error *err) CAIRN_MUST_USE;

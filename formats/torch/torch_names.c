@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every name of Python that a torch file may ask for, and what it stands for here. A name that is
- * no row is kept as its text alone, but for those that run code; nothing is ever run. */
+/* The Python names that torch files may use, and their meanings. An unlisted name is kept as text,
+ * except names that run code, which are refused; no code is ever run. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -170,8 +170,8 @@ static const struct cairn_torch_name names[] = {
     NAME(__builtin__, getattr, MEMBER, NONE),
 };
 
-/* Python 3.11.0 to 3.11.3 writes a member of an enumeration as getattr(class, "member"), every
- * other version as class(number). What is no row here may not be taken from a class. */
+/* Python 3.11.0 to 3.11.3 writes an enumeration's member as getattr(class, "member"), other
+ * versions as class(number). Unlisted attributes of a class are refused. */
 static const struct {
     const char *enumeration, *member;
     int64_t number;
@@ -213,10 +213,9 @@ bool cairn_torch_is_foreign(const struct cairn_torch_name *name) {
     return strncmp(name->module, package, sizeof package - 1) == 0;
 }
 
-/* ---- names that are no row ---- */
+/* ---- unlisted names ---- */
 
-/* What Python runs when it loads a pickle that calls one of these. A row of a module without a name
- * is all of the module, and all below it. */
+/* Names that run code when called. A module without a name includes its submodules. */
 static const struct {
     const char *module, *name;
 } running[] = {
@@ -364,9 +363,7 @@ static enum cairn_pickle_verdict judge_strictly(struct cairn_view module, struct
     return CAIRN_PICKLE_REFUSED;
 }
 
-/* ---- what a value is called ---- */
-
-/* Of what would be a tensor: its element type, or its storage's class, where that is unknown. */
+/* The element type or storage class of an unreadable tensor, if that is unknown. */
 static const struct cairn_pickle_value *element_class(const struct cairn_pickle *values,
                                                       const struct cairn_torch_name *maker,
                                                       const struct cairn_pickle_value *arguments) {
@@ -384,8 +381,7 @@ static const struct cairn_pickle_value *element_class(const struct cairn_pickle 
     return cairn_pickle_unknown_at(values, type) ? type : NULL;
 }
 
-/* The value whose name says best what an object is: the class behind the helpers of copyreg, the
- * enumeration of a member, the class of a subclass of Tensor. */
+/* The class behind copyreg's helpers, a member's enumeration, the subclass of Tensor. */
 static const struct cairn_pickle_value *class_of(const struct cairn_pickle *values,
                                                  const struct cairn_pickle_value *value) {
     static const char *const helpers[] = {"_reconstructor", "__newobj__", "__newobj_ex__"};
@@ -426,8 +422,6 @@ void cairn_torch_class_text(const struct cairn_pickle *values, cairn_pickle_ref 
         cairn_torch_unknown_text(cairn_pickle_unknown_at(values, value), ret);
 }
 
-/* ---- members of enumerations ---- */
-
 static bool find_member(const struct cairn_pickle_value *from,
                         const struct cairn_pickle_value *member, int64_t *ret_number) {
     if (from->kind != CAIRN_PICKLE_GLOBAL || member->kind != CAIRN_PICKLE_TEXT) return false;
@@ -447,8 +441,7 @@ static bool is_getattr(const struct cairn_pickle *pickle, const struct cairn_pic
     return maker && maker->meaning == CAIRN_TORCH_MEMBER;
 }
 
-/* A member or a method of what is unknown, or a class within a class of tensors: as unknown as
- * that. */
+/* A member or method of an unknown class, or a class nested in a tensor class, is unknown too. */
 static bool is_of_unknown(const struct cairn_pickle *pickle,
                           const struct cairn_pickle_value *asked) {
     if (asked->kind != CAIRN_PICKLE_TUPLE || asked->count != 2) return false;
@@ -464,7 +457,7 @@ static bool is_of_unknown(const struct cairn_pickle *pickle,
     return cairn_pickle_unknown_at(pickle, from) != NULL;
 }
 
-/* getattr(class, "member") becomes class(number). */
+/* Turns getattr(class, "member") into class(number). */
 static enum cairn_code settle_member(struct cairn_pickle *pickle, size_t object,
                                      struct cairn_error *err) {
     struct cairn_pickle_value number = {.kind = CAIRN_PICKLE_INTEGER};

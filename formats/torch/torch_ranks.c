@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What DTensors and ShardedTensors say of the place of their pieces, and the files of all ranks. */
+/* Places of DTensors' and ShardedTensors' pieces, and the files of all ranks. */
 #include "formats/torch/torch_ranks.h"
 
 #include <inttypes.h>
@@ -13,27 +13,25 @@
 struct sharded {
     unsigned dtype, dimension_count; /* of the whole */
     uint64_t shape[CAIRN_DIMENSIONS_MAX];
-    cairn_pickle_ref members; /* of a DTensor a dict, of a ShardedTensor its list of pieces */
-    bool listed;              /* it is a ShardedTensor */
+    cairn_pickle_ref members; /* a DTensor's dict, a ShardedTensor's list of pieces */
+    bool listed;              /* a ShardedTensor */
     uint32_t count;           /* of pieces */
 };
 
 #define MESH_DIMENSIONS_MAX 8
 
-/* A mesh of ranks, and the place of the file's rank in it. */
+/* A mesh of ranks, and the place of the file's rank. */
 struct mesh {
     unsigned count;
     uint64_t size[MESH_DIMENSIONS_MAX], place[MESH_DIMENSIONS_MAX];
-    bool outside; /* the rank is not in it */
+    bool outside; /* the rank is not in the mesh */
 };
-/* What the mesh's dimensions do to the tensor's, those of one dimension in their order. */
+/* The mesh dimensions that cut each dimension of the tensor, in order. */
 struct cuts {
     unsigned count[CAIRN_DIMENSIONS_MAX];
     unsigned order[CAIRN_DIMENSIONS_MAX][MESH_DIMENSIONS_MAX]; /* dimensions of the mesh */
-    bool elsewhere; /* a rank before this one has the same piece */
+    bool elsewhere; /* an earlier rank has the same piece */
 };
-
-/* ---- values ---- */
 
 static const struct cairn_pickle_value *value_at(const struct cairn_torch *file,
                                                  cairn_pickle_ref ref) {
@@ -44,7 +42,7 @@ static bool is_list(const struct cairn_pickle_value *value) {
     return value->kind == CAIRN_PICKLE_TUPLE || value->kind == CAIRN_PICKLE_LIST;
 }
 
-/* The items of a tuple or a list; false: it has fewer. */
+/* An item of a tuple or list; false: too short. */
 static bool item_at(const struct cairn_torch *file, cairn_pickle_ref of, uint32_t index,
                     cairn_pickle_ref *ret) {
     const struct cairn_pickle_value *list = value_at(file, of);
@@ -59,7 +57,7 @@ static bool number_of(const struct cairn_torch *file, cairn_pickle_ref ref, int6
     return value->kind == CAIRN_PICKLE_INTEGER;
 }
 
-/* A state is a dict, or where a class has slots a dict and those. */
+/* A state is a dict, or for a class with slots a dict and the slots. */
 static bool in_state(const struct cairn_torch *file, cairn_pickle_ref state, const char *name,
                      cairn_pickle_ref *ret) {
     cairn_pickle_ref part;
@@ -77,7 +75,7 @@ static bool member(const struct cairn_torch *file, cairn_pickle_ref of, const ch
     return object->kind == CAIRN_PICKLE_OBJECT && in_state(file, object->state, name, ret);
 }
 
-/* Is it an instance of a class of this name, whatever its module? */
+/* True for an instance of a class of this name in any module. */
 static bool is_class(const struct cairn_torch *file, cairn_pickle_ref of, const char *name) {
     char text[CAIRN_TORCH_CLASS_BYTES];
     if (value_at(file, of)->kind != CAIRN_PICKLE_OBJECT) return false;
@@ -86,10 +84,8 @@ static bool is_class(const struct cairn_torch *file, cairn_pickle_ref of, const 
     return strcmp(dot ? dot + 1 : text, name) == 0;
 }
 
-/* ---- the whole ---- */
-
-#define WRAPPERS_MAX 8 /* a parameter of a parameter of one */
-/* Of _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state), or a parameter. */
+#define WRAPPERS_MAX 8 /* nested parameters */
+/* Class, arguments and state of a _rebuild_from_type_v2 call, also within parameters. */
 static bool find_wrapper(const struct cairn_torch *file, cairn_pickle_ref ref,
                          cairn_pickle_ref *ret_class, cairn_pickle_ref *ret_arguments,
                          cairn_pickle_ref *ret_state) {
@@ -134,9 +130,7 @@ static enum cairn_code read_sharded(const struct cairn_torch *file, cairn_pickle
     return CAIRN_OK;
 }
 
-/* ---- the mesh ---- */
-
-/* How many places a nested tuple of sizes has. */
+/* The number of places in a nested tuple of sizes. */
 static bool product_of(const struct cairn_torch *file, cairn_pickle_ref ref, unsigned depth,
                        uint64_t *ret) {
     int64_t number;
@@ -155,7 +149,7 @@ static bool product_of(const struct cairn_torch *file, cairn_pickle_ref ref, uns
     return true;
 }
 
-/* Of its _layout: one size for each dimension, or each in an object of its own. */
+/* Reads _layout: one size per dimension, or an object per dimension. */
 static bool read_layout(const struct cairn_torch *file, cairn_pickle_ref layout, struct mesh *ret) {
     cairn_pickle_ref list, at, size;
     bool axes = member(file, layout, "axes", &list);
@@ -173,7 +167,7 @@ static bool read_layout(const struct cairn_torch *file, cairn_pickle_ref layout,
     return ret->count > 0;
 }
 
-/* Before torch 2.9 a mesh is a tensor of ranks; its shape is what counts. */
+/* Before torch 2.9 a mesh is a tensor of ranks; only its shape counts. */
 static bool read_tensor_of_ranks(const struct cairn_torch *file, cairn_pickle_ref ref,
                                  struct mesh *ret) {
     struct cairn_torch_tensor tensor;
@@ -205,9 +199,7 @@ static enum cairn_code read_mesh(const struct cairn_torch *file, cairn_pickle_re
     return CAIRN_OK;
 }
 
-/* ---- placements ---- */
-
-/* A _StridedShard is cut after those dimensions of the mesh behind it that make split_factor. */
+/* A _StridedShard is cut after those later mesh dimensions whose product is split_factor. */
 static bool find_turn(const struct cuts *cuts, const struct mesh *mesh, unsigned dimension,
                       int64_t split_factor, unsigned *ret) {
     uint64_t before = 1;
@@ -216,7 +208,7 @@ static bool find_turn(const struct cuts *cuts, const struct mesh *mesh, unsigned
     return before == (uint64_t)split_factor;
 }
 
-/* The placement on one dimension of the mesh; those on the dimensions behind it came before. */
+/* Adds the placement on one mesh dimension, after those on later dimensions. */
 static enum cairn_code add_placement(const struct cairn_torch *file, cairn_pickle_ref placement,
                                      unsigned at, const struct mesh *mesh, unsigned dimensions,
                                      struct cuts *cuts, struct cairn_error *err) {
@@ -249,8 +241,7 @@ static enum cairn_code add_placement(const struct cairn_torch *file, cairn_pickl
     return CAIRN_OK;
 }
 
-/* shard_order says of some dimensions by which ones of the mesh they are cut, in their order: it
- * must name those that the placements name. */
+/* shard_order lists a dimension's mesh dimensions in order, which must fit the placements. */
 static enum cairn_code follow_order(const struct cairn_torch *file, cairn_pickle_ref spec,
                                     unsigned dimensions, struct cuts *cuts,
                                     struct cairn_error *err) {
@@ -298,9 +289,7 @@ static enum cairn_code read_cuts(const struct cairn_torch *file, cairn_pickle_re
     return follow_order(file, spec, dimensions, ret, err);
 }
 
-/* ---- pieces ---- */
-
-/* As torch.chunk cuts: pieces of one size, then a shorter one, then none. */
+/* As torch.chunk: pieces of one size, then a shorter one, then empty ones. */
 static void cut_chunk(uint64_t *start, uint64_t *count, uint64_t parts, uint64_t place) {
     uint64_t each = cairn_div_up(*count, parts), begin;
     if (cairn_mul_overflows(each, place, &begin)) begin = *count;
@@ -335,7 +324,7 @@ static enum cairn_code box_of(const struct cairn_torch *file, const struct shard
                : cairn_fail(err, CAIRN_UNSUPPORTED, "a DTensor without its _local_tensor");
 }
 
-/* Of a ShardedTensor: what its metadata says. */
+/* The box in a ShardedTensor's metadata. */
 static enum cairn_code box_of_listed(const struct cairn_torch *file, const struct sharded *sharded,
                                      uint32_t index, struct cairn_box *ret,
                                      cairn_pickle_ref *ret_tensor, struct cairn_error *err) {
@@ -387,7 +376,7 @@ bool cairn_torch_sharded_whole(const struct cairn_torch *file, cairn_pickle_ref 
            check_piece(&sharded, &box, &piece, &has, NULL) == CAIRN_OK;
 }
 
-/* Piece number `index`. *ret_has: it has elements, and is not left to another rank. */
+/* Piece `index`. *ret_has: it has elements, and no other rank's counts instead. */
 static enum cairn_code sharded_piece(const struct cairn_torch *file, const struct sharded *sharded,
                                      uint32_t index, struct cairn_box *ret_box,
                                      struct cairn_torch_tensor *ret_piece, bool *ret_has,
@@ -406,61 +395,59 @@ static enum cairn_code sharded_piece(const struct cairn_torch *file, const struc
     return check_piece(sharded, ret_box, ret_piece, ret_has, err);
 }
 
-/* ---- names of files first, then the pieces of all ranks, then tensor by tensor ---- */
+/* ---- file names, then the pieces of all ranks, then tensors ---- */
 
 #define RANKS_MAX 65536
 #define PIECES_MAX 4194304
 #define COMPARED_BYTES CAIRN_MIB /* at once */
 
-/* What a name says: its bytes before and behind the number, and the number. */
+/* A name's parts before and after its rank number, and the number. */
 struct rank_name {
     const char *name;
-    size_t stem, tail; /* bytes before the number; where it ends */
+    size_t stem, tail; /* bytes before the number; end of the number */
     uint64_t rank;
-    size_t number; /* in the folder */
+    size_t number; /* index in the folder */
 };
 struct sets {
     const struct cairn_zero_folder *folder;
-    struct rank_name *names; /* those of a set one behind the other, in the order of ranks */
+    struct rank_name *names; /* set by set, by rank */
     size_t count;
 };
-/* What ranks have of a tensor. */
+/* One tensor over all ranks. */
 struct whole {
     unsigned dtype, dimension_count;
     uint64_t shape[CAIRN_DIMENSIONS_MAX];
     bool sharded;
-    char *why;                 /* it is left out; owned */
-    size_t first, piece_count; /* the first that came; of all ranks */
+    char *why;                 /* reason for leaving it out; owned */
+    size_t first, piece_count; /* the first rank's, and the sum of all */
 };
 struct piece {
     uint32_t tensor, input;
     unsigned flip;
-    uint64_t offset_bytes, size_bytes, span_bytes; /* span: to behind the last element */
+    uint64_t offset_bytes, size_bytes, span_bytes; /* span: up to the end of the last element */
     uint64_t stride[CAIRN_DIMENSIONS_MAX];
     struct cairn_box box;
     struct cairn_seal seal; /* of its storage; size 0: none */
-    size_t index;           /* as they came */
+    size_t index;           /* in reading order */
 };
 struct gather {
     const struct cairn_zero_folder *folder;
     struct cairn_assembly *assembly;
     const char *prefix;
-    struct cairn_torch file; /* the rank's that is read */
+    struct cairn_torch file; /* the present rank's */
     uint32_t input;
     struct cairn_names names;
-    struct whole *wholes; /* by the number of their names */
+    struct whole *wholes; /* by index of their names */
     size_t whole_count, whole_capacity;
     struct piece *pieces;
     size_t piece_count, piece_capacity;
 };
 
-/* ---- names of files ---- */
-
 static bool is_alpha(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* "rank" and a number, and behind that the end of a torch file's name alone. */
+/* Splits a name at "rank" and its number; only a torch file's extension may follow. */
 static bool read_rank_name(const char *name, struct rank_name *ret) {
     static const char *const ends[] = {".pt", ".pth", ".ckpt", ".bin"};
     const char *last = NULL;
@@ -487,7 +474,7 @@ bool cairn_torch_ranks_is(const struct cairn_zero_folder *folder) {
     return false;
 }
 
-/* The order of sets: what stands before the number, then behind it. */
+/* Sorts sets by the text before the number, then after it. */
 static int by_set(const struct rank_name *a, const struct rank_name *b) {
     size_t size = a->stem < b->stem ? a->stem : b->stem;
     int order = memcmp(a->name, b->name, size);
@@ -507,7 +494,7 @@ static size_t set_count(const struct sets *sets, size_t first) {
     return end - first;
 }
 
-/* As many as "world_size" in the name says, or as there are. */
+/* "world_size" in the name, or the number of files. */
 static uint64_t expected_count(const struct rank_name *last, size_t count) {
     const char *at = strstr(last->name, "world_size");
     uint64_t expected = 0;
@@ -582,9 +569,7 @@ static enum cairn_code choose_model_set(const struct sets *sets, size_t *ret,
                       cairn_short(sets->names[chosen[1]].name).text);
 }
 
-/* ---- tensors that ranks have whole ---- */
-
-/* Do the checksums of their zips say that both are the same? */
+/* True if the zips' checksums prove both equal. */
 static bool seals_tell(const struct piece *a, const struct piece *b) {
     return a->seal.size_bytes && a->seal.size_bytes == b->seal.size_bytes && a->seal.crc32 &&
            a->seal.crc32 == b->seal.crc32 &&
@@ -609,15 +594,13 @@ static enum cairn_code same_bytes(const struct gather *gather, const struct piec
     return CAIRN_OK;
 }
 
-/* ---- one rank's file ---- */
-
 static enum cairn_code leave_out(struct whole *whole, const char *why, struct cairn_error *err) {
     if (whole->why) return CAIRN_OK;
     whole->why = strdup(why);
     return whole->why ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a reason");
 }
 
-/* *ret: what was known of the name before. */
+/* *ret: the name's earlier entry. */
 static enum cairn_code find_whole(struct gather *gather, const char *path, const struct whole *new,
                                   struct whole **ret, uint32_t *ret_number, bool *ret_known,
                                   struct cairn_error *err) {
@@ -755,8 +738,6 @@ static enum cairn_code read_file(struct gather *gather, const char *name, struct
     return code;
 }
 
-/* ---- the whole ---- */
-
 static int by_number(uint64_t a, uint64_t b) {
     return (a > b) - (a < b);
 }
@@ -776,7 +757,7 @@ static int by_box_then_rank(const void *a, const void *b) {
     return order ? order : by_number(x->index, y->index);
 }
 
-/* Pieces are in the order of their tensors. A box that several ranks have (HSDP) counts once. */
+/* Pieces are sorted by tensor. A box that several ranks have (HSDP) counts once. */
 static enum cairn_code put_together(struct gather *gather, uint32_t number, size_t *at,
                                     struct cairn_error *err) {
     const struct whole *whole = &gather->wholes[number];

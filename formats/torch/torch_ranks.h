@@ -1,31 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_ranks: the tensors of a checkpoint of which each rank wrote a file of torch.save.
+ * torch_ranks: tensors of a checkpoint with one torch.save file per rank.
  *
- * Why:     verl, and jobs with FSDP that write no DCP, save model_world_size_8_rank_3.pt or
- *          ep1-ba1-rank3.pt: state dicts with DTensors (or, before FSDP2, ShardedTensors) in them:
- *          a piece, and how all pieces lie in the whole.
- * Promise: 1   files of one name but for the number behind "rank" are a set. It has each rank from
- *              0 on, and as many as "world_size" in its name says: CAIRN_NOT_FOUND names one that
- *              is missing.
- *          2   of several sets that of the model is taken, whose files begin with "model" or
- *              "pytorch_model", and with `optimizer` that whose files begin with "optim", below
- *              "optimizer."; other files of sets are left out by name. Where no set or more than
- *              one is the model's, CAIRN_INVALID names two.
- *          3   a tensor is put together from the pieces of all ranks; holes, overlaps and ranks
- *              that disagree on shape or element type are CAIRN_INVALID, by name.
- *          4   a tensor that ranks have whole is taken where all have the same bytes, and is else
- *              left out by name, as are pieces that cannot be placed.
+ * Why:     verl, and FSDP jobs without DCP, save model_world_size_8_rank_3.pt or ep1-ba1-rank3.pt:
+ *          state dicts with DTensors (before FSDP2: ShardedTensors), in pieces with their places.
+ * Promise: 1   files whose names differ only in the number after "rank" are a set. It has ranks
+ *              from 0 on, "world_size" of them: CAIRN_NOT_FOUND names a missing one.
+ *          2   of several sets the model's is used, whose files begin with "model" or
+ *              "pytorch_model", and with `optimizer` the one whose files begin with "optim", below
+ *              "optimizer."; other sets are left out by name. No or several model sets:
+ *              CAIRN_INVALID names two.
+ *          3   a tensor is joined from the pieces of all ranks; holes, overlaps and ranks that
+ *              disagree on shape or element type are CAIRN_INVALID, by name.
+ *          4   a tensor that ranks hold whole is taken if all have the same bytes, and else left
+ *              out by name, as are pieces without a place.
  *          5   the box of a DTensor's piece follows from its mesh, the rank's place there and the
- *              placements, as torch computes it: chunks of the first dimensions of the mesh first,
- *              with _StridedShard and shard_order in the order that they say. The piece in the file
- *              has exactly that shape, else it is CAIRN_INVALID. The boxes of a ShardedTensor are
- *              what it says of itself.
- *          6   a piece that another rank has, too (Replicate), is the one's alone that stands first
- *              in that dimension of the mesh. A sum that was not added up yet (Partial), and a mesh
- *              or placements that are not known, are CAIRN_UNSUPPORTED.
- *          7   one whose only piece is all of it, as of a job of one rank, is a tensor like others
- *              (formats/torch/torch.h) wherever it is met.
+ *              placements, as torch computes it: chunks of the mesh's first dimensions first, or
+ *              the order of _StridedShard and shard_order. The piece in the file must have exactly
+ *              that shape, else it is CAIRN_INVALID. A ShardedTensor states its boxes itself.
+ *          6   of replicated pieces (Replicate) the first rank's in that dimension of the mesh
+ *              counts. A pending sum (Partial) and unknown meshes or placements are
+ *              CAIRN_UNSUPPORTED.
+ *          7   a tensor whose only piece is all of it, as in a job of one rank, is an ordinary
+ *              tensor (formats/torch/torch.h) everywhere.
  * Limits:  65,536 ranks; 4,194,304 pieces; 8 dimensions of a tensor, 8 of the mesh; as
  *          formats/assembly/assembly.h. Zips with compression are CAIRN_UNSUPPORTED.
  * Threads: one owner.
@@ -37,23 +34,23 @@
 #include "formats/zero/zero.h"
 
 #define CAIRN_TORCH_RANKS_FORMAT "torch-ranks"
-/* What precedes the names of the optimizer's values. */
+/* Prefix of the optimizer's names. */
 #define CAIRN_TORCH_RANKS_OPTIMIZER "optimizer."
 
-/* Is one of them there? By names alone. */
+/* True if the names of the files contain a set. */
 bool cairn_torch_ranks_is(const struct cairn_zero_folder *folder);
-/* Adds to the assembly, whose inputs are the folder's. */
+/* Adds to the assembly, with the folder's inputs. */
 enum cairn_code cairn_torch_ranks_assemble(const struct cairn_zero_folder *folder, bool optimizer,
                                            struct cairn_assembly *assembly,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* The numbers in the folder of rank 0's files; *ret_optimizer: SIZE_MAX where there is none. */
+/* Indexes in the folder of rank 0's files; *ret_optimizer: SIZE_MAX for none. */
 enum cairn_code cairn_torch_ranks_first(const struct cairn_zero_folder *folder, size_t *ret_model,
                                         size_t *ret_optimizer,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- a tensor of which a torch file has the pieces of one rank alone ---- */
+/* ---- a tensor of which a torch file has one rank's pieces ---- */
 
 bool cairn_torch_is_sharded(const struct cairn_torch *file, cairn_pickle_ref ref);
-/* Is its only piece all of it? *ret: that piece, a plain tensor. */
+/* True if its only piece is the whole tensor; *ret: that piece, a plain tensor. */
 bool cairn_torch_sharded_whole(const struct cairn_torch *file, cairn_pickle_ref ref,
                                cairn_pickle_ref *ret);

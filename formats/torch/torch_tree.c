@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* repr() of what is a key of a dict, and walks over the values of a torch file. */
+/* repr() of dict keys, and walks over the values of a torch file. */
 #include "formats/torch/torch_tree.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "formats/torch/torch_ranks.h"
 
 #define KEY_DEPTH_MAX 16
-#define NUMBER_BYTES_MAX 4096 /* of a number; its digits take the square of it */
+#define NUMBER_BYTES_MAX 4096 /* of a number; printing its digits takes quadratic time */
 
 struct printer {
     const struct cairn_pickle *values;
@@ -22,9 +22,7 @@ struct printer {
 static enum cairn_code print_key(struct printer *printer, cairn_pickle_ref ref,
                                  struct cairn_error *err);
 
-/* ---- numbers ---- */
-
-/* Two's complement, lowest byte first, as decimal digits: divided by 10^9 until nothing is left. */
+/* Two's complement, lowest byte first, as decimal digits: divides by 10^9 until zero. */
 static enum cairn_code print_long(struct printer *printer, struct cairn_view bytes,
                                   struct cairn_error *err) {
     uint32_t words[NUMBER_BYTES_MAX / 4 + 1] = {0}, parts[NUMBER_BYTES_MAX / 3 + 1];
@@ -60,7 +58,7 @@ static enum cairn_code print_long(struct printer *printer, struct cairn_view byt
     return CAIRN_OK;
 }
 
-/* The fewest digits that give the same number; an exponent below 1e-4 and from 1e16 on. */
+/* The shortest digits that round-trip; an exponent below 1e-4 and from 1e16 on. */
 static enum cairn_code print_real(struct printer *printer, double number, struct cairn_error *err) {
     char text[40], digits[40];
     if (isnan(number)) return cairn_buf_append_text(printer->into, "nan", err);
@@ -85,7 +83,7 @@ static enum cairn_code print_real(struct printer *printer, double number, struct
                             "0000000000000000", count > whole ? digits + whole : "0");
 }
 
-/* A part of a complex number: the same without the ".0". */
+/* A part of a complex number: without ".0". */
 static enum cairn_code print_part(struct printer *printer, double part, struct cairn_error *err) {
     CAIRN_TRY(print_real(printer, part, err));
     struct cairn_buf *into = printer->into;
@@ -106,9 +104,7 @@ static enum cairn_code print_complex(struct printer *printer, double real, doubl
     return cairn_buf_append_text(printer->into, alone ? "j" : "j)", err);
 }
 
-/* ---- texts and bytes ---- */
-
-/* Ranges that Python's str.isprintable knows as none, beyond ASCII. */
+/* Non-ASCII ranges that are not printable by Python's str.isprintable. */
 static bool is_printable(uint32_t point) {
     static const uint32_t ranges[][2] = {
         {0x80, 0xa0},     {0xad, 0xad},       {0x600, 0x605},   {0x61c, 0x61c},   {0x6dd, 0x6dd},
@@ -177,8 +173,6 @@ static enum cairn_code print_bytes(struct printer *printer, struct cairn_view te
     }
     return cairn_buf_append(printer->into, &quote, 1, err);
 }
-
-/* ---- what holds others ---- */
 
 static enum cairn_code print_items(struct printer *printer, const struct cairn_pickle_value *value,
                                    const char *before, const char *after, struct cairn_error *err) {
@@ -258,7 +252,7 @@ static enum cairn_code print_kind(struct printer *printer, const struct cairn_pi
         return print_items(printer, value, "(", ")", err);
     case CAIRN_PICKLE_LIST:
         return print_items(printer, value, "[", "]", err);
-    case CAIRN_PICKLE_SET: /* of keys a frozen one */
+    case CAIRN_PICKLE_SET: /* a key's set is a frozenset */
         return print_items(printer, value, value->count ? "frozenset({" : "frozenset(",
                            value->count ? "})" : ")", err);
     case CAIRN_PICKLE_GLOBAL:
@@ -288,7 +282,7 @@ static enum cairn_code print_key(struct printer *printer, cairn_pickle_ref ref,
     return CAIRN_OK;
 }
 
-/* Appends; *ret: false where the key has no text, then what was appended means nothing. */
+/* Appends the key's text; *ret false: it has none, and the appended bytes are meaningless. */
 static enum cairn_code key_text(const struct cairn_pickle *values, cairn_pickle_ref key,
                                 struct cairn_buf *into, bool *ret, struct cairn_error *err) {
     struct printer printer = {.values = values, .into = into, .fits = true};
@@ -301,11 +295,11 @@ static enum cairn_code key_text(const struct cairn_pickle *values, cairn_pickle_
     return CAIRN_OK;
 }
 
-/* ---- walks: maps and lists in disguise are seen as such ---- */
+/* ---- walks: dict-like and list-like objects count as maps and lists ---- */
 
 #define DEPTH_MAX 64
 #define LEAVES_MAX 4000000
-/* Names of leaves, all together: a pickle that is not made for it has fewer bytes of them. */
+/* Bounds the sum of leaf names: only malicious pickles exceed it. */
 #define NAME_BYTES_MIN (8 * CAIRN_MIB)
 #define NAME_BYTES_EACH 64 /* for each byte of the pickle */
 #define LEAVES_MIN 65536
@@ -319,12 +313,11 @@ struct walk {
     struct cairn_buf path;
     unsigned depth;
     uint64_t leaves, name_bytes;
-    uint8_t *holds; /* of a walk over items: what each value is known to hold, a set of these */
+    uint8_t *holds; /* items only: cached contents of each value, as flags */
 };
 enum { HOLDS_KNOWN = 1, HOLDS_TENSOR = 2, HOLDS_ITEMS = 4 };
 
-/* What holds the items of a value, and whether they are pairs; listed: each pair is a list or tuple
- * of its own. */
+/* The container of a value's items; listed: each pair is a list or tuple. */
 struct branch {
     const struct cairn_pickle_value *items;
     bool pairs, listed;
@@ -339,8 +332,7 @@ static bool is_sequence(const struct cairn_pickle_value *value) {
            value->kind == CAIRN_PICKLE_SET;
 }
 
-/* A map that was made with its items as the argument: Counter(dict), and what Python 2 wrote of an
- * OrderedDict, a list of pairs. */
+/* A map with its items as argument: Counter(dict), and Python 2's OrderedDict, a list of pairs. */
 static bool find_branch_of_argument(const struct walk *walk,
                                     const struct cairn_pickle_value *argument, struct branch *ret) {
     *ret = (struct branch){argument, true, argument->kind != CAIRN_PICKLE_DICT};
@@ -389,7 +381,7 @@ static uint32_t count_of(const struct branch *branch) {
     return branch->items->count / (branch->pairs && !branch->listed ? 2 : 1);
 }
 
-/* The value; *ret_key: of a pair. */
+/* The value; *ret_key: a pair's key. */
 static cairn_pickle_ref item_at(const struct walk *walk, const struct branch *branch, uint32_t i,
                                 cairn_pickle_ref *ret_key) {
     if (!branch->pairs) return branch->items->items[i];
@@ -399,7 +391,7 @@ static cairn_pickle_ref item_at(const struct walk *walk, const struct branch *br
     return pair[1];
 }
 
-/* A key that has no text is named by its place among the keys. */
+/* A key without text is named by its position. */
 static enum cairn_code append_key(struct walk *walk, cairn_pickle_ref key, uint32_t position,
                                   struct cairn_error *err) {
     size_t before = walk->path.size;
@@ -410,8 +402,6 @@ static enum cairn_code append_key(struct walk *walk, cairn_pickle_ref key, uint3
     return cairn_buf_printf(&walk->path, err, "[%u]", position);
 }
 
-/* ---- what is one item ---- */
-
 static bool is_map(const struct walk *walk, const struct cairn_pickle_value *value) {
     if (value->kind == CAIRN_PICKLE_DICT) return true;
     if (value->kind != CAIRN_PICKLE_OBJECT) return false;
@@ -421,8 +411,7 @@ static bool is_map(const struct walk *walk, const struct cairn_pickle_value *val
     return name && name->meaning == CAIRN_TORCH_MAP;
 }
 
-/* Each value is looked at once; one that holds itself, or lies deeper than a walk goes, holds no
- * more than what is known when it is met again. */
+/* Visits each value once; a recursive or too deep value counts with what is known so far. */
 static uint8_t holds_of(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
     struct branch branch;
@@ -450,8 +439,6 @@ static bool is_item(struct walk *walk, cairn_pickle_ref ref) {
     if (is_map(walk, value) || found & HOLDS_TENSOR) return false;
     return value->kind != CAIRN_PICKLE_LIST || !(found & HOLDS_ITEMS);
 }
-
-/* ---- the walk ---- */
 
 static enum cairn_code visit_leaf(struct walk *walk, enum cairn_torch_kind kind,
                                   cairn_pickle_ref ref, struct cairn_error *err) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pickle of a dict of tensors, and the zip archive around it and its storages. */
+/* Writes the pickle of a dict of tensors, and the zip archive around it and its storages. */
 #include "formats/torch/torch_write.h"
 
 #include <inttypes.h>
@@ -17,13 +17,13 @@
 #define ZIP64_BYTES 20 /* header, size, stored size */
 #define LARGE UINT32_MAX
 
-/* The archive as it grows. */
+/* The growing archive. */
 struct archive {
     struct cairn_torch_plan *plan;
     struct cairn_buf directory;
     const char *stem;
-    uint64_t base; /* where in the file it begins */
-    uint64_t at;   /* bytes of the archive so far */
+    uint64_t base; /* its offset in the file */
+    uint64_t at;   /* its size so far */
     uint64_t count;
 };
 
@@ -33,9 +33,7 @@ void cairn_torch_plan_release(struct cairn_torch_plan *plan) {
     *plan = (struct cairn_torch_plan){0};
 }
 
-/* ---- the pickle ---- */
-
-/* A storage that has its element type, or else one of bytes beside it. */
+/* An element type's storage class, or a byte storage with the type. */
 struct type_names {
     const struct cairn_torch_name *storage, *dtype;
 };
@@ -117,8 +115,6 @@ static enum cairn_code put_pickle(const struct cairn_safetensors_entry *entries,
     return cairn_buf_append(ret, "u.", 2, err);
 }
 
-/* ---- the archive ---- */
-
 static enum cairn_code put_u16(struct cairn_buf *ret, uint16_t number, struct cairn_error *err) {
     const uint8_t bytes[2] = {(uint8_t)number, (uint8_t)(number >> 8)};
     return cairn_buf_append(ret, bytes, sizeof bytes, err);
@@ -128,7 +124,7 @@ static uint32_t word_of(uint64_t number) {
     return number >= LARGE ? LARGE : (uint32_t)number;
 }
 
-/* The fields that a local header and the directory have alike, from "version needed" on. */
+/* The fields common to local header and directory, from "version needed" on. */
 static enum cairn_code put_common(struct cairn_buf *ret, const struct cairn_buf *name,
                                   uint64_t size, uint32_t crc, uint64_t extra_bytes,
                                   struct cairn_error *err) {
@@ -136,7 +132,7 @@ static enum cairn_code put_common(struct cairn_buf *ret, const struct cairn_buf 
     CAIRN_TRY(put_u16(ret, 0x0800, err)); /* names are UTF-8 */
     CAIRN_TRY(put_u16(ret, 0, err));      /* stored */
     CAIRN_TRY(put_u16(ret, 0, err));      /* midnight ... */
-    CAIRN_TRY(put_u16(ret, 0x21, err));   /* ... of the first day there is */
+    CAIRN_TRY(put_u16(ret, 0x21, err));   /* ... of the earliest day */
     CAIRN_TRY(cairn_buf_append_u32le(ret, crc, err));
     CAIRN_TRY(cairn_buf_append_u32le(ret, word_of(size), err));
     CAIRN_TRY(cairn_buf_append_u32le(ret, word_of(size), err));
@@ -144,7 +140,7 @@ static enum cairn_code put_common(struct cairn_buf *ret, const struct cairn_buf 
     return put_u16(ret, (uint16_t)extra_bytes, err);
 }
 
-/* Both sizes as 64 bits where they need them, then bytes up to a place for the data. */
+/* Writes 64-bit sizes where needed, then padding up to the data. */
 static enum cairn_code put_local(struct archive *archive, const struct cairn_buf *name,
                                  uint64_t size, uint32_t crc, struct cairn_error *err) {
     struct cairn_buf *head = &archive->plan->head;
@@ -189,7 +185,7 @@ static enum cairn_code put_listed(struct archive *archive, const struct cairn_bu
     return CAIRN_OK;
 }
 
-/* What was appended to head since `begin` lies at this place; joined to what ends there. */
+/* Records bytes appended to head since `begin` at this offset; joins them to an adjacent text. */
 static enum cairn_code note_text(struct cairn_torch_plan *plan, size_t begin, uint64_t offset,
                                  struct cairn_error *err) {
     struct cairn_torch_text *last = plan->text_count ? &plan->texts[plan->text_count - 1] : NULL;
@@ -204,7 +200,7 @@ static enum cairn_code note_text(struct cairn_torch_plan *plan, size_t begin, ui
     return CAIRN_OK;
 }
 
-/* data NULL: the bytes come later, at *ret_offset. */
+/* data NULL: the bytes follow later, at *ret_offset. */
 static enum cairn_code put_record(struct archive *archive, const char *name,
                                   const struct cairn_view *data, uint64_t size,
                                   uint64_t *ret_offset, struct cairn_error *err) {
@@ -287,9 +283,7 @@ enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_
     return code;
 }
 
-/* ---- archives one behind the other ---- */
-
-/* Zeros up to where the next one may begin. */
+/* Appends zeros up to the next archive. */
 static enum cairn_code put_padding(struct cairn_torch_plan *plan, struct cairn_error *err) {
     uint64_t end = plan->file_bytes, padding = cairn_round_up(end, ALIGN) - end;
     size_t begin = plan->head.size;
@@ -334,8 +328,6 @@ enum cairn_code cairn_torch_write_room(uint64_t size_bytes, struct cairn_torch_p
     return CAIRN_OK;
 }
 
-/* ---- values of a pickle ---- */
-
 #define DEPTH_MAX 64
 
 enum cairn_code cairn_pickle_put_text(struct cairn_buf *ret, struct cairn_view text,
@@ -351,7 +343,7 @@ enum cairn_code cairn_pickle_put_number(struct cairn_buf *ret, uint64_t number,
         CAIRN_TRY(cairn_buf_append(ret, "J", 1, err));
         return cairn_buf_append_u32le(ret, (uint32_t)number, err);
     }
-    CAIRN_TRY(cairn_buf_append(ret, "\x8a\x09", 2, err)); /* nine bytes: it is never negative */
+    CAIRN_TRY(cairn_buf_append(ret, "\x8a\x09", 2, err)); /* nine bytes: never negative */
     CAIRN_TRY(cairn_buf_append_u64le(ret, number, err));
     return cairn_buf_append(ret, "", 1, err);
 }
@@ -362,8 +354,6 @@ enum cairn_code cairn_pickle_put_numbers(struct cairn_buf *ret, const uint64_t *
     for (unsigned i = 0; i < count; i++) CAIRN_TRY(cairn_pickle_put_number(ret, numbers[i], err));
     return cairn_buf_append(ret, "t", 1, err);
 }
-
-/* ---- a value that was read ---- */
 
 struct writer {
     struct cairn_buf *ret;
@@ -388,7 +378,7 @@ static enum cairn_code put_integer(struct writer *writer, int64_t number, struct
     return cairn_buf_append_u64le(writer->ret, (uint64_t)number, err);
 }
 
-/* In two's complement, lowest byte first. */
+/* Two's complement, lowest byte first. */
 static enum cairn_code put_long(struct writer *writer, struct cairn_view bytes,
                                 struct cairn_error *err) {
     CAIRN_TRY(put_op(writer, "\x8b", err));
@@ -404,7 +394,7 @@ static enum cairn_code put_real(struct writer *writer, double number, struct cai
     return cairn_buf_append(writer->ret, text, sizeof text, err);
 }
 
-/* As Python writes them where a pickle has no bytes of its own: a text of as many characters. */
+/* Python's form in pickles without bytes: a text of as many characters. */
 static enum cairn_code put_bytes(struct writer *writer, struct cairn_view bytes,
                                  struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = writer->ret->limit};

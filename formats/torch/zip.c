@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tail, directory and local headers of a zip archive, and its deflated entries; every number is
- * checked before it is used. */
+/* Reads zip archives and deflated entries; every number is checked before use. */
 #include "formats/torch/zip.h"
 
 #include <inttypes.h>
@@ -22,7 +21,7 @@
 #define LENGTH_CODES 19
 #define END_OF_BLOCK 256
 
-/* By the next 15 bits: symbol << 4 | how many of them it takes; 0: no code begins so. */
+/* Indexed by the next 15 bits: symbol << 4 | code length; 0: no such code. */
 struct table {
     uint16_t entries[TABLE_SIZE];
 };
@@ -30,15 +29,15 @@ enum block { BLOCK_NONE, BLOCK_STORED, BLOCK_CODES };
 
 struct inflate {
     const struct cairn_input *input;
-    uint64_t at, end; /* of packed bytes that were not read yet */
+    uint64_t at, end; /* of packed bytes not read yet */
     uint8_t packed[READ_BYTES];
     size_t packed_at, packed_size;
     uint64_t bits;
     unsigned bit_count;
     enum block block;
-    bool last;              /* the block is */
-    uint32_t stored_left;   /* bytes of a stored block */
-    unsigned length, reach; /* of a match that is not copied to its end */
+    bool last;              /* this is the last block */
+    uint32_t stored_left;   /* left in a stored block */
+    unsigned length, reach; /* of an unfinished match */
     struct table literals, distances;
     uint8_t window[WINDOW_BYTES];
     uint64_t made_bytes;
@@ -67,14 +66,12 @@ static enum cairn_code fail_packed(const struct inflate *inflate, const char *wh
                       inflate->made_bytes);
 }
 
-/* ---- bits ---- */
-
-/* At least `count` bits are at hand, zeros behind the last packed byte. */
+/* Provides at least `count` bits, with zeros after the last packed byte. */
 static enum cairn_code fill_bits(struct inflate *inflate, unsigned count, struct cairn_error *err) {
     while (inflate->bit_count < count) {
         if (inflate->packed_at == inflate->packed_size) {
             size_t some = (size_t)cairn_min_u64(READ_BYTES, inflate->end - inflate->at);
-            if (!some) return CAIRN_OK; /* take says so where they are needed */
+            if (!some) return CAIRN_OK; /* the take that needs them fails */
             CAIRN_TRY(cairn_input_read(inflate->input, inflate->at, inflate->packed, some, err));
             inflate->at += some;
             inflate->packed_at = 0;
@@ -108,9 +105,7 @@ static enum cairn_code decode_symbol(struct inflate *inflate, const struct table
     return CAIRN_OK;
 }
 
-/* ---- codes ---- */
-
-/* From the lengths of the codes; a set of codes that is not full is taken, one too full is not. */
+/* Builds the table from code lengths; accepts incomplete codes, not oversubscribed ones. */
 static bool make_table(struct table *table, const uint8_t *sizes, unsigned count) {
     unsigned counts[CODE_BITS + 1] = {0}, next[CODE_BITS + 2] = {0};
     memset(table, 0, sizeof *table);
@@ -183,8 +178,6 @@ static enum cairn_code make_codes(struct inflate *inflate, struct cairn_error *e
     return fail_packed(inflate, "codes that are none", err);
 }
 
-/* ---- blocks ---- */
-
 static enum cairn_code begin_stored(struct inflate *inflate, struct cairn_error *err) {
     unsigned size = 0, inverse = 0, ignored;
     CAIRN_TRY(take_bits(inflate, inflate->bit_count % 8, &ignored, err));
@@ -208,7 +201,7 @@ static enum cairn_code begin_block(struct inflate *inflate, struct cairn_error *
     return kind == 1 ? make_fixed(inflate, err) : make_codes(inflate, err);
 }
 
-/* The length of a match by its symbol, then how far back it lies. */
+/* Reads the rest of a match's length, then its distance. */
 static enum cairn_code begin_match(struct inflate *inflate, unsigned symbol,
                                    struct cairn_error *err) {
     unsigned more = 0, bits, code = symbol - END_OF_BLOCK - 1;
@@ -231,7 +224,7 @@ static void put_byte(struct inflate *inflate, uint8_t **into, uint8_t byte) {
     *(*into)++ = byte;
 }
 
-/* What the block has next, up to `end`. */
+/* Inflates the block's next bytes, up to `end`. */
 static enum cairn_code go_on(struct inflate *inflate, uint8_t **into, const uint8_t *end,
                              struct cairn_error *err) {
     unsigned symbol = 0;
@@ -269,8 +262,6 @@ static enum cairn_code inflate_read(struct inflate *inflate, void *into, size_t 
     return CAIRN_OK;
 }
 
-/* ---- the archive ---- */
-
 #define DIRECTORY_BYTES_MAX (256 * CAIRN_MIB)
 #define NAME_BYTES_MAX 1024
 #define LOCAL_BYTES 30
@@ -286,10 +277,10 @@ static enum cairn_code inflate_read(struct inflate *inflate, void *into, size_t 
 #define MAGIC_END64 0x06064b50u
 #define MAGIC_LOCATOR 0x07064b50u
 
-#define FLAG_ENCRYPTED 0x2041u /* also strong encryption, and a directory that is encrypted */
+#define FLAG_ENCRYPTED 0x2041u /* also strong encryption and encrypted directories */
 #define EXTRA_ZIP64 0x0001u
 #define METHOD_DEFLATE 8
-#define DEFLATE_MOST 1032 /* bytes that one packed byte makes */
+#define DEFLATE_MOST 1032 /* bytes from one packed byte */
 
 static uint16_t load16(const char *at) {
     return (uint16_t)((uint8_t)at[0] | (uint8_t)at[1] << 8);
@@ -305,15 +296,14 @@ void cairn_zip_release(struct cairn_zip *zip) {
     *zip = (struct cairn_zip){0};
 }
 
-/* ---- the end of the archive, which tells where its directory is ---- */
+/* ---- the end of the archive, with its directory's place ---- */
 
 struct end {
     uint64_t entries, directory_bytes, directory_offset;
-    uint64_t at; /* of the record that the directory lies before */
+    uint64_t at; /* end of the directory */
 };
 
-/* The end record is the last thing but for a comment, which may look like one: the right one's
- * comment reaches the file's end exactly. */
+/* A comment after the end record may look like one: the right record's ends at the file's end. */
 static enum cairn_code find_end(const struct cairn_input *input, struct cairn_buf *tail,
                                 size_t *ret_at, struct cairn_error *err) {
     uint64_t most = END_BYTES + COMMENT_BYTES_MAX + LOCATOR_BYTES;
@@ -375,9 +365,7 @@ static enum cairn_code read_end(const struct cairn_input *input, struct end *ret
     return CAIRN_OK;
 }
 
-/* ---- the directory ---- */
-
-/* Sizes that need 64 bits stand in an extra field, in this order, and only those that do. */
+/* Sizes of 64 bits are in an extra field, in this order, and only where needed. */
 static enum cairn_code read_zip64(struct cairn_view extra, struct cairn_zip_entry *entry,
                                   uint64_t *packed_bytes, struct cairn_error *err) {
     const char *at = extra.data, *end = at + extra.size;
@@ -402,7 +390,7 @@ static enum cairn_code read_zip64(struct cairn_view extra, struct cairn_zip_entr
     return CAIRN_OK;
 }
 
-/* One entry at `record`, of `left` bytes of directory; *ret_bytes: how many are its own. */
+/* One entry at `record`, of `left` bytes of directory; *ret_bytes: its size. */
 static enum cairn_code read_entry(const struct cairn_input *input, const char *record, size_t left,
                                   struct cairn_zip_entry *ret, size_t *ret_bytes,
                                   struct cairn_error *err) {
@@ -500,8 +488,6 @@ const struct cairn_zip_entry *cairn_zip_find(const struct cairn_zip *zip, struct
     return bsearch(&wanted, zip->entries, zip->count, sizeof *zip->entries, by_name);
 }
 
-/* ---- one entry ---- */
-
 enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
                                   const struct cairn_zip_entry *entry, uint64_t *ret_offset,
                                   struct cairn_error *err) {
@@ -554,21 +540,21 @@ enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cai
     return CAIRN_OK;
 }
 
-/* ---- unpacked: which entry a byte is of, and the inflater nearest before it ---- */
+/* ---- unpacked: the entry of a byte, and the nearest inflater before it ---- */
 
 #define INFLATERS 4
 #define SKIP_BYTES 65536
 
 struct cairn_unpacked {
-    struct cairn_input input; /* what others see */
+    struct cairn_input input; /* shown to callers */
     const struct cairn_input *file;
     const struct cairn_zip *zip;
-    uint64_t *begins; /* of each entry, and of what is behind the last */
+    uint64_t *begins; /* of each entry, and the end */
     struct cairn_lock lock;
     struct inflater {
         struct inflate *inflate;
         size_t entry;
-        uint64_t at, used; /* the next byte of its entry; when it was used last */
+        uint64_t at, used; /* next byte of its entry; time of last use */
     } inflaters[INFLATERS];
     uint64_t uses;
     char skipped[SKIP_BYTES];
@@ -584,8 +570,7 @@ static enum cairn_code new_inflater(struct cairn_unpacked *unpacked, size_t numb
     return inflate_new(unpacked->file, offset, entry->packed_bytes, &ret->inflate, err);
 }
 
-/* One of the entry that stands at this byte or the nearest before it; else the one that was not
- * used for longest begins the entry anew. */
+/* The nearest inflater before this byte; else the least recently used one restarts the entry. */
 static enum cairn_code choose_inflater(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
                                        struct inflater **ret, struct cairn_error *err) {
     struct inflater *oldest = &unpacked->inflaters[0], *nearest = NULL;
@@ -619,7 +604,6 @@ static enum cairn_code inflate_at(struct cairn_unpacked *unpacked, size_t number
     return code;
 }
 
-/* Bytes of one entry. */
 static enum cairn_code read_one(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
                                 char *into, size_t size, struct cairn_error *err) {
     const struct cairn_zip_entry *entry = &unpacked->zip->entries[number];

@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip: where the entries of a zip archive lie, as torch.save writes it, and their unpacked bytes.
+ * zip: finds the entries of a zip archive by torch.save, and unpacks deflated ones.
  *
- * Why:     a torch file is a zip whose entries are stored as they are, so that a tensor's bytes are
- *          a range of the file. One that was packed again by a zip program has its tensors
- *          compressed, and the largest may not fit into memory.
- * Promise: 1   tail and directory are read, nothing else; an entry's own header is read when its
- *              place is asked for, since the padding that aligns its bytes stands there alone.
+ * Why:     a torch file is a zip of stored entries, so that a tensor's bytes are a range of the
+ *          file. A repacked one has compressed tensors, which may exceed memory.
+ * Promise: 1   only tail and directory are read; an entry's own header is read when its place is
+ *              needed, since only it has the padding that aligns the bytes.
  *          2   entries in any order, zip64 or not, with sizes in the directory only, with a CRC or
  *              none (0 is neither proof nor damage).
- *          3   entries that are encrypted or compressed by another method than deflate, several
- *              disks, two entries of one name, ranges that leave the file: refused by name.
- *          4   of a deflated entry (RFC 1951) what is given is what was packed, or CAIRN_CORRUPT
- *              with the place; no byte beyond the packed ones is read, no distance reaches before
- *              the first byte.
- *          5   unpacked, an entry's bytes are at its place in the order of the directory, deflated
- *              or not. Memory is that of four inflaters of 240 KiB, whatever the size of the
- *              entries; a read that goes on where one of them stands costs no more than what is
- *              read.
- * Limits:  a directory of 256 MiB; names of 1,024 bytes. A read before all inflaters of its entry
- *          starts at the entry's begin.
- * Threads: immutable after open; reads of what is unpacked take turns.
+ *          3   encrypted entries, methods other than stored and deflate, several disks, duplicate
+ *              names and ranges outside of the file are refused by name.
+ *          4   a deflated entry (RFC 1951) gives the original bytes, or CAIRN_CORRUPT with the
+ *              place; no read passes the packed bytes, no distance the first byte.
+ *          5   unpacked entries follow each other in the directory's order, deflated or not. Four
+ *              inflaters of 240 KiB suffice for entries of any size; a read that continues at one
+ *              of them costs only its own bytes.
+ * Limits:  a directory of 256 MiB; names of 1,024 bytes. Reads before all inflaters restart it.
+ * Threads: immutable after open; reads of unpacked bytes take turns.
  * Next:    formats/torch/torch.h.
  */
 #pragma once
@@ -31,7 +27,7 @@
 struct cairn_zip_entry {
     struct cairn_view name; /* in the directory */
     uint64_t header_offset, size_bytes;
-    uint64_t packed_bytes; /* in the file; of a deflated one others than size_bytes */
+    uint64_t packed_bytes; /* in the file; differs from size_bytes if deflated */
     uint32_t crc32;
     bool deflated;
 };
@@ -40,22 +36,22 @@ struct cairn_zip {
     struct cairn_zip_entry *entries; /* by name */
     size_t count;
 };
-/* Whether a file that begins with these bytes is one. */
+/* True if a file with these first bytes may be a zip. */
 bool cairn_zip_begins(struct cairn_view first);
 enum cairn_code cairn_zip_open(const struct cairn_input *input, struct cairn_zip *ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_zip_release(struct cairn_zip *zip);
 /* NULL: no entry has that name. */
 const struct cairn_zip_entry *cairn_zip_find(const struct cairn_zip *zip, struct cairn_view name);
-/* Where in the file its bytes begin, packed ones of a deflated entry; they lie inside the file. */
+/* Offset in the file of the entry's bytes, packed if deflated; they lie inside the file. */
 enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
                                   const struct cairn_zip_entry *entry, uint64_t *ret_offset,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* The whole entry; its CRC is compared where it has one. */
+/* Loads the whole entry and compares its CRC, if any. */
 enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cairn_zip_entry *entry,
                                struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- the entries one behind the other, as one file of their unpacked bytes ---- */
+/* ---- all entries as one file of their unpacked bytes ---- */
 
 struct cairn_unpacked;
 /* input and zip must outlive it. */
@@ -64,6 +60,6 @@ enum cairn_code cairn_unpacked_new(const struct cairn_input *input, const struct
                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_unpacked_free(struct cairn_unpacked *unpacked);
 const struct cairn_input *cairn_unpacked_input(const struct cairn_unpacked *unpacked);
-/* Where in that input an entry of the zip begins. */
+/* Offset of an entry in that input. */
 uint64_t cairn_unpacked_at(const struct cairn_unpacked *unpacked,
                            const struct cairn_zip_entry *entry);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of a ZeRO checkpoint, which there are and whose they are; their flat partitions; the
- * parameters out of these. */
+/* Finds a ZeRO checkpoint's files, reads their partitions, and makes parameters of them. */
 #include "formats/zero/zero.h"
 
 #include <inttypes.h>
@@ -14,7 +13,7 @@
 
 #define MODEL_STATES "_model_states.pt"
 #define OPTIMIZER_STATES "_optim_states.pt"
-#define FLAT_GROUPS "single_partition_of_fp32_groups" /* all that the BF16 optimizer tells */
+#define FLAT_GROUPS "single_partition_of_fp32_groups" /* all that the BF16 optimizer states */
 #define RANKS_MAX 65536
 #define GROUPS_MAX 1048576
 
@@ -23,7 +22,7 @@ static bool ends_with(const char *name, const char *end) {
     return size > tail && strcmp(name + size - tail, end) == 0;
 }
 
-/* The number behind `word` in a name; false: the word is not there. */
+/* The number after `word` in a name; false: no such word. */
 static bool number_behind(const char *name, const char *word, unsigned *ret) {
     const char *at = strstr(name, word);
     char *end;
@@ -39,11 +38,9 @@ bool cairn_zero_is(const struct cairn_zero_folder *folder) {
     for (size_t i = 0; i < folder->count; i++)
         if (ends_with(folder->names[i], MODEL_STATES) ||
             ends_with(folder->names[i], OPTIMIZER_STATES))
-            return true; /* without the one or the other it is incomplete */
+            return true; /* incomplete without the other kind */
     return false;
 }
-
-/* ---- which files ---- */
 
 bool cairn_zero_model_rank(const char *name, unsigned *ret) {
     *ret = 0;
@@ -94,8 +91,6 @@ static enum cairn_code open_all(const struct cairn_zero_folder *folder,
     return CAIRN_OK;
 }
 
-/* ---- values ---- */
-
 enum cairn_code cairn_zero_field(const struct cairn_zero_file *file, cairn_pickle_ref of,
                                  const char *key, cairn_pickle_ref *ret, struct cairn_error *err) {
     if (cairn_pickle_find(&file->torch.values, of, key, ret)) return CAIRN_OK;
@@ -103,7 +98,7 @@ enum cairn_code cairn_zero_field(const struct cairn_zero_file *file, cairn_pickl
                       key);
 }
 
-/* Where a contiguous tensor lies: its range in the assembly's input. */
+/* The range of a contiguous tensor in the assembly's input. */
 static enum cairn_code range_of(const struct cairn_zero_file *file, cairn_pickle_ref ref,
                                 struct cairn_assembly *assembly, struct cairn_torch_tensor *ret,
                                 struct cairn_zero_flat *ret_range, struct cairn_error *err) {
@@ -151,8 +146,6 @@ int64_t cairn_zero_integer(const struct cairn_zero_file *file, cairn_pickle_ref 
     }
     return value->kind == CAIRN_PICKLE_INTEGER ? value->integer : -1;
 }
-
-/* ---- the partitions ---- */
 
 static enum cairn_code begin_channel(struct cairn_zero *zero, struct cairn_zero_channel *channel,
                                      struct cairn_error *err) {
@@ -205,7 +198,7 @@ static enum cairn_code read_partition(struct cairn_zero *zero, struct cairn_zero
     return CAIRN_OK;
 }
 
-/* How many ranks the optimizer's state was cut for: a number, or the largest of a list. */
+/* The number of ranks in the optimizer's state: a number, or the largest of a list. */
 static enum cairn_code check_rank_count(const struct cairn_zero *zero,
                                         const struct cairn_zero_file *file,
                                         cairn_pickle_ref optimizer, struct cairn_error *err) {
@@ -245,7 +238,7 @@ enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t g
     return CAIRN_OK;
 }
 
-/* A list's element; false: it is no list, or shorter. */
+/* A list's element; false: no list, or too short. */
 static bool at_place(const struct cairn_zero_file *file, cairn_pickle_ref of, size_t place,
                      cairn_pickle_ref *ret) {
     const struct cairn_pickle_value *value = cairn_zero_value(file, of);
@@ -254,7 +247,7 @@ static bool at_place(const struct cairn_zero_file *file, cairn_pickle_ref of, si
     return true;
 }
 
-/* Elements behind a parameter of a group, where each begins at a multiple of 16 bytes; else 0. */
+/* Padding after a group's parameter if each begins at a multiple of 16 bytes; else 0. */
 static enum cairn_code padding_of(const struct cairn_zero *zero, size_t rank, size_t group,
                                   size_t parameter, uint64_t *ret, struct cairn_error *err) {
     const struct cairn_zero_file *file = &zero->optimizers[rank];
@@ -297,7 +290,7 @@ static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero
     return read_partition(zero, file, optimizer, assembly, err);
 }
 
-/* Without a file of partitions the model's own must have the weights. */
+/* Without partitions the model's own file must have the weights. */
 static enum cairn_code check_unpartitioned(const struct cairn_zero_file *model,
                                            struct cairn_error *err) {
     const struct cairn_pickle *values = &model->torch.values;
@@ -338,9 +331,9 @@ static enum cairn_code open_files(const struct cairn_zero_folder *folder,
     return CAIRN_OK;
 }
 
-/* ---- what the optimizer keeps of each flat group, as further channels ---- */
+/* ---- optimizer state of each flat group, as further channels ---- */
 
-/* The state by group: {0: {"step": 2, "exp_avg": tensor}, 1: ...}. */
+/* State by group: {0: {"step": 2, "exp_avg": tensor}, 1: ...}. */
 static bool find_state(const struct cairn_zero *zero, const struct cairn_zero_file *file,
                        cairn_pickle_ref *ret) {
     const struct cairn_pickle *values = &file->torch.values;
@@ -387,7 +380,7 @@ static enum cairn_code read_group(const struct cairn_zero *zero, struct cairn_ze
     }
     *ret_fits = tensor.dtype == channel->dtype &&
                 (channel->scalar ? flat->elements == 1 : flat->elements >= values->elements);
-    if (!channel->scalar) flat->elements = values->elements; /* what is behind them is padding */
+    if (!channel->scalar) flat->elements = values->elements; /* the rest is padding */
     return CAIRN_OK;
 }
 
@@ -413,7 +406,7 @@ static enum cairn_code read_channel(struct cairn_zero *zero, struct cairn_zero_c
     return CAIRN_OK;
 }
 
-/* A kind of state that rank 0 has of its first group. */
+/* Adds a kind of state found in rank 0's first group. */
 static enum cairn_code add_channel(struct cairn_zero *zero, struct cairn_view name, bool scalar,
                                    struct cairn_assembly *assembly, struct cairn_error *err) {
     struct cairn_zero_channel channel = {.scalar = scalar};
@@ -450,7 +443,7 @@ static enum cairn_code read_state(struct cairn_zero *zero, struct cairn_assembly
         struct cairn_torch_tensor tensor;
         if (key->kind != CAIRN_PICKLE_TEXT ||
             !cairn_torch_is_tensor(&file->torch, map->items[i + 1]))
-            continue; /* a plain value: it is no tensor */
+            continue; /* a plain value */
         CAIRN_TRY(cairn_torch_tensor(&file->torch, map->items[i + 1], &tensor, err));
         bool scalar = tensor.elements == 1 && (elements != 1 || tensor.dimension_count == 0);
         CAIRN_TRY(add_channel(zero, key->text, scalar, assembly, err));
@@ -458,9 +451,7 @@ static enum cairn_code read_state(struct cairn_zero *zero, struct cairn_assembly
     return CAIRN_OK;
 }
 
-/* ---- parameters out of partitions ---- */
-
-/* Stages 1 and 2 cut a group over the ranks, 3 each parameter. */
+/* Parameters out of partitions: stages 1 and 2 cut a group over the ranks, 3 each parameter *. */
 
 void cairn_zero_free(struct cairn_zero *zero) {
     for (size_t i = 0; i < zero->model_count; i++) {
@@ -474,7 +465,7 @@ void cairn_zero_free(struct cairn_zero *zero) {
     free(zero);
 }
 
-/* ---- one virtual array out of several flat tensors, used from its front ---- */
+/* ---- flow: several flat tensors as one array, consumed from its front ---- */
 
 struct flow {
     const struct cairn_zero_flat *flats;
@@ -495,7 +486,7 @@ static void flow_skip(struct flow *flow) {
     }
 }
 
-/* The next elements become pieces of the last tensor, or are padding. */
+/* The next elements become pieces of the last tensor, or are skipped as padding. */
 static enum cairn_code flow_take(struct flow *flow, uint64_t elements, bool padding, unsigned width,
                                  struct cairn_assembly *assembly, struct cairn_error *err) {
     while (elements) {
@@ -516,9 +507,7 @@ static enum cairn_code flow_take(struct flow *flow, uint64_t elements, bool padd
     return CAIRN_OK;
 }
 
-/* ---- names and shapes, as rank 0 keeps them ---- */
-
-/* What is done with each (name, value) of a map. */
+/* Called for each (name, value) of a map. */
 typedef enum cairn_code each_entry(void *context, const char *name, cairn_pickle_ref value,
                                    struct cairn_error *err);
 
@@ -544,16 +533,16 @@ static enum cairn_code for_each(const struct cairn_zero_file *file, cairn_pickle
 
 struct merge {
     struct cairn_zero *zero;
-    const struct cairn_zero_channel *channel; /* of which parameters are made */
-    size_t group;                             /* stages 1 and 2: of the parameter */
-    struct cairn_zero_owners owners;          /* and who holds it */
-    size_t parameter;                         /* its place in the group */
+    const struct cairn_zero_channel *channel; /* source of the parameters */
+    size_t group;                             /* stages 1 and 2: the parameter's */
+    struct cairn_zero_owners owners;          /* ranks that hold the group */
+    size_t parameter;                         /* its index in the group */
     struct cairn_assembly *assembly;
     struct flow *flows;
     size_t flow_count;
     cairn_pickle_ref module;
-    size_t known_count; /* of the assembly's tensors: those before the map that is walked */
-    const struct cairn_assembly *known; /* further ones; NULL: none */
+    size_t known_count;                 /* tensors added before the present map */
+    const struct cairn_assembly *known; /* further tensors; NULL: none */
 };
 
 static enum cairn_code add_shaped(struct merge *merge, const char *name, cairn_pickle_ref shape,
@@ -568,9 +557,7 @@ static enum cairn_code add_shaped(struct merge *merge, const char *name, cairn_p
     return CAIRN_OK;
 }
 
-/* ---- a parameter, or what the optimizer keeps of it ---- */
-
-/* The next tensor of the channel; of one that is a number for a whole group, that number. */
+/* Adds the channel's next tensor, or the group's number. */
 static enum cairn_code add_parameter(struct merge *merge, const char *name, cairn_pickle_ref shape,
                                      size_t group, uint64_t *ret_elements,
                                      struct cairn_error *err) {
@@ -595,13 +582,11 @@ static enum cairn_code add_parameter(struct merge *merge, const char *name, cair
                                     channel->width, err);
 }
 
-/* Whose flat tensors are walked: a number for a group follows the values. */
+/* The partitions to walk: a group's number follows the values. */
 static const struct cairn_zero_partition *partitions_of(const struct merge *merge) {
     return merge->channel->scalar ? merge->zero->channels[0].partitions
                                   : merge->channel->partitions;
 }
-
-/* ---- stages 1 and 2: a group is one array, cut over the ranks ---- */
 
 static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_ref shape,
                                   struct cairn_error *err) {
@@ -621,7 +606,7 @@ static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_
     return flow_take(&merge->flows[0], padding, true, 0, merge->assembly, err);
 }
 
-/* What is left behind the last parameter of a group is padding up to a multiple of 2 a rank. */
+/* The rest after a group's last parameter is padding to a multiple of 2 a rank. */
 static enum cairn_code check_padding(const struct merge *merge, uint64_t total, uint64_t left,
                                      struct cairn_error *err) {
     uint64_t unit = 2 * merge->owners.count;
@@ -662,7 +647,7 @@ enum cairn_code cairn_zero_merge_owned(struct cairn_zero *zero, size_t channel, 
     return merge_group(&merge, group, shapes, err);
 }
 
-/* A group that all ranks hold. */
+/* Merges a group that all ranks hold. */
 static enum cairn_code merge_common(struct merge *merge, uint32_t group, cairn_pickle_ref shapes,
                                     struct cairn_error *err) {
     uint64_t ranks;
@@ -673,8 +658,6 @@ static enum cairn_code merge_common(struct merge *merge, uint32_t group, cairn_p
                           merge->zero->rank_count);
     return merge_group(merge, group, shapes, err);
 }
-
-/* ---- stage 3: each parameter is cut over the ranks by itself ---- */
 
 static enum cairn_code take_slices(void *context, const char *name, cairn_pickle_ref shape,
                                    struct cairn_error *err) {
@@ -743,7 +726,7 @@ static enum cairn_code merge_parameters(struct merge *merge, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* ---- what no optimizer holds: frozen parameters, buffers, further names ---- */
+/* ---- parameters without optimizer: frozen parameters, buffers, further names ---- */
 
 static bool is_known(const struct merge *merge, const char *name) {
     size_t at;
@@ -793,7 +776,7 @@ static enum cairn_code take_shared(void *context, const char *name, cairn_pickle
     return cairn_assembly_add_alias(merge->assembly, name, of, err);
 }
 
-/* What only the module's own state has: buffers, and with stages 1 and 2 all that is frozen. */
+/* Takes from the module's state: buffers, and with stages 1 and 2 all frozen parameters. */
 static enum cairn_code take_of_module(void *context, const char *name, cairn_pickle_ref ref,
                                       struct cairn_error *err) {
     struct merge *merge = context;
@@ -838,11 +821,11 @@ enum cairn_code cairn_zero_merge_rest(struct cairn_zero *zero, const struct cair
     return merge_rest(&merge, err);
 }
 
-/* The values, then what else is cut like them. */
+/* Merges the values, then the state cut like them. */
 static enum cairn_code merge_channels(struct merge *merge, struct cairn_error *err) {
     struct cairn_zero *zero = merge->zero;
     if (!zero->rank_count) return merge_rest(merge, err);
-    merge->assembly->knows_frozen = true; /* what is trained has a place in the partitions */
+    merge->assembly->knows_frozen = true; /* trained parameters are in the partitions */
     for (size_t c = 0; c < zero->channel_count; c++) {
         merge->channel = &zero->channels[c];
         enum cairn_code code = merge_parameters(merge, err);
@@ -853,7 +836,7 @@ static enum cairn_code merge_channels(struct merge *merge, struct cairn_error *e
     return CAIRN_OK;
 }
 
-/* Of the optimizer what is not taken: all, where it is not wanted or not cut by groups. */
+/* Leaves out unused optimizer state: all of it, if not wanted or not cut by groups. */
 static enum cairn_code leave_out_state(const struct cairn_zero *zero, bool optimizer,
                                        struct cairn_assembly *assembly, struct cairn_error *err) {
     if (!optimizer)
@@ -865,8 +848,7 @@ static enum cairn_code leave_out_state(const struct cairn_zero *zero, bool optim
     return CAIRN_OK;
 }
 
-/* Where no file of an expert is there, none may be meant either: their groups would be merged as if
- * every rank had the same ones. */
+/* Without expert files no group may be an expert's: it would be merged as a common one. */
 static enum cairn_code check_no_experts(const struct cairn_zero *zero, struct cairn_error *err) {
     const struct cairn_zero_file *model = &zero->models[0];
     const struct cairn_pickle *values = &model->torch.values;
@@ -885,7 +867,7 @@ static enum cairn_code check_no_experts(const struct cairn_zero *zero, struct ca
                       model->name, experts);
 }
 
-/* AutoEP keeps all experts of a rank in one tensor, and calls it as other ranks call theirs. */
+/* AutoEP keeps all experts of a rank in one tensor, under the same name on each rank. */
 static enum cairn_code check_no_autoep(const struct cairn_zero *zero, struct cairn_error *err) {
     const struct cairn_zero_file *model = &zero->models[0];
     const struct cairn_pickle *values = &model->torch.values;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts: in each of the orders that ranks may have, all are put together; the bytes then say
- * which of them it was. And the opening of a checkpoint. */
+/* Opens a checkpoint. Experts are assembled in each order of ranks; the bytes then decide. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,27 +12,25 @@
 #include "formats/zero/zero_parallel.h"
 
 #define WORD ".deepspeed_moe.experts.deepspeed_experts."
-#define FIRST_ELEMENTS 256 /* of each piece, that are compared at first */
+#define FIRST_ELEMENTS 256 /* of each piece, in a first comparison */
 #define FIRST_TENSORS 4096
 #define COMPARED_ELEMENTS 4096
-#define ORDERS 2 /* ranks of one expert follow each other with others' between, or without */
+#define ORDERS 2 /* ranks of one expert are adjacent or interleaved */
 
 struct trial {
     struct cairn_assembly assembly;
     bool fits;
-    const char *differs; /* the tensor that does not */
+    const char *differs; /* a tensor that differs */
 };
 struct experts {
     struct cairn_zero *zero;
     const struct cairn_assembly *files;
     struct cairn_assembly *assembly;
     struct cairn_names layers; /* names up to an expert's number */
-    uint64_t *totals;          /* of experts, by the layer's number */
-    bool matters;              /* some group is cut over several ranks of several sets of experts */
+    uint64_t *totals;          /* experts by layer number */
+    bool matters;              /* some group is cut over ranks of several expert sets */
     struct trial trials[ORDERS];
 };
-
-/* ---- names ---- */
 
 struct expert_name {
     struct cairn_view layer;
@@ -53,7 +50,7 @@ static bool parse_expert_name(const char *name, struct expert_name *ret) {
            ret->number <= UINT32_MAX;
 }
 
-/* How many experts each layer has, by the files of all of them. */
+/* Counts the experts of each layer by their files. */
 static enum cairn_code count_experts(struct experts *experts, struct cairn_error *err) {
     const struct cairn_assembly *files = experts->files;
     struct expert_name name;
@@ -70,7 +67,7 @@ static enum cairn_code count_experts(struct experts *experts, struct cairn_error
 
 struct naming {
     const struct experts *experts;
-    uint64_t rank, ranks; /* of those that hold different experts */
+    uint64_t rank, ranks; /* ranks: with different experts */
 };
 
 static enum cairn_code rename_expert(void *context, const char *local, struct cairn_buf *ret,
@@ -93,7 +90,7 @@ static enum cairn_code rename_expert(void *context, const char *local, struct ca
                             name.tail);
 }
 
-/* With a star for the number, as the ranks' own names are alike. */
+/* Replaces the number by a star, as the ranks' own names are alike. */
 static enum cairn_code mask_expert_number(const char *text, struct cairn_buf *ret,
                                           struct cairn_error *err) {
     struct expert_name name;
@@ -102,8 +99,6 @@ static enum cairn_code mask_expert_number(const char *text, struct cairn_buf *re
     return cairn_buf_printf(ret, err, "%.*s*%s", (int)name.layer.size,
                             (const char *)name.layer.data, name.tail);
 }
-
-/* ---- all experts, in one order of the ranks ---- */
 
 static enum cairn_code build_group(struct experts *experts, unsigned order, size_t channel,
                                    uint32_t group, cairn_pickle_ref shapes,
@@ -137,7 +132,7 @@ static enum cairn_code build_trial(struct experts *experts, unsigned order,
     struct cairn_assembly *assembly = &experts->trials[order].assembly;
     cairn_pickle_ref shapes;
     uint32_t number;
-    for (size_t i = 0; i < experts->assembly->input_count; i++) /* which the partitions number */
+    for (size_t i = 0; i < experts->assembly->input_count; i++) /* numbered as inputs */
         CAIRN_TRY(cairn_assembly_add_input(assembly, experts->assembly->inputs[i], &number, err));
     CAIRN_TRY(cairn_zero_field(model, model->torch.values.root, "param_shapes", &shapes, err));
     const struct cairn_pickle_value *groups = cairn_zero_value(model, shapes);
@@ -151,13 +146,11 @@ static enum cairn_code build_trial(struct experts *experts, unsigned order,
     return cairn_assembly_check(assembly, err);
 }
 
-/* ---- is it the right one? ---- */
-
 static bool is_state(const char *name) {
     return cairn_text_starts(name, CAIRN_ASSEMBLY_OPTIMIZER);
 }
 
-/* Memory to compare elements of floats: as they are stored, rounded, and both as F32. */
+/* Memory for comparing floats: as stored, rounded, and each as F32. */
 struct compared {
     double masters[COMPARED_ELEMENTS], own[COMPARED_ELEMENTS], rounded[COMPARED_ELEMENTS];
     float a[COMPARED_ELEMENTS], b[COMPARED_ELEMENTS];
@@ -173,7 +166,7 @@ static bool same_values(struct compared *bytes, unsigned from, unsigned to, size
     return same;
 }
 
-/* `most` elements of each piece of the masters. */
+/* Compares `most` elements of each piece of the masters. */
 static enum cairn_code compare_tensor(const struct experts *experts,
                                       const struct cairn_assembly *assembly,
                                       const struct cairn_assembly_tensor *masters,
@@ -198,7 +191,7 @@ static enum cairn_code compare_tensor(const struct experts *experts,
     return CAIRN_OK;
 }
 
-/* The tensor of the expert's own file. */
+/* Finds the tensor in the expert's own file. */
 static enum cairn_code find_own(const struct experts *experts,
                                 const struct cairn_assembly_tensor *masters,
                                 const struct cairn_assembly_tensor **ret, struct cairn_error *err) {
@@ -236,9 +229,7 @@ static enum cairn_code compare_trial(const struct experts *experts, struct trial
     return CAIRN_OK;
 }
 
-/* ---- which of the orders ---- */
-
-/* Both are like the files: by the configuration, unless it makes no difference. */
+/* Both orders fit the files: the configuration decides, if it matters. */
 static enum cairn_code choose_by_config(const struct experts *experts, unsigned *ret,
                                         struct cairn_error *err) {
     const struct cairn_zero_file *model = &experts->zero->models[0];
@@ -287,7 +278,7 @@ static enum cairn_code choose_order(struct experts *experts, unsigned *ret,
                       cairn_short(name).text);
 }
 
-/* Partitions that make no parameters in one order may do so in the other. */
+/* Partitions that fail in one order may fit in the other. */
 static enum cairn_code build_all(struct experts *experts, struct cairn_error *err) {
     struct cairn_error other = {0};
     enum cairn_code first = build_trial(experts, 0, err), second = CAIRN_INVALID;
@@ -298,8 +289,6 @@ static enum cairn_code build_all(struct experts *experts, struct cairn_error *er
     if (second && second != CAIRN_INVALID) return second;
     return first && second ? first : CAIRN_OK;
 }
-
-/* ---- into the assembly ---- */
 
 static enum cairn_code add_tensor(struct experts *experts, const struct cairn_assembly *from,
                                   const struct cairn_assembly_tensor *tensor,
@@ -339,7 +328,7 @@ static enum cairn_code mask_buffers(const struct experts *experts, struct cairn_
     return CAIRN_OK;
 }
 
-/* What only the experts' files have: what is frozen, and buffers; all, without ZeRO. */
+/* Adds tensors that only the experts' files have: frozen ones and buffers; all, without ZeRO. */
 static enum cairn_code add_rest(struct experts *experts, const struct cairn_names *trained,
                                 const struct cairn_names *buffers, struct cairn_error *err) {
     const struct cairn_assembly *files = experts->files;
@@ -374,8 +363,8 @@ static enum cairn_code add(struct experts *experts, struct cairn_names *trained,
     return add_rest(experts, trained, buffers, err);
 }
 
-/* Adds to the assembly, whose inputs are zero's, what is in the groups of experts. `files` has the
- * tensors of all experts' own files; those that are not trained are added as they are there. */
+/* Adds the experts' groups to the assembly, whose inputs are zero's. `files` has the tensors of all
+ * experts' files; untrained ones are added unchanged. */
 static enum cairn_code add_masters_of(struct cairn_zero *zero, const struct cairn_assembly *files,
                                       struct cairn_assembly *assembly, struct cairn_error *err) {
     struct experts experts = {.zero = zero, .files = files, .assembly = assembly};
@@ -390,10 +379,7 @@ static enum cairn_code add_masters_of(struct cairn_zero *zero, const struct cair
     return code;
 }
 
-/* ---- opening ---- */
-
-/* Which files a folder has tells how the model was cut; each model parallel rank is read by itself,
- * and what they hold is put together. */
+/* Opening: file names tell how the model was cut; each model parallel rank is read, then joined. */
 #define RANKS_MAX 65536
 #define EXPERT_FILE "layer_%u_expert_%u_mp_rank_%02u_model_states.pt"
 
@@ -405,13 +391,11 @@ struct open_work {
     struct cairn_zero_part *parts; /* by model parallel rank */
     size_t part_count;
     size_t pipeline_files, expert_files;
-    struct cairn_names files; /* of the folder, where experts are looked for */
-    size_t width;             /* tensor parallel ranks of each stage of a pipeline */
+    struct cairn_names files; /* of the folder; searched for experts */
+    size_t width;             /* tensor parallel ranks per pipeline stage */
 };
 
-/* ---- which files there are ---- */
-
-/* The number behind `word` at the begin of a text; NULL: it does not begin so. */
+/* The text after `word` and its number; NULL: it begins otherwise. */
 static const char *behind_number(const char *text, const char *word) {
     size_t size = strlen(word);
     size_t digits = strncmp(text, word, size) == 0 ? strspn(text + size, "0123456789") : 0;
@@ -421,17 +405,17 @@ static bool is_layer(const char *name) {
     const char *end = behind_number(name, "layer_");
     return end && *end == '-';
 }
-/* Where the tensor parallel rank stands in layer_03-model_01-model_states.pt; NULL: it has none. */
+/* The tensor parallel rank in layer_03-model_01-model_states.pt; NULL: none. */
 static const char *rank_of_layer(const char *name) {
     const char *rank = behind_number(name, "layer_");
     return rank && behind_number(rank, "-model_") ? rank + strlen("-model_") : NULL;
 }
-/* NULL: it is no file of an expert. */
+/* NULL: not an expert's file. */
 static const char *behind_expert(const char *name) {
     const char *end = behind_number(name, "layer_");
     return end ? behind_number(end, "_expert_") : NULL;
 }
-/* The model parallel rank in what is behind it. */
+/* The model parallel rank in the text after the expert's number. */
 static unsigned long rank_of_expert(const char *end) {
     const char *digits = behind_number(end, "_mp_rank_") ? end + strlen("_mp_rank_") : "0";
     return strtoul(digits, NULL, 10);
@@ -473,8 +457,6 @@ static enum cairn_code count_parts(struct open_work *work, struct cairn_error *e
     return CAIRN_OK;
 }
 
-/* ---- one model parallel rank ---- */
-
 static enum cairn_code open_part(struct open_work *work, unsigned rank,
                                  struct cairn_assembly *assembly, struct cairn_zero **ret,
                                  struct cairn_error *err) {
@@ -495,9 +477,7 @@ static enum cairn_code open_part(struct open_work *work, unsigned rank,
     return code;
 }
 
-/* ---- files of layers and of experts ---- */
-
-/* Its tensors under a prefix, but those whose names are known; into an assembly. */
+/* Adds a file's tensors under a prefix, except known names. */
 static enum cairn_code add_tensors(const struct open_work *work, const struct cairn_torch *file,
                                    const char *prefix, struct cairn_assembly *own,
                                    struct cairn_assembly *into, struct cairn_error *err) {
@@ -536,7 +516,7 @@ static enum cairn_code add_file(const struct open_work *work, const char *name, 
     return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;
 }
 
-/* ---- a pipeline: each rank has layers of its own, and tied ones that others have, too ---- */
+/* ---- pipelines: each rank has its own layers, and tied ones shared with others ---- */
 
 static enum cairn_code add_all(struct open_work *work, const struct cairn_assembly *from,
                                struct cairn_error *err) {
@@ -565,7 +545,7 @@ static enum cairn_code add_all(struct open_work *work, const struct cairn_assemb
     return CAIRN_OK;
 }
 
-/* What tensor parallel ranks hold of a stage or of a layer, put together and then added. */
+/* Joins the tensor parallel ranks of a stage or layer, then adds the tensors. */
 static enum cairn_code add_joined(struct open_work *work, const struct cairn_zero_part *parts,
                                   struct cairn_error *err) {
     struct cairn_assembly joined = {0};
@@ -576,7 +556,7 @@ static enum cairn_code add_joined(struct open_work *work, const struct cairn_zer
     return code;
 }
 
-/* The ranks of a stage follow each other. */
+/* A stage's ranks are consecutive. */
 static enum cairn_code add_stage(struct open_work *work, size_t number, struct cairn_error *err) {
     const struct cairn_zero_part *parts = &work->parts[number * work->width];
     const struct cairn_assembly *first = &parts->assembly;
@@ -597,7 +577,7 @@ static enum cairn_code name_files(struct open_work *work, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* The file of the same layer that another tensor parallel rank wrote. */
+/* The same layer's file of another tensor parallel rank. */
 static enum cairn_code find_layer(const struct open_work *work, const char *name, size_t rank,
                                   const char **ret, struct cairn_error *err) {
     const char *at = rank_of_layer(name);
@@ -611,7 +591,7 @@ static enum cairn_code find_layer(const struct open_work *work, const char *name
     return CAIRN_OK;
 }
 
-/* The stage that names a tensor of the layer among its buffers; else the first. */
+/* The stage that lists a tensor of the layer as a buffer; else the first. */
 static struct cairn_zero *stage_of(const struct open_work *work,
                                    const struct cairn_assembly *layer) {
     for (size_t s = 0; s < work->part_count; s += work->width)
@@ -633,7 +613,7 @@ static enum cairn_code read_layer(const struct open_work *work, const char *name
     return CAIRN_OK;
 }
 
-/* By the file of its first rank. */
+/* Adds a cut layer, starting from its first rank's file. */
 static enum cairn_code add_cut_layer(struct open_work *work, const char *name, const char *prefix,
                                      struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_zero_part *parts = calloc(work->width, sizeof *parts);
@@ -668,7 +648,7 @@ static enum cairn_code join_pipeline(struct open_work *work, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* ---- experts: of each layer as many as the first of its ranks says ---- */
+/* ---- experts: the number of each layer's is in its first rank ---- */
 
 static enum cairn_code add_expert(struct open_work *work, unsigned layer, unsigned expert,
                                   unsigned rank, struct cairn_assembly *into,
@@ -681,7 +661,7 @@ static enum cairn_code add_expert(struct open_work *work, unsigned layer, unsign
     return cairn_fail(err, CAIRN_INVALID, "%s is not there: that expert would be left out", name);
 }
 
-/* Files of experts that a model parallel rank has. */
+/* Counts a model parallel rank's expert files. */
 static size_t count_expert_files(const struct open_work *work, unsigned rank) {
     size_t count = 0;
     for (size_t i = 0; i < work->folder->count; i++) {
@@ -730,7 +710,7 @@ static enum cairn_code add_experts(struct open_work *work, struct cairn_zero *ze
     return code;
 }
 
-/* A degree of the model's cut, as its first file says; -1: it does not. */
+/* A degree of parallelism in the model's file; -1: not stated. */
 static int64_t degree_of(const struct cairn_zero_file *model, const char *which) {
     const struct cairn_pickle *values = &model->torch.values;
     cairn_pickle_ref degrees, degree;
@@ -741,7 +721,7 @@ static int64_t degree_of(const struct cairn_zero_file *model, const char *which)
     return value->kind == CAIRN_PICKLE_INTEGER ? value->integer : -1;
 }
 
-/* Without expert tensor parallelism each expert is of one rank alone, and so has one file. */
+/* Without expert tensor parallelism each expert belongs to one rank, so it has one file. */
 static enum cairn_code check_cut_experts(const struct open_work *work, struct cairn_error *err) {
     size_t alone = 0;
     for (size_t i = 0; i < work->folder->count; i++) {
@@ -766,7 +746,7 @@ static enum cairn_code check_cut_experts(const struct open_work *work, struct ca
                       work->part_count);
 }
 
-/* Each stage of a pipeline has experts of its own, and tensor parallel ranks have parts of all. */
+/* Pipeline stages have their own experts, and tensor parallel ranks parts of all. */
 static enum cairn_code check_stages(struct open_work *work, struct cairn_error *err) {
     const struct cairn_zero_file *model = &work->parts[0].zero->models[0];
     int64_t stages = degree_of(model, "pp_degree"), width = degree_of(model, "tp_degree");
@@ -790,8 +770,6 @@ static enum cairn_code check_stages(struct open_work *work, struct cairn_error *
     return width > 1 ? check_cut_experts(work, err) : CAIRN_OK;
 }
 
-/* ---- all ---- */
-
 static enum cairn_code open_parts(struct open_work *work, struct cairn_error *err) {
     work->parts = calloc(work->part_count, sizeof *work->parts);
     if (!work->parts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
@@ -808,7 +786,7 @@ static enum cairn_code open_parts(struct open_work *work, struct cairn_error *er
     return CAIRN_OK;
 }
 
-/* Files of the last ranks may be missing altogether. */
+/* The last ranks' files may be missing entirely. */
 static enum cairn_code check_parts(const struct open_work *work, const struct cairn_zero *zero,
                                    struct cairn_error *err) {
     const struct cairn_pickle *values = &zero->models[0].torch.values;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules of a person, of Megatron's names and of the checkpoint, and the join by them. */
+/* Rules of the user, of Megatron's names and of the checkpoint, and the join by rule. */
 #include "formats/zero/zero_parallel.h"
 
 #include <fnmatch.h>
@@ -11,24 +11,22 @@
 #include "common/buf.h"
 #include "common/text.h"
 
-/* ---- rules ---- */
-
 enum cairn_zero_rule {
     CAIRN_ZERO_UNKNOWN,
-    CAIRN_ZERO_CAT,     /* the slices follow each other in a dimension */
-    CAIRN_ZERO_HALVES,  /* two tensors, one above the other, each cut in dimension 0 */
-    CAIRN_ZERO_SAME,    /* each rank has all of it */
-    CAIRN_ZERO_AVERAGE, /* the same, where the ranks may have drifted apart */
+    CAIRN_ZERO_CAT,     /* slices are concatenated in a dimension */
+    CAIRN_ZERO_HALVES,  /* two tensors stacked, each cut in dimension 0 */
+    CAIRN_ZERO_SAME,    /* each rank has the whole */
+    CAIRN_ZERO_AVERAGE, /* as SAME, but ranks may have diverged */
 };
 struct cairn_zero_cut {
     enum cairn_zero_rule rule;
     unsigned dimension; /* of CAIRN_ZERO_CAT */
-    uint64_t rows; /* of the whole tensor, where there are fewer than the slices have; else 0 */
+    uint64_t rows;      /* rows of the whole, if fewer than the slices'; else 0 */
 };
 enum cairn_zero_need {
     CAIRN_ZERO_NEEDS_NOTHING,
-    CAIRN_ZERO_NEEDS_VERSION, /* checkpoint_version of 2 or more: before, rows were mixed */
-    CAIRN_ZERO_NEEDS_MATE,    /* as many rows as its dense_4h_to_h has columns: it has no gate */
+    CAIRN_ZERO_NEEDS_VERSION, /* checkpoint_version 2 or later: earlier ones interleave rows */
+    CAIRN_ZERO_NEEDS_MATE,    /* as many rows as dense_4h_to_h has columns: it has no gate */
 };
 struct cairn_zero_rules;
 
@@ -112,10 +110,8 @@ enum cairn_code cairn_zero_told_check(const struct cairn_zero_told *told, struct
     return CAIRN_OK;
 }
 
-/* ---- Megatron ---- */
-
-/* Ends of names, of whole words. Rows of a matrix are what ColumnParallelLinear cuts, which is
- * named for the transposed one; columns are what RowParallelLinear cuts. */
+/* Name endings, in whole words. ColumnParallelLinear, named for the transposed matrix, cuts rows;
+ * RowParallelLinear cuts columns. */
 static const struct {
     const char *end;
     enum cairn_zero_rule rule;
@@ -156,14 +152,14 @@ static bool find_megatron_rule(const char *name, struct cairn_zero_cut *ret,
     return false;
 }
 
-/* ---- the checkpoint's lists of patterns, each pattern as a POSIX expression ---- */
+/* ---- the checkpoint's patterns, as POSIX expressions ---- */
 
 #define PATTERNS_MAX 4096
 #define PATTERN_BYTES_MAX 1024
 #define INFO "universal_checkpoint_info"
 #define VOCABULARY "vocabulary_parameter_patterns"
 
-/* In the order in which DeepSpeed asks for them. */
+/* In the order in which DeepSpeed tries them. */
 static const struct {
     const char *key;
     bool unsupported;
@@ -186,7 +182,7 @@ struct pattern {
 struct cairn_zero_rules {
     struct pattern *patterns;
     size_t count, capacity;
-    uint64_t vocabulary_rows; /* 0: the files do not say it */
+    uint64_t vocabulary_rows; /* 0: not stated */
 };
 
 static void free_rules(struct cairn_zero_rules *rules) {
@@ -196,8 +192,6 @@ static void free_rules(struct cairn_zero_rules *rules) {
     free(rules->patterns);
     free(rules);
 }
-
-/* ---- a pattern of Python as one of POSIX ---- */
 
 static enum cairn_code refuse(struct cairn_view text, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_UNSUPPORTED,
@@ -250,9 +244,7 @@ static enum cairn_code add_pattern(struct cairn_zero_rules *rules, size_t list,
     return pattern->compiled ? CAIRN_OK : refuse(value->text, err);
 }
 
-/* ---- the lists ---- */
-
-/* Of sub-parameters each item is a record with patterns of its own. */
+/* An item of sub-parameters is a record with its own patterns. */
 static enum cairn_code add_item(struct cairn_zero_rules *rules, const struct cairn_zero_file *file,
                                 size_t list, cairn_pickle_ref item, struct cairn_error *err) {
     cairn_pickle_ref patterns;
@@ -354,7 +346,7 @@ static enum cairn_code find_pattern_rule(const struct cairn_zero_rules *rules, c
     return CAIRN_OK;
 }
 
-/* ---- joining: each tensor once, its slices as boxes ---- */
+/* ---- joining: each tensor once, with its slices as boxes ---- */
 
 #define COMPARED_BYTES (64 * 1024)
 
@@ -363,7 +355,7 @@ struct join {
     size_t count;
     struct cairn_zero_rules *rules; /* NULL: the checkpoint has none */
     struct cairn_zero_told *told;
-    struct cairn_zero_cut *cuts; /* that were found, by the number of the parameter in rank 0 */
+    struct cairn_zero_cut *cuts; /* found so far, by index of the parameter in rank 0 */
     struct cairn_assembly *assembly;
     const struct cairn_assembly_tensor **slices; /* of one tensor, by rank */
 };
@@ -386,9 +378,7 @@ enum cairn_code cairn_zero_same(const struct cairn_assembly *a,
     return CAIRN_OK;
 }
 
-/* ---- the slices of one tensor ---- */
-
-/* Elements [from, from + elements of the box) of a slice become the box of the whole. */
+/* Maps elements [from, from + elements of the box) of a slice to the box of the whole. */
 static enum cairn_code add_box(struct join *join, size_t rank, uint64_t from,
                                const struct cairn_box *box, struct cairn_error *err) {
     const struct cairn_assembly_tensor *slice = join->slices[rank];
@@ -414,7 +404,7 @@ static enum cairn_code add_box(struct join *join, size_t rank, uint64_t from,
     return CAIRN_OK;
 }
 
-/* Slices that follow each other in one dimension, in `layers` layers one behind the other. */
+/* Slices concatenated in one dimension, in each of `layers` layers. */
 static enum cairn_code add_slices(struct join *join, unsigned dimension, unsigned layers,
                                   const uint64_t *whole, struct cairn_error *err) {
     uint64_t at = 0;
@@ -434,7 +424,7 @@ static enum cairn_code add_slices(struct join *join, unsigned dimension, unsigne
     return CAIRN_OK;
 }
 
-/* The size of the whole along the dimension that is cut; all else must be the same. */
+/* Sums the sizes along the cut dimension; all others must agree. */
 static enum cairn_code sum_sizes(const struct join *join, unsigned dimension, unsigned layers,
                                  uint64_t *whole, struct cairn_error *err) {
     const struct cairn_assembly_tensor *first = join->slices[0];
@@ -458,9 +448,7 @@ static enum cairn_code sum_sizes(const struct join *join, unsigned dimension, un
     return CAIRN_OK;
 }
 
-/* ---- one tensor ---- */
-
-/* *ret: the first rank that has other bytes than rank 0; 0: none has. */
+/* *ret: the first rank whose bytes differ from rank 0's; 0: none. */
 static enum cairn_code find_other(const struct join *join, size_t *ret, struct cairn_error *err) {
     bool same = true;
     for (*ret = 1; *ret < join->count; (*ret)++) {
@@ -487,7 +475,7 @@ static enum cairn_code take_one(struct join *join, const char *what, struct cair
                       "tensor parallel ranks 0 and %zu differ in it, and it is %s", other, what);
 }
 
-/* Are all elements of it one value? */
+/* True if all elements are equal. */
 static enum cairn_code is_constant(const struct cairn_assembly *assembly,
                                    const struct cairn_assembly_tensor *tensor, bool *ret,
                                    struct cairn_error *err) {
@@ -506,7 +494,7 @@ static enum cairn_code is_constant(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-/* ---- where neither patterns nor a person tell how it is cut ---- */
+/* ---- rules from names and contents ---- */
 
 static enum cairn_code not_told(const char *why, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_UNSUPPORTED,
@@ -515,7 +503,7 @@ static enum cairn_code not_told(const char *why, struct cairn_error *err) {
                       why);
 }
 
-/* A gated layer has two matrices in one: twice the rows that the next layer has columns. */
+/* A gated layer stacks two matrices: twice as many rows as the next layer has columns. */
 static bool has_no_gate(const struct join *join, const char *parameter) {
     static const char word[] = "dense_h_to_4h.";
     const struct cairn_assembly *assembly = &join->parts[0].assembly;
@@ -539,7 +527,7 @@ static bool has_version_2(const struct join *join) {
                                                    : false;
 }
 
-/* Of a parameter by its name and by what its ranks hold. */
+/* Derives a parameter's rule from its name and its ranks' contents. */
 static enum cairn_code learn(struct join *join, const char *parameter, struct cairn_zero_cut *ret,
                              struct cairn_error *err) {
     enum cairn_zero_need need = CAIRN_ZERO_NEEDS_NOTHING;
@@ -563,7 +551,7 @@ static enum cairn_code learn(struct join *join, const char *parameter, struct ca
     return CAIRN_OK;
 }
 
-/* What the optimizer keeps of a parameter comes behind it, and is cut as that was. */
+/* Optimizer state follows its parameter and uses its rule. */
 static enum cairn_code learn_once(struct join *join, const char *parameter,
                                   struct cairn_zero_cut *ret, struct cairn_error *err) {
     size_t at;
@@ -577,7 +565,7 @@ static enum cairn_code learn_once(struct join *join, const char *parameter,
     return CAIRN_OK;
 }
 
-/* The parameter to which a tensor belongs: what the optimizer keeps is cut like it. */
+/* Optimizer state is cut like its parameter: returns the parameter's name. */
 static void name_of_parameter(const char *name, char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
     size_t size = strlen(CAIRN_ASSEMBLY_OPTIMIZER);
     bool state = strncmp(name, CAIRN_ASSEMBLY_OPTIMIZER, size) == 0;
@@ -610,7 +598,7 @@ static enum cairn_code join_slices(struct join *join, struct cairn_error *err) {
     return add_slices(join, dimension, layers, whole, err);
 }
 
-/* Of this name in every rank's assembly, where they mostly have the same place. */
+/* Finds the name in every rank's assembly, mostly at the same index. */
 static enum cairn_code find_slices(struct join *join, size_t index, struct cairn_error *err) {
     const char *name = join->parts[0].assembly.tensors[index].name;
     for (size_t r = 0; r < join->count; r++) {

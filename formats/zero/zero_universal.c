@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each file of a parameter's folder: one tensor, alone or beside what says how it was cut. The
- * models' files beside them have shapes, and what no optimizer holds. */
+/* Each file of a parameter's folder holds one tensor, alone or with a description of its cut. The
+ * models' files have shapes, and tensors without optimizer state. */
 #include "formats/zero/zero.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #define VALUES "fp32"
 
 #define STATE CAIRN_ZERO_UNIVERSAL "optimizer_state.pt"
-#define PARTITIONED "zero_pp_rank_" /* begins the names of models' files of stage 3 */
+#define PARTITIONED "zero_pp_rank_" /* begins stage 3 models' file names */
 
 struct universal {
     const struct cairn_zero_folder *folder;
@@ -21,10 +21,9 @@ struct universal {
     struct cairn_assembly *assembly;
     struct cairn_zero_part *parts; /* models' files, by model parallel rank */
     size_t part_count;
-    cairn_pickle_ref shapes; /* in the first file of the first one; part_count: it is there */
-    bool flat;               /* shapes stand in the models' files alone */
+    cairn_pickle_ref shapes; /* in the first part's first file; valid if part_count > 0 */
+    bool flat;               /* only the models' files have shapes */
 };
-/* zero/<parameter>/<what>.pt */
 struct parsed {
     char parameter[CAIRN_TENSOR_NAME_BYTES_MAX + 1], what[64];
 };
@@ -43,7 +42,7 @@ static bool parse(const char *name, struct parsed *ret) {
     return true;
 }
 
-/* zero/<parameter>, where folders are listed, too. */
+/* zero/<parameter>, if the listing includes folders. */
 static bool is_folder_of_one(const char *name) {
     size_t size = strlen(name);
     return !strchr(name + strlen(CAIRN_ZERO_UNIVERSAL), '/') && strcmp(name + size - 3, ".pt") != 0;
@@ -56,14 +55,14 @@ bool cairn_zero_universal_is(const struct cairn_zero_folder *folder) {
     return false;
 }
 
-/* The file's only tensor, or the one that it calls `param`; NULL: there is none. */
+/* The file's only tensor, or the one named `param`; NULL: none. */
 static const struct cairn_assembly_tensor *choose(const struct cairn_assembly *own) {
     size_t at;
     if (cairn_assembly_find(own, "param", &at)) return &own->tensors[at];
     return own->tensor_count == 1 ? &own->tensors[0] : NULL;
 }
 
-/* The converter leaves the matrices of stage 3 flat: their shapes are the model's. */
+/* The converter leaves stage 3 tensors flat: the models' files have their shapes. */
 static enum cairn_code find_shape(const struct universal *universal, const char *parameter,
                                   const struct cairn_assembly_tensor *tensor, uint64_t *ret_shape,
                                   unsigned *ret_count, struct cairn_error *err) {
@@ -128,7 +127,7 @@ static enum cairn_code add_file(const struct universal *universal, const char *p
     return code;
 }
 
-/* The parameter whose files were the last ones, since names are sorted. */
+/* Checks the previous parameter, whose files are complete since names are sorted. */
 static enum cairn_code check_values(const struct parsed *last, bool has_values,
                                     struct cairn_error *err) {
     if (has_values || !last->parameter[0]) return CAIRN_OK;
@@ -164,8 +163,6 @@ static enum cairn_code add_all(const struct universal *universal, struct cairn_e
                                     CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER, err);
 }
 
-/* ---- the models' files ---- */
-
 static void release_parts(struct universal *universal) {
     for (size_t i = 0; i < universal->part_count; i++) {
         if (universal->parts[i].zero) cairn_zero_free(universal->parts[i].zero);
@@ -174,7 +171,7 @@ static void release_parts(struct universal *universal) {
     free(universal->parts);
 }
 
-/* The files of one model parallel rank; those of layers and experts are not copied along. */
+/* Opens the files of one model parallel rank; the converter copies none of layers and experts. */
 static enum cairn_code open_part(struct universal *universal, unsigned rank,
                                  struct cairn_error *err) {
     const struct cairn_zero_folder *folder = universal->folder;
@@ -202,7 +199,7 @@ static enum cairn_code open_part(struct universal *universal, unsigned rank,
                             "of model parallel rank %u no *_model_states.pt is there", rank);
 }
 
-/* Of which stage it was, the optimizer's state tells, where models' files are missing. */
+/* Without models' files the optimizer's state tells the stage. */
 static enum cairn_code check_stage(const struct universal *universal, struct cairn_error *err) {
     const struct cairn_zero_folder *folder = universal->folder;
     struct cairn_zero_file file = {.name = STATE};
@@ -238,11 +235,11 @@ static enum cairn_code open_parts(struct universal *universal, struct cairn_erro
     const struct cairn_pickle *values = &first->models[0].torch.values;
     universal->flat = first->stage == 3 && count == 1 &&
                       cairn_pickle_find(values, values->root, "param_shapes", &universal->shapes);
-    universal->assembly->knows_frozen = universal->flat; /* trained is what has a folder */
+    universal->assembly->knows_frozen = universal->flat; /* trained parameters have a folder */
     return CAIRN_OK;
 }
 
-/* The slices of ranks are joined as they were cut; where that cannot be told they are left out. */
+/* Joins the ranks' slices by their rule; without a rule they are left out. */
 static enum cairn_code join_rest(struct universal *universal, struct cairn_error *err) {
     struct cairn_assembly whole = {0};
     struct cairn_zero_told told = {0};
@@ -273,7 +270,7 @@ static enum cairn_code add_rest(struct universal *universal, struct cairn_error 
     cairn_pickle_ref module;
     if (!universal->part_count) return CAIRN_OK;
     const struct cairn_pickle *values = &universal->parts[0].zero->models[0].torch.values;
-    /* Of a pipeline the layers' own files have it, which the converter does not copy. */
+    /* For a pipeline it is in the layers' files, which the converter does not copy. */
     if (!cairn_pickle_find(values, values->root, "module", &module) ||
         cairn_pickle_at(values, module)->kind == CAIRN_PICKLE_NONE)
         return CAIRN_OK;

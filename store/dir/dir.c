@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dir: opens a folder as a store and lets its requests take turns. */
+/* Opens a folder as a store and runs its requests in turns. */
 #include "store/dir/dir.h"
 
 #include <fcntl.h>
@@ -23,17 +23,14 @@
 
 #define PART_COUNT_MAX 10000
 #define PART_BYTES_MAX (64 * CAIRN_GIB)
-/* Two requests a worker: one is summed by the processor while the other's bytes are on the way. */
+/* Two requests a worker: the processor sums one while the other's bytes are written. */
 #define APPETITE 2
-/* So long turns follow each other before who polls sees what has ended: many small requests are not
- * worth a look at the queue each. */
+/* Turns run this long between checks of the queue: small requests are not worth one each. */
 #define TURNS_MS 5
-#define FAILING_MS 5000         /* a store that fails for so long is named ... */
-#define FAILING_STALE_MS 120000 /* ... unless nothing has been written for a while */
+#define FAILING_MS 5000         /* a store that fails for this long is reported ... */
+#define FAILING_STALE_MS 120000 /* ... unless nothing has been written for this long */
 
 static const struct cairn_store_vtable vtable;
-
-/* ---- open ---- */
 
 static bool has_openat2(int root_fd) {
     struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
@@ -43,14 +40,14 @@ static bool has_openat2(int root_fd) {
     return fd >= 0;
 }
 
-/* One sentence more about what this file system lacks. */
+/* Appends a sentence about a shortcoming of this file system. */
 static void add_note(struct cairn_store_dir *dir, const char *text) {
     char *at = dir->base.profile.note;
     size_t used = strlen(at), room = sizeof dir->base.profile.note;
     snprintf(at + used, room - used, "%s%s", used ? "; " : "", text);
 }
 
-/* What only a file can tell: extended attributes, O_DIRECT, links. */
+/* Tests with a file: extended attributes, O_DIRECT, links. */
 static enum cairn_code profile_from_file(struct cairn_store_dir *dir, struct cairn_error *err) {
     char uuid[CAIRN_UUID_TEXT_BYTES];
     char name[CAIRN_STORE_DIR_TEMPORARY_BYTES], other[CAIRN_STORE_DIR_TEMPORARY_BYTES];
@@ -105,7 +102,7 @@ static enum cairn_code find_profile(struct cairn_store_dir *dir, struct cairn_er
     return CAIRN_OK;
 }
 
-/* Only the last folder is made: a missing parent is more likely a mount that is not there. */
+/* Makes only the last folder: a missing parent is more likely a missing mount. */
 static enum cairn_code open_root(struct cairn_store_dir *dir, const char *path,
                                  struct cairn_error *err) {
     bool made = !dir->read_only && mkdir(path, dir->folder_mode) == 0;
@@ -149,9 +146,7 @@ static void dir_free(struct cairn_store *store) {
     free(dir);
 }
 
-/* ---- does it take what is written? ---- */
-
-/* Of who writes bytes: do they get on the disk, or is it full, read-only, broken? */
+/* Records whether writes of bytes reach the disk or fail (full, read-only, broken). */
 static void note_health(struct cairn_store_dir_worker *worker,
                         const struct cairn_store_request *request, enum cairn_code code,
                         const struct cairn_error *why) {
@@ -181,10 +176,7 @@ static void health(struct cairn_store *base, struct cairn_store_health *ret) {
     (void)cairn_text_copy(ret->failing, sizeof ret->failing, dir->locked.failed);
 }
 
-/* ---- a folder that moves ---- */
-
-/* Does the path still name the folder that was opened, and following it where it does not: a mount
- * came, or went and left the folder that it had covered. What is under way keeps to its folder. */
+/* ---- a folder that moves: a mount came, or went and left the folder that it had covered ---- */
 
 static bool moved(const struct cairn_store *store) {
     const struct cairn_store_dir *dir = (const struct cairn_store_dir *)store;
@@ -204,7 +196,7 @@ static enum cairn_code follow(struct cairn_store *store, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* What this worker knows of folders holds for another root. */
+/* Forgets the synced folders of another root. */
 static void forget_folders(struct cairn_store_dir_worker *worker) {
     unsigned roots = atomic_load(&cairn_store_dir_of(worker)->roots);
     if (worker->roots == roots) return;
@@ -233,8 +225,6 @@ bool cairn_store_dir_covers(const struct cairn_store_dir_worker *worker, int fol
     struct stat folder;
     return fstat(folder_fd, &folder) == 0 && folder.st_dev == worker->sync_device;
 }
-
-/* ---- worker ---- */
 
 static enum cairn_code worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                   struct cairn_error *err) {
@@ -274,7 +264,7 @@ static struct cairn_store_request *take_incoming(struct cairn_store_dir_worker *
     return request;
 }
 
-/* Takes the request out of those that were not begun; false: it is not there. */
+/* Removes a request from the incoming list; false: it is not there. */
 static bool drop_incoming(struct cairn_store_dir_worker *worker,
                           const struct cairn_store_request *request) {
     struct cairn_store_request *before = NULL;
@@ -292,8 +282,6 @@ static bool drop_incoming(struct cairn_store_dir_worker *worker,
     return false;
 }
 
-/* ---- the end of a job ---- */
-
 static struct cairn_store_dir_job *take_job(struct cairn_store_dir_worker *worker) {
     struct cairn_store_dir_job *job = TAILQ_FIRST(&worker->jobs);
     if (job) TAILQ_REMOVE(&worker->jobs, job, place);
@@ -309,7 +297,7 @@ static void job_free(struct cairn_store_dir_job *job) {
     free(job);
 }
 
-/* The last touch of job and request (O4, O5). */
+/* The last access to job and request (O4, O5). */
 static void finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
                    enum cairn_code code, const struct cairn_error *why) {
     job_free(job);
@@ -325,14 +313,12 @@ static void finish(struct cairn_store_request *request, struct cairn_store_dir_j
     request->done(request);
 }
 
-/* ---- many small puts, one sync ---- */
+/* Small puts together: a file system syncs its journal as a whole, so 512 files of 4 KiB cost one
+ * wait for the disk instead of a thousand. Files and folders are closed meanwhile: the sync itself
+ * reports failed writes (Linux 5.8 and later), once to each open file of the file system, so each
+ * worker opens one. */
 
-/* A file system makes its journal durable as a whole, so that 512 files of 4 KiB cost one wait for
- * the disk instead of a thousand. Files and folders are closed meanwhile: what could not be written
- * is told by the sync itself (Linux 5.8 and later), to each open file of the file system once, so
- * each worker has one of its own. */
-
-/* A folder that consecutive jobs share, open. */
+/* A folder kept open for consecutive jobs. */
 struct open_folder {
     char path[CAIRN_KEY_BYTES_MAX + 1];
     int fd;
@@ -348,7 +334,7 @@ static enum cairn_code enter_folder(const struct cairn_store_dir *dir, const cha
     return CAIRN_OK;
 }
 
-/* The final name, which is durable once the folder is. */
+/* Links the final name, which is durable once the folder is. */
 static enum cairn_code name_it(struct cairn_store_dir_worker *worker,
                                struct cairn_store_dir_job *job, struct open_folder *folder,
                                struct cairn_error *err) {
@@ -356,7 +342,7 @@ static enum cairn_code name_it(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(cairn_store_dir_place_of(job->request->key, &place, err));
     CAIRN_TRY(enter_folder(cairn_store_dir_of(worker), place.folder, folder, err));
     enum cairn_code code = cairn_file_link(folder->fd, job->temporary, place.name, err);
-    /* The root was followed to another folder since it was written, and it lies in the old one. */
+    /* The root has moved since the file was written into the old one. */
     if (code == CAIRN_NOT_FOUND)
         return cairn_fail(err, CAIRN_UNAVAILABLE, "the store was mounted anew meanwhile");
     if (code == CAIRN_OK) job->temporary[0] = '\0';
@@ -364,7 +350,7 @@ static enum cairn_code name_it(struct cairn_store_dir_worker *worker,
 }
 
 static enum cairn_code sync_all(struct cairn_store_dir_worker *worker, struct cairn_error *err) {
-    if (worker->sync_fd < 0) /* the root was followed to another folder since they were written */
+    if (worker->sync_fd < 0) /* the root has moved since they were written */
         return cairn_fail(err, CAIRN_UNAVAILABLE, "the store was mounted anew meanwhile");
     return cairn_file_sync_all(worker->sync_fd, err);
 }
@@ -379,7 +365,7 @@ static void remember_put(struct cairn_store_dir_worker *worker,
         cairn_store_dir_remember(worker, &st);
 }
 
-/* Takes a put out of `written`; its temporary file, if there is one still, goes with the job. */
+/* Removes a put from `written`; a remaining temporary file goes with the job. */
 static void take_up(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job) {
     struct cairn_store_dir_place place;
     TAILQ_REMOVE(&worker->written, job, place);
@@ -390,7 +376,7 @@ static void take_up(struct cairn_store_dir_worker *worker, struct cairn_store_di
         job->temporary[0] = '\0';
 }
 
-/* Names all that is written; a job whose name is refused ends with that, and the others go on. */
+/* Names all written files; a job whose name is refused ends alone, the others continue. */
 static void name_all(struct cairn_store_dir_worker *worker, struct open_folder *folder) {
     for (struct cairn_store_dir_job *job = TAILQ_FIRST(&worker->written), *next; job; job = next) {
         struct cairn_error why = {0};
@@ -426,8 +412,6 @@ static bool end_together(struct cairn_store_dir_worker *worker) {
     if (folder.fd >= 0) close(folder.fd);
     return true;
 }
-
-/* ---- cancelling, waking ---- */
 
 static void finish_cancelled(struct cairn_store_request *request, struct cairn_store_dir_job *job) {
     struct cairn_error why = {0};
@@ -477,15 +461,13 @@ static void wake(struct cairn_store_worker *base) {
     atomic_store(&worker->woken, true);
     uint64_t one = 1;
     ssize_t size = write(worker->wake_fd, &one, sizeof one);
-    (void)size; /* EAGAIN: it is awake already */
+    (void)size; /* EAGAIN: already awake */
 }
 
 static uint32_t appetite(const struct cairn_store_worker *base) {
     (void)base;
     return APPETITE;
 }
-
-/* ---- turns ---- */
 
 static enum cairn_code keeps_none(struct cairn_store_dir_worker *worker,
                                   struct cairn_store_dir_job *job, bool *ret_more,
@@ -526,7 +508,7 @@ static enum cairn_code job_step(struct cairn_store_dir_worker *worker,
     return code;
 }
 
-/* Gives every new request a job behind the others; true when one ended for want of memory. */
+/* Queues a job for every new request; true: one ended for lack of memory. */
 static bool admit_incoming(struct cairn_store_dir_worker *worker) {
     bool ended = false;
     struct cairn_store_request *request;
@@ -549,7 +531,7 @@ static bool admit_incoming(struct cairn_store_dir_worker *worker) {
     return ended;
 }
 
-/* One turn of the request in front; true: it wants another one. */
+/* Runs one step of the first request; true: it needs another. */
 static bool take_turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
     struct cairn_store_dir_job *job = take_job(worker);
     if (!job) return false;
@@ -578,7 +560,7 @@ static bool take_wake(struct cairn_store_dir_worker *worker) {
     if (!atomic_exchange(&worker->woken, false)) return false;
     uint64_t count;
     ssize_t size = read(worker->wake_fd, &count, sizeof count);
-    (void)size; /* EAGAIN: the waker has not written yet; it will cause one empty round */
+    (void)size; /* EAGAIN: the waker has not written yet, which costs one empty round */
     return true;
 }
 
@@ -616,14 +598,13 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
     }
 }
 
-/* ---- objects that can be read without waiting ---- */
+/* ---- ready reads ---- */
 
-#ifndef RWF_NOWAIT /* the C library is older than the flag; this is the kernel's number */
+#ifndef RWF_NOWAIT /* older C library: the kernel's number */
 #define RWF_NOWAIT 8
 #endif
 
-/* tmpfs knows no RWF_NOWAIT, and needs none: it is memory. Other file systems that do not know it
- * refuse the first read. */
+/* tmpfs is memory and lacks RWF_NOWAIT. Other file systems without it refuse the first read. */
 static bool flags_of(int fd, int *ret) {
     struct statfs system;
     if (fstatfs(fd, &system) != 0) return false;
@@ -631,7 +612,7 @@ static bool flags_of(int fd, int *ret) {
     return true;
 }
 
-/* Without a second descriptor past the page cache: only what that cache has is wanted. */
+/* Opens no O_DIRECT descriptor: only the page cache is read. */
 static bool ready_open(struct cairn_store *store, const char *key, struct cairn_store_ready *ret) {
     const struct cairn_store_dir *dir = (const struct cairn_store_dir *)store;
     struct cairn_store_dir_place place;

@@ -2,7 +2,7 @@
 /*
  * dir: a folder as a store.
  *
- * Why:     a checkpoint on a file system is the same as one in S3 to everything above.
+ * Why:     a checkpoint on a file system looks like one in S3 to the code above.
  * Promise: 1 to 6 of store/store.h.
  * Limits:  as store/dir/inside.h.
  * Threads: as store/store.h.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys as paths; listing; get, head, and the parts that reached an unfinished upload. */
+/* Keys as paths; list, get, head, and the parts of an unfinished upload. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,9 +16,9 @@
 #include "common/text.h"
 #include "store/dir/inside.h"
 
-/* ---- keys as paths below the root: checking, opening, making and pruning folders ---- */
+/* ---- keys as paths below the root ---- */
 
-/* A folder may be pruned by another process between two of our calls; it cannot happen for ever. */
+/* Another process may prune a folder between two of our calls, but not for ever. */
 #define MAKE_TRIES_MAX 16
 
 void cairn_store_dir_temporary(const char *uuid, char ret_name[CAIRN_STORE_DIR_TEMPORARY_BYTES]) {
@@ -31,8 +31,6 @@ bool cairn_store_dir_is_temporary(const char *name) {
            strcmp(name + 1 + uuid_size, ".tmp") == 0 &&
            cairn_uuid_text_valid((struct cairn_view){name + 1, uuid_size});
 }
-
-/* ---- keys ---- */
 
 static bool component_valid(const char *start, size_t size) {
     if (size == 0 || size > 255) return false;
@@ -61,7 +59,7 @@ enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir
     return CAIRN_OK;
 }
 
-/* NOT_FOUND for absent names and for keys below an object; STORE for a link in the way. */
+/* NOT_FOUND for absent names and for keys below an object; STORE for a link in the path. */
 static enum cairn_code fail_at(struct cairn_error *err, int os_errno, const char *doing) {
     if (os_errno == ENOENT || os_errno == ENOTDIR || os_errno == EISDIR)
         return cairn_fail(err, CAIRN_NOT_FOUND, "%s: nothing is there", doing);
@@ -72,15 +70,13 @@ static enum cairn_code fail_at(struct cairn_error *err, int os_errno, const char
     return cairn_fail_errno(err, "%s", doing);
 }
 
-/* ---- opening ---- */
-
 static int open_beneath(int from_fd, const char *path, int flags) {
     struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC,
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
     return (int)syscall(SYS_openat2, from_fd, path, &how, sizeof how);
 }
 
-/* Without openat2: each component by itself, so that a link is seen wherever it stands. */
+/* Without openat2: opens each component by itself, so that links are seen everywhere. */
 static int open_by_component(int from_fd, const char *path, int flags) {
     CAIRN_AUTO_FD at = -1;
     for (;;) {
@@ -96,7 +92,7 @@ static int open_by_component(int from_fd, const char *path, int flags) {
         int wanted = last ? flags : O_RDONLY | O_DIRECTORY;
         int fd = openat(at >= 0 ? at : from_fd, name, wanted | O_NOFOLLOW | O_CLOEXEC);
         struct stat st;
-        if (fd < 0 && errno == ENOTDIR) { /* a link to a folder reads like that, too */
+        if (fd < 0 && errno == ENOTDIR) { /* also returned for a link to a folder */
             int from = at >= 0 ? at : from_fd;
             bool link = fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
             errno = link ? ELOOP : ENOTDIR;
@@ -108,7 +104,7 @@ static int open_by_component(int from_fd, const char *path, int flags) {
     }
 }
 
-/* openat below the root without following a link; -1 and errno. path "" is the folder itself. */
+/* openat below the root without following links; -1 and errno. path "" is the folder itself. */
 static int open_at(const struct cairn_store_dir *dir, int from_fd, const char *path, int flags) {
     if (!*path) path = ".";
     return dir->beneath ? open_beneath(from_fd, path, flags)
@@ -129,14 +125,12 @@ enum cairn_code cairn_store_dir_open_file(int folder_fd, const char *name, bool 
     enum cairn_code code = write ? cairn_file_open_write(folder_fd, name, ret, &why)
                                  : cairn_file_open_read(folder_fd, name, ret, &why);
     if (code == CAIRN_OK) return code;
-    /* CAIRN_INVALID: a folder, a FIFO or a device of that name is no object. */
+    /* CAIRN_INVALID: a folder, FIFO or device is no object. */
     if (code == CAIRN_INVALID) why.os_errno = ENOENT;
     return fail_at(err, why.os_errno, "open");
 }
 
-/* ---- making ---- */
-
-/* FNV-1a: a collision would only leave out one sync of an entry that another process is making. */
+/* FNV-1a: a collision only skips one sync of an entry that another process is making. */
 static uint64_t path_hash(const char *path, size_t size) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < size; i++) hash = (hash ^ (uint8_t)path[i]) * UINT64_C(0x100000001b3);
@@ -160,9 +154,8 @@ static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
     worker->synced[worker->synced_next++ % CAIRN_STORE_DIR_SYNCED_MAX] = hash;
 }
 
-/* Opens, and makes if need be, one folder; its entry is durable afterwards. A folder that is
- * already there may just have been made by a process that has not synced it yet, so its entry is
- * synced as well when this worker meets it first. */
+/* Opens one folder, makes it if absent, and makes its entry durable. Another process may have made
+ * an existing folder without syncing it yet, so this worker syncs each entry once. */
 static enum cairn_code enter_folder(struct cairn_store_dir_worker *worker, int parent_fd,
                                     const char *name, uint64_t hash, bool together, int *ret_fd,
                                     struct cairn_error *err) {
@@ -176,8 +169,8 @@ static enum cairn_code enter_folder(struct cairn_store_dir_worker *worker, int p
         return cairn_fail(err, CAIRN_STORE,
                           "%s is an object, so a folder cannot hold keys below it", name);
     if (fd < 0 && errno != ENOENT) return fail_at(err, errno, "open folder");
-    if (fd < 0) return cairn_fail_errno(err, "open folder %s", name); /* pruned: again */
-    if (made) (void)!fchmod(fd, dir->folder_mode); /* a file system without modes has its own */
+    if (fd < 0) return cairn_fail_errno(err, "open folder %s", name); /* pruned: try again */
+    if (made) (void)!fchmod(fd, dir->folder_mode); /* a file system without modes keeps its own */
     if (together && (made || !is_synced(worker, hash))) {
         if (!is_made(worker, hash))
             worker->made[worker->made_next++ % CAIRN_STORE_DIR_SYNCED_MAX] = hash;
@@ -231,7 +224,7 @@ enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worke
             *ret_fd = fd;
             return CAIRN_OK;
         }
-        /* It was pruned since, and perhaps its parents: nothing that was noted holds. */
+        /* The folder was pruned since, perhaps with its parents: forget all. */
         memset(worker->synced, 0, sizeof worker->synced);
         memset(worker->made, 0, sizeof worker->made);
     }
@@ -258,15 +251,14 @@ void cairn_store_dir_prune(const struct cairn_store_dir *dir, const char *folder
     }
 }
 
-/* ---- listing: a walk in the order of keys, one page at a time ---- */
+/* ---- listing: a walk in key order, one page at a time ---- */
 
-/* A folder sorts as its name with a '/' behind it, which makes the walk's order the byte order of
- * whole keys, so the last key of a page is all that the next page needs. */
+/* A folder sorts as its name plus '/': in key order a page's last key leads to the next page. */
 #define ITEMS_MAX 100000000 /* of one folder */
 #define PAGE_ENTRIES_MAX 1000
 
 struct name {
-    char *text; /* a folder's ends with '/' */
+    char *text; /* ends with '/' for a folder */
 };
 struct names {
     struct name *items;
@@ -275,10 +267,10 @@ struct names {
 struct walk {
     const struct cairn_store_dir *dir;
     const char *prefix, *after; /* after: NULL on the first page */
-    bool temporaries;           /* these and nothing else, or all but these */
+    bool temporaries;           /* list only temporaries, or everything else */
     struct cairn_store_listing *listing;
     bool full;
-    char path[CAIRN_KEY_BYTES_MAX + 2]; /* of the folder being read, ends with '/' unless root */
+    char path[CAIRN_KEY_BYTES_MAX + 2]; /* folder being read; ends with '/' unless root */
 };
 
 static void cairn_names_release(struct names *names) {
@@ -289,8 +281,6 @@ static void cairn_names_release(struct names *names) {
 static int by_text(const void *a, const void *b) {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
-
-/* ---- one folder ---- */
 
 static enum cairn_code names_add(struct names *names, const char *text, bool folder,
                                  struct cairn_error *err) {
@@ -306,7 +296,7 @@ static enum cairn_code names_add(struct names *names, const char *text, bool fol
     return CAIRN_OK;
 }
 
-/* Links, devices and the like are neither keys nor folders. */
+/* Links and devices are neither keys nor folders. */
 static bool kind_of(int folder_fd, const struct dirent *entry, bool *ret_folder) {
     unsigned char type = entry->d_type;
     struct stat st;
@@ -316,7 +306,7 @@ static bool kind_of(int folder_fd, const struct dirent *entry, bool *ret_folder)
     return type == DT_DIR || type == DT_REG;
 }
 
-/* Could keys below here, or this key, still belong to the page? */
+/* True if this key, or keys below it, can belong to the page. */
 static bool may_be_listed(struct walk *walk, const char *name, bool folder) {
     char key[CAIRN_KEY_BYTES_MAX + 2];
     size_t base = strlen(walk->path), size = strlen(name);
@@ -347,9 +337,7 @@ static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *
     }
 }
 
-/* ---- entries ---- */
-
-/* The uuid of a temporary's path is its upload's id. */
+/* A temporary's path contains its upload's id. */
 static char *upload_id_of(const char *path) {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
@@ -384,7 +372,7 @@ static enum cairn_code visit_file(struct walk *walk, int folder_fd, const char *
     return listing->next_page ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory to list");
 }
 
-/* Reads the folder walk->path, and with it what is below. Depth is bounded by a key's length. */
+/* Reads the folder walk->path recursively; a key's length bounds the depth. */
 static enum cairn_code walk_folder(struct walk *walk, int folder_fd, struct cairn_error *err) {
     DIR *stream = fdopendir(folder_fd);
     if (!stream) {
@@ -415,9 +403,7 @@ static enum cairn_code walk_folder(struct walk *walk, int folder_fd, struct cair
     return code;
 }
 
-/* ---- the two operations ---- */
-
-/* Begins at the deepest folder that the prefix names. */
+/* Begins at the deepest folder in the prefix. */
 static enum cairn_code list_page(struct cairn_store_dir_worker *worker,
                                  struct cairn_store_dir_job *job, bool temporaries,
                                  struct cairn_error *err) {
@@ -453,8 +439,8 @@ enum cairn_code cairn_store_dir_list(struct cairn_store_dir_worker *worker,
     return list_page(worker, job, false, err);
 }
 
-/* The key of an upload's entry is the path of its temporary file: aborting needs its folder and the
- * upload's id only, and the final name is nowhere written down. */
+/* An upload's entry has the temporary file's path as key: aborting needs only its folder and the
+ * upload's id, and the final name is stored nowhere. */
 enum cairn_code cairn_store_dir_uploads(struct cairn_store_dir_worker *worker,
                                         struct cairn_store_dir_job *job, bool *ret_more,
                                         struct cairn_error *err) {
@@ -462,7 +448,7 @@ enum cairn_code cairn_store_dir_uploads(struct cairn_store_dir_worker *worker,
     return list_page(worker, job, true, err);
 }
 
-/* Opens the object of the request's key for reading, once per job. */
+/* Opens the request's object for reading, once per job. */
 static enum cairn_code open_object(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job, struct cairn_error *err) {
     struct cairn_store_dir_place place;
@@ -474,14 +460,12 @@ static enum cairn_code open_object(struct cairn_store_dir_worker *worker,
     return cairn_store_dir_open_file(job->folder_fd, place.name, false, &job->file, err);
 }
 
-/* Objects are never written in place, so inode, size and time tell two contents of a key apart. */
+/* Objects are never written in place, so inode, size and time identify a key's content. */
 static void etag_of(const struct stat *st, char *ret_etag, size_t capacity) {
     snprintf(ret_etag, capacity, "%" PRIx64 "-%" PRIx64 "-%" PRIx64 "%09" PRIu64,
              (uint64_t)st->st_ino, (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec,
              (uint64_t)st->st_mtim.tv_nsec);
 }
-
-/* ---- get ---- */
 
 static enum cairn_code get_begin(struct cairn_store_dir_worker *worker,
                                  struct cairn_store_dir_job *job, struct cairn_error *err) {
@@ -520,8 +504,6 @@ enum cairn_code cairn_store_dir_get(struct cairn_store_dir_worker *worker,
     return CAIRN_OK;
 }
 
-/* ---- head ---- */
-
 static void read_attributes(int fd, struct cairn_store_request *request) {
     char value[sizeof request->object_token];
     ssize_t size = fgetxattr(fd, CAIRN_STORE_DIR_XATTR_UPLOAD, value, sizeof value - 1);
@@ -557,10 +539,7 @@ enum cairn_code cairn_store_dir_head(struct cairn_store_dir_worker *worker,
     return CAIRN_OK;
 }
 
-/* ---- parts of an unfinished upload ---- */
-
-/* A folder keeps no list of parts; the bytes themselves tell, and the caller compares checksums.
- * Bytes that never arrived read as zeros and do not match. */
+/* Without a list of parts the caller compares checksums; missing bytes read as zeros. */
 static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job, struct cairn_error *err) {
     struct cairn_store_request *request = job->request;
@@ -579,7 +558,7 @@ static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
     return CAIRN_OK;
 }
 
-/* Reads on within one part; true in *ret_whole when its end was reached. */
+/* Continues to read one part; *ret_whole: its end was reached. */
 static enum cairn_code parts_read(struct cairn_store_dir_job *job, bool *ret_whole,
                                   struct cairn_error *err) {
     const struct cairn_store_request *request = job->request;

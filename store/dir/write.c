@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing: put, and a multipart upload as one temporary file beside its final name. */
+/* Put, and multipart upload into one temporary file beside the final name. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,10 +16,7 @@
 /* A folder may be pruned between making it and making a file in it. */
 #define CREATE_TRIES_MAX 16
 
-/* ---- shared steps ---- */
-
-/* Makes the temporary file of this job in the key's folder. One of the same token is left from an
- * earlier try of the same shard and is replaced. */
+/* Makes the job's temporary file in the key's folder; replaces one with the same token. */
 static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
                                         struct cairn_store_dir_job *job,
                                         const struct cairn_store_dir_place *place,
@@ -31,7 +28,7 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
         CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, job->together, &job->folder_fd,
                                               err));
         if (job->together && !cairn_store_dir_covers(worker, job->folder_fd)) {
-            job->together = false; /* file and folders are synced one by one, as large puts are */
+            job->together = false; /* sync file and folders one by one, as for large puts */
             close(job->folder_fd);
             job->folder_fd = -1;
             continue;
@@ -41,7 +38,7 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
         enum cairn_code code = cairn_file_create(
             job->folder_fd, temporary, job->together ? 0 : expected_bytes, &job->file, &why);
         if (code == CAIRN_OK) {
-            /* Before a byte is in it. A file system without modes has its own. */
+            /* Before the first byte. A file system without modes keeps its own. */
             (void)!fchmod(job->file.fd, cairn_store_dir_of(worker)->file_mode);
             return code;
         }
@@ -71,7 +68,7 @@ static enum cairn_code write_step(struct cairn_store_dir_job *job, bool *ret_mor
                       job->crc32c, request->crc32c);
 }
 
-/* Attributes that a file system does not take are left out: the profile has said so. */
+/* Skips attributes that the file system refuses: the profile says so. */
 static void set_attributes(int fd, const char *token, bool has_crc32c, uint32_t crc32c) {
     if (token) fsetxattr(fd, CAIRN_STORE_DIR_XATTR_UPLOAD, token, strlen(token), 0);
     if (!has_crc32c) return;
@@ -80,12 +77,12 @@ static void set_attributes(int fd, const char *token, bool has_crc32c, uint32_t 
     fsetxattr(fd, CAIRN_STORE_DIR_XATTR_CRC32C, text, 8, 0);
 }
 
-/* fsync and not fdatasync: the attributes must be durable before the name is. */
+/* fsync, not fdatasync: the attributes must be durable before the name. */
 static enum cairn_code sync_file(const struct cairn_file *file, struct cairn_error *err) {
     return fsync(file->fd) == 0 ? CAIRN_OK : cairn_fail_errno(err, "sync");
 }
 
-/* The last step: from here on the name is there, and durable when this is CAIRN_OK. */
+/* The last step: the name exists from here on, and is durable on CAIRN_OK. */
 static enum cairn_code publish_name(int folder_fd, const char *temporary, const char *name,
                                     bool create, struct cairn_error *err) {
     CAIRN_CRASHPOINT("store.dir.synced");
@@ -106,12 +103,12 @@ static struct cairn_store_dir_published identity_of(const struct stat *st, unsig
         st->st_mtim.tv_sec, st->st_mtim.tv_nsec, roots};
 }
 
-/* The one place of the store that all its workers change. */
+/* The only part of the store that all its workers change. */
 static struct cairn_store_dir *mutable_dir(const struct cairn_store_dir_worker *worker) {
     return (struct cairn_store_dir *)worker->base.store;
 }
 
-/* Where it cannot be remembered HEAD syncs it once more. */
+/* Without memory nothing is recorded, and HEAD syncs the file again. */
 void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struct stat *st) {
     struct cairn_store_dir *dir = mutable_dir(worker);
     CAIRN_HOLD(&dir->lock);
@@ -139,8 +136,6 @@ static void remember_file(struct cairn_store_dir_worker *worker, const struct ca
     struct stat st;
     if (fstat(file->fd, &st) == 0) cairn_store_dir_remember(worker, &st);
 }
-
-/* ---- put ---- */
 
 static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
                                  struct cairn_store_dir_job *job,
@@ -172,15 +167,13 @@ enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(write_step(job, ret_more, err));
     if (*ret_more) return CAIRN_OK;
     set_attributes(job->file.fd, request->token, request->has_crc32c, request->crc32c);
-    if (job->together) return CAIRN_OK; /* the rest is done for all of them */
+    if (job->together) return CAIRN_OK; /* the common sync does the rest */
     CAIRN_TRY(sync_file(&job->file, err));
     CAIRN_TRY(publish_name(job->folder_fd, job->temporary, place.name, request->create, err));
-    job->temporary[0] = '\0'; /* it bears its final name now */
+    job->temporary[0] = '\0'; /* renamed: nothing to remove */
     remember_file(worker, &job->file);
     return CAIRN_OK;
 }
-
-/* ---- uploads ---- */
 
 enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *worker,
                                               struct cairn_store_dir_job *job, bool *ret_more,
@@ -198,8 +191,7 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
     }
     cairn_store_dir_temporary(uuid, temporary);
     CAIRN_TRY(create_temporary(worker, job, &place, temporary, request->length, err));
-    /* The whole length at once: what lies behind the end of a file is written by one thread at a
-     * time, and parts are written by several. */
+    /* Sets the length at once: only one thread at a time can extend a file. */
     if (ftruncate(job->file.fd, (off_t)request->length) != 0)
         return cairn_fail_errno(err, "give the object its length");
     CAIRN_CRASHPOINT("store.dir.created");
@@ -207,7 +199,7 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
     return CAIRN_OK;
 }
 
-/* The folder and the temporary file of an upload that must be there. */
+/* Opens the folder and the temporary file of an existing upload. */
 static enum cairn_code open_upload(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job,
                                    const struct cairn_store_dir_place *place,
@@ -263,7 +255,7 @@ static enum cairn_code check_parts(const struct cairn_store_dir_job *job, struct
     return CAIRN_OK;
 }
 
-/* The part with the next hole, where a file system tells of holes; false: there is none. */
+/* Finds the part with the next hole, if the file system reports holes; false: none. */
 static bool find_hole(struct cairn_store_dir_job *job) {
     const struct cairn_store_request *request = job->request;
     off_t hole = lseek(job->file.fd, (off_t)job->moved_bytes, SEEK_HOLE);
@@ -279,8 +271,7 @@ static bool find_hole(struct cairn_store_dir_job *job) {
     return job->hole_part < request->part_count;
 }
 
-/* The file has its length before its bytes, so a part that never arrived is a hole. But zeros that
- * did arrive are holes too where a file system keeps none, so the part is read back. */
+/* Missing parts are holes; so are written zeros on some file systems, so holes are read back. */
 static enum cairn_code check_holes(struct cairn_store_dir_job *job, bool *ret_more,
                                    struct cairn_error *err) {
     *ret_more = job->moved_bytes < job->hole_end || find_hole(job);
@@ -315,18 +306,16 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
     set_attributes(job->file.fd, request->token ? request->token : request->upload_id_in,
                    request->has_crc32c, request->crc32c);
     enum cairn_code synced = sync_file(&job->file, err);
-    /* Its pages count as clean now and could be read, and synced with success, by the next one. */
+    /* After a failed sync its pages count as clean: a later read or sync would succeed. */
     if (synced != CAIRN_OK) unlinkat(job->folder_fd, temporary, 0);
     if (synced != CAIRN_OK && err && cairn_store_is_away(err->os_errno))
         err->code = synced =
-            CAIRN_NOT_FOUND; /* inside.h#6: its name may still be there, and is not taken */
+            CAIRN_NOT_FOUND; /* inside.h#6: its name may still exist, and is not published */
     CAIRN_TRY(synced);
     CAIRN_TRY(publish_name(job->folder_fd, temporary, place.name, request->create, err));
     remember_file(worker, &job->file);
     return CAIRN_OK;
 }
-
-/* ---- removal ---- */
 
 static enum cairn_code remove_name(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job,
@@ -380,7 +369,7 @@ static void remove_one(struct cairn_store_dir_worker *worker, struct cairn_store
     (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, why.message);
 }
 
-/* One key a turn. */
+/* One key per step. */
 enum cairn_code cairn_store_dir_delete_many(struct cairn_store_dir_worker *worker,
                                             struct cairn_store_dir_job *job, bool *ret_more,
                                             struct cairn_error *err) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One set of keys for all threads. Loading happens outside the lock, by the thread that set
- * `loading`; everyone else takes what is there or waits for it.
+ * One set of keys for all threads. One thread sets `loading` and loads, unlocked; others use
+ * present keys or wait.
  */
 #include "store/keys/credentials.h"
 
@@ -21,11 +21,11 @@
 #include "store/xml/xml.h"
 
 #define RENEW_BEFORE_MS (5 * 60 * 1000)
-/* However our clock stands to the source's: new keys are used at least this long. */
+/* New keys are used at least this long, however our clock and the source's differ. */
 #define LIFE_MS_MIN (60 * 1000)
 #define RETRY_AFTER_MS (10 * 1000)
 #define WAIT_MS 90000 /* a program may take 60 s */
-/* How often the shared files are looked at: two calls of stat. */
+/* Interval between checks of the shared files: two calls of stat. */
 #define LOOK_EVERY_MS 1000
 
 enum { ENVIRONMENT, PROFILE, WEB_IDENTITY, CONTAINER, METADATA };
@@ -39,8 +39,8 @@ static const struct cairn_credentials_source sources[] = {
     [CONTAINER] = {"", cairn_credentials_container},
     [METADATA] = {"", cairn_credentials_metadata},
 };
-/* In which they are tried (credentials.h#1); the second where the profile was named, of which only
- * the first counts where it is alone (credentials.h#6). */
+/* Order of trying (credentials.h#1). The second applies if the profile was named; with
+ * profile_alone only its first source (credentials.h#6). */
 static const int orders[2][CAIRN_COUNT(sources)] = {
     {ENVIRONMENT, PROFILE, WEB_IDENTITY, CONTAINER, METADATA},
     {PROFILE, ENVIRONMENT, WEB_IDENTITY, CONTAINER, METADATA},
@@ -49,8 +49,8 @@ static const int orders[2][CAIRN_COUNT(sources)] = {
 struct cairn_credentials_provider {
     struct cairn_credentials_options options;
     char *profile, *region, *ca_bundle, *container_url, *metadata_url, *sts_url;
-    _Atomic uint64_t generation, renew_at_ms; /* copies, so that a look needs no lock */
-    /* Of the shared files, when they were read last; 0: the keys are not from there. */
+    _Atomic uint64_t generation, renew_at_ms; /* copies that are read without the lock */
+    /* Stamp of the shared files when last read; 0: the keys are not from there. */
     _Atomic uint64_t stamp, look_at_ms;
     struct cairn_lock lock;
     struct cairn_condition changed;
@@ -59,8 +59,7 @@ struct cairn_credentials_provider {
         uint64_t ends_at_ms; /* mono clock; UINT64_MAX: never */
         const struct cairn_credentials_source *winner;
         bool loading;
-        /* A source that took seconds to fail is left alone for as long: all who need keys until
-         * then are told the same, else they would wait for it one after the other. */
+        /* A source that took seconds to fail is not called for as long: callers get this error. */
         struct cairn_error failure;
         uint64_t quiet_until_ms; /* mono clock */
     } locked;
@@ -75,8 +74,6 @@ void cairn_credentials_describe(const struct cairn_credentials *credentials, cha
     cairn_time_text(credentials->expires_ms, false, until);
     snprintf(ret_text, 224, "%s, until %s", credentials->source, until);
 }
-
-/* ---- life ---- */
 
 static enum cairn_code copy_text(const char *text, char **ret, struct cairn_error *err) {
     *ret = text && *text ? strdup(text) : NULL;
@@ -130,8 +127,6 @@ void cairn_credentials_provider_free(struct cairn_credentials_provider *provider
     free(provider);
 }
 
-/* ---- loading ---- */
-
 static enum cairn_code load_first(const struct cairn_credentials_options *options,
                                   struct cairn_credentials *ret,
                                   const struct cairn_credentials_source **ret_winner,
@@ -170,7 +165,7 @@ static uint64_t mono_ms(const struct cairn_credentials_provider *provider) {
     return provider->options.clock->mono_ms(provider->options.clock);
 }
 
-/* Under the lock. Takes *taken's secrets over. */
+/* Call with the lock held. Takes over *taken's secrets. */
 static void publish_keys(struct cairn_credentials_provider *provider,
                          struct cairn_credentials *taken) {
     uint64_t generation = provider->locked.keys.generation + 1, now = mono_ms(provider);
@@ -196,7 +191,7 @@ static bool same_keys(const struct cairn_credentials *a, const struct cairn_cred
            cairn_secret_equal(&a->token, &b->token);
 }
 
-/* With the lock held on entry and return; not while loading. */
+/* Lock held on entry and return, but not while loading. */
 static enum cairn_code renew_keys(struct cairn_credentials_provider *provider, bool refused,
                                   struct cairn_error *err) {
     struct cairn_credentials fresh = {0};
@@ -204,7 +199,7 @@ static enum cairn_code renew_keys(struct cairn_credentials_provider *provider, b
     provider->locked.loading = true;
     cairn_lock_give(&provider->lock);
     uint64_t began = mono_ms(provider);
-    uint64_t stamp = cairn_profile_stamp(); /* before they are read: a change after it is seen */
+    uint64_t stamp = cairn_profile_stamp(); /* before reading, to see later changes */
     enum cairn_code code = load_keys(&provider->options, &winner, &fresh, err);
     cairn_lock_take(&provider->lock);
     provider->locked.loading = false;
@@ -264,7 +259,7 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
             if (err) *err = why;
             return code;
         }
-        /* The old ones hold still: what went wrong is tried again later. */
+        /* The old keys are still valid: retry later. */
         return copy_keys(&provider->locked.keys, ret, err);
     }
 }
@@ -274,7 +269,7 @@ int64_t cairn_credentials_until_ms(struct cairn_credentials_provider *provider) 
     return provider->locked.keys.expires_ms;
 }
 
-/* Looks at the shared files now and then; when they were changed, a renewal is due. */
+/* Checks the shared files now and then; a change makes a renewal due. */
 static bool files_changed(struct cairn_credentials_provider *provider, uint64_t now) {
     uint64_t stamp = atomic_load(&provider->stamp), look_at = atomic_load(&provider->look_at_ms);
     if (!stamp || now < look_at) return false;
@@ -295,8 +290,6 @@ bool cairn_credentials_exposed(struct cairn_credentials_provider *provider,
     if (!atomic_load(&provider->stamp)) return false;
     return cairn_profile_exposed(provider->options.profile, ret_text);
 }
-
-/* ---- one set of keys ---- */
 
 void cairn_credentials_release(struct cairn_credentials *credentials) {
     cairn_secret_release(&credentials->secret);
@@ -326,7 +319,7 @@ enum cairn_code cairn_credentials_set(struct cairn_credentials *ret, const char 
     return cairn_secret_set(&ret->token, cairn_view_of(token ? token : ""), err);
 }
 
-/* ---- partitions by the beginnings of their regions' names ---- */
+/* ---- partitions by prefixes of region names ---- */
 
 static const struct partition {
     const char *begins, *domain;
@@ -351,8 +344,6 @@ const char *cairn_aws_domain(const char *region) {
 bool cairn_aws_has_dual_stack(const char *region) {
     return partition_of(region)->dual_stack;
 }
-
-/* ---- asking over HTTP, and reading what came ---- */
 
 void cairn_credentials_wipe(struct cairn_buf *buf) {
     if (buf->data) explicit_bzero(buf->data, buf->capacity);
@@ -460,10 +451,10 @@ enum cairn_code cairn_credentials_take_json(const json_t *json, const char *toke
     return cairn_fail(err, CAIRN_PROTOCOL, "\"%.40s\" is no time", expiration);
 }
 
-/* ---- the container endpoint and instance metadata: each asks its own address alone ---- */
+/* ---- container endpoint and instance metadata ---- */
 
-/* How long each try for an answer of instance metadata waits. Where there is none its address is a
- * black hole, which shall be found out soon: only one that takes connections is given more. */
+/* Timeouts of the tries of instance metadata. Outside of AWS the address is a black hole, to be
+ * noticed soon: only an address that accepts connections gets the longer ones. */
 static const uint32_t metadata_ms[] = {1000, 2000, 4000};
 
 static enum cairn_code ask_metadata(struct cairn_credentials_call *call, struct cairn_buf *ret,
@@ -485,8 +476,6 @@ static enum cairn_code take_json(const struct cairn_buf *text, struct cairn_cred
     CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(text), &json, err));
     return cairn_credentials_take_json(json, "Token", ret, err);
 }
-
-/* ---- container endpoint ---- */
 
 static enum cairn_code container_url(const struct cairn_credentials_options *options,
                                      struct cairn_buf *ret, struct cairn_error *err) {
@@ -543,12 +532,10 @@ enum cairn_code cairn_credentials_container(const struct cairn_credentials_optio
     return CAIRN_OK;
 }
 
-/* ---- instance metadata, version 2 ---- */
-
 #define ROLES_PATH "/latest/meta-data/iam/security-credentials/"
 
-/* Of version 2: a session token first. What answers in another way is told, since a person sees
- * only that there are no keys; *ret_there false: nobody takes connections there. */
+/* Gets a session token (version 2). Any other answer is an error, since a user sees only that there
+ * are no keys; *ret_there false: the address accepts no connections. */
 static enum cairn_code ask_session(const char *base, struct cairn_buf *ret_token, bool *ret_there,
                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) url = {0};
@@ -593,7 +580,7 @@ static enum cairn_code ask_role(const char *base, const char *token_line,
     return CAIRN_OK;
 }
 
-/* In a 200, too: {"Code": "AssumeRoleUnauthorizedAccess", "Message": ...}, which holds no key. */
+/* Also with status 200: {"Code": "AssumeRoleUnauthorizedAccess", "Message": ...}, without a key. */
 static enum cairn_code take_role_json(const struct cairn_buf *text, const char *role,
                                       struct cairn_credentials *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
@@ -638,7 +625,7 @@ enum cairn_code cairn_credentials_metadata(const struct cairn_credentials_option
     CAIRN_SECRET_BUF line = {.limit = 8192};
     struct cairn_error why = {0};
     enum cairn_code code = ask_session(base, &token, ret_found, &why);
-    /* No metadata service is the common case outside of AWS, and no fault. */
+    /* Outside of AWS no metadata service is normal. */
     if (!*ret_found) return CAIRN_OK;
     if (code && err) *err = why;
     if (code) return cairn_within(err, code, "instance metadata");

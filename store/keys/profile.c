@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The environment and the shared files, read as botocore reads them. A line of an ini file is a
- * section, a setting, a nested setting (indented, below one without a value), or nothing.
+ * Reads environment and shared files as botocore does. A line of an ini file is a section, a
+ * setting, a nested setting (indented, below one without a value), or nothing.
  */
 #include "store/keys/profile.h"
 
@@ -36,8 +36,6 @@ enum cairn_code cairn_credentials_environment(const struct cairn_credentials_opt
     return CAIRN_OK;
 }
 
-/* ---- files ---- */
-
 static void free_value(struct cairn_profile_value *value) {
     if (value->value) explicit_bzero(value->value, strlen(value->value));
     free(value->value);
@@ -56,7 +54,7 @@ const char *cairn_profile_get(const struct cairn_profile *profile, const char *n
     for (size_t i = 0; i < profile->count; i++) {
         const struct cairn_profile_value *value = &profile->values[i];
         if (strcmp(value->name, name) != 0) continue;
-        found = value->value; /* the credentials file was read after the config file */
+        found = value->value; /* the credentials file comes second and wins */
     }
     return found && *found ? found : NULL;
 }
@@ -68,25 +66,24 @@ enum cairn_code cairn_profile_require(const struct cairn_profile *profile,
                       profile->credentials_path, profile->config_path);
 }
 
-/* One pass over a file looks for sections of one kind. */
+/* One pass over a file, for sections of one kind. */
 enum pass {
-    CONFIG,   /* [default] or [profile NAME]; the last of several replaces those before it */
+    CONFIG,   /* [default] or [profile NAME]; the last of several wins */
     SECRETS,  /* [NAME], in the credentials file */
     SERVICES, /* [services NAME]: its settings become "services.NAME" */
 };
 struct reader {
     struct cairn_profile *profile;
-    const char *path, *section; /* of the name alone */
+    const char *path, *section; /* section: name only */
     enum pass pass;
     bool inside;
-    /* As Python's configparser, and with it botocore, has it: a line that is indented deeper than
-     * the setting above it belongs to that setting. */
+    /* As in Python's configparser: a deeper indented line belongs to the setting above. */
     bool has_setting;
-    size_t indent;   /* of that setting */
+    size_t indent;   /* of the setting above */
     char parent[64]; /* "s3" below "s3 =", else "" */
 };
 
-/* What stands behind a word in a section's head, out of its quotes; NULL: another word. */
+/* The name after a word in a section's head, without quotes; NULL: another word. */
 static char *name_behind(const char *word, char *head) {
     size_t size = strlen(word);
     if (strncmp(head, word, size) != 0 || !head[size] || !strchr(" \t", head[size])) return NULL;
@@ -96,7 +93,7 @@ static char *name_behind(const char *word, char *head) {
     return name + 1;
 }
 
-/* Sections of other kinds ("sso-session x", "plugins") are nobody's, whatever their name. */
+/* Ignores sections of other kinds ("sso-session x", "plugins"). */
 static void enter_section(struct reader *reader, char *line) {
     char *end = strrchr(line, ']');
     if (end) *end = '\0';
@@ -133,7 +130,7 @@ static enum cairn_code add_value(struct reader *reader, const char *parent, cons
     return CAIRN_OK;
 }
 
-/* A value that goes on in the next line holds a line feed, which no setting of ours takes. */
+/* A continued value contains a line feed, which none of our settings accepts. */
 static enum cairn_code continue_value(struct reader *reader, const char *text,
                                       struct cairn_error *err) {
     struct cairn_profile_value *last = &reader->profile->values[reader->profile->count - 1];
@@ -147,7 +144,7 @@ static enum cairn_code continue_value(struct reader *reader, const char *text,
     return CAIRN_OK;
 }
 
-/* A setting of the credentials file replaces that of the config file with all that is below it. */
+/* A setting of the credentials file replaces the config file's with its nested settings. */
 static void forget_below(struct cairn_profile *profile, const char *name) {
     size_t kept = 0, size = strlen(name);
     for (size_t i = 0; i < profile->count; i++) {
@@ -222,7 +219,7 @@ static void find_path(const char *variable, const char *base, char ret_path[512]
         snprintf(ret_path, 512, "%s/.aws/%s", home ? home : "", base);
 }
 
-/* Programs say "" where they were told nothing. */
+/* Programs pass "" for an absent name. */
 enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
                                    struct cairn_error *err) {
     CAIRN_AUTO(profile) profile = {0};
@@ -242,8 +239,6 @@ enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
     profile = (struct cairn_profile){0};
     return CAIRN_OK;
 }
-
-/* ---- what the files are like ---- */
 
 static void mix_stamp(uint64_t *stamp, uint64_t value) {
     *stamp = (*stamp ^ value) * UINT64_C(0x100000001b3);
@@ -275,7 +270,7 @@ static bool is_exposed(const char *path, char ret_text[CAIRN_CREDENTIALS_EXPOSED
     return true;
 }
 
-/* The config file mostly holds no secret, and is open to all by custom. */
+/* The config file mostly holds no secret, and is customarily readable by all. */
 bool cairn_profile_exposed(const char *name, char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]) {
     CAIRN_AUTO(profile) profile = {0};
     if (cairn_profile_load(name, &profile, NULL) != CAIRN_OK) return false;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a profile to keys: its own, those of a role that other keys assume, or those that a program
- * prints. What the keys of a role come from may be another profile, and so on.
+ * Derives keys from a profile, which may have another profile, and so on, as its role's source.
  */
 
 #include <fcntl.h>
@@ -20,25 +19,23 @@
 #include "store/time.h"
 #include "store/xml/xml.h"
 
-/* ---- STS: keys for a token of somebody else's (web identity), or for other keys ---- */
+/* ---- STS: keys for a foreign token (web identity) or for other keys ---- */
 
 #define FORM "application/x-www-form-urlencoded"
-/* As in store/s3/reply.c: below this a refusal is not about the clock. */
+/* As in store/s3/reply.c: a smaller skew does not explain a refusal. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
 #define LIFE_S_MIN 900
 #define LIFE_S_MAX 43200
 
-/* What AssumeRoleWithWebIdentity needs. */
+/* Input of AssumeRoleWithWebIdentity. */
 struct cairn_web_identity {
     const char *role_arn, *token_file;
     const char *session_name; /* NULL: "cairn" */
 };
-/* What AssumeRole needs. NULL: not said. */
+/* Input of AssumeRole. NULL: not given. */
 struct cairn_role {
     const char *arn, *session_name, *external_id, *duration_s;
 };
-
-/* ---- where STS is ---- */
 
 static enum cairn_code sts_url(const struct cairn_credentials_options *options,
                                struct cairn_buf *ret, struct cairn_error *err) {
@@ -51,14 +48,13 @@ static enum cairn_code sts_url(const struct cairn_credentials_options *options,
                           "the endpoint of STS is neither https nor on this machine");
     if (named) return cairn_buf_printf(ret, err, "%s", named);
     if (!options->region) return cairn_buf_append_text(ret, "https://sts.amazonaws.com", err);
-    /* Those of the government's regions are validated under their usual names. */
+    /* In US government regions the usual names are the FIPS endpoints. */
     bool other_name = options->fips && !cairn_text_starts(options->region, "us-gov-");
     return cairn_buf_printf(ret, err, "https://sts%s.%s.%s", other_name ? "-fips" : "",
                             options->region, cairn_aws_domain(options->region));
 }
 
-/* The parts of the URL that are signed. The host is as libcurl writes it: without the scheme's own
- * port. */
+/* The signed parts of the URL. As in libcurl, the host lacks the scheme's default port. */
 struct place {
     char host[300], path[256];
 };
@@ -75,8 +71,6 @@ static enum cairn_code take_url(const char *url, struct place *ret, struct cairn
     snprintf(ret->host, sizeof ret->host, "%.*s", (int)host.size, (const char *)host.data);
     return CAIRN_OK;
 }
-
-/* ---- questions and answers ---- */
 
 static enum cairn_code add_field(struct cairn_buf *body, const char *name, const char *value,
                                  struct cairn_error *err) {
@@ -95,8 +89,6 @@ static enum cairn_code read_session(const struct cairn_buf *answer, const char *
     if (!session.expiration[0]) return CAIRN_OK;
     return cairn_s3_time_iso(session.expiration, &ret->expires_ms, err);
 }
-
-/* ---- web identity ---- */
 
 static enum cairn_code identity_body(const struct cairn_web_identity *identity,
                                      struct cairn_buf *ret, struct cairn_error *err) {
@@ -148,8 +140,6 @@ enum cairn_code cairn_credentials_web_identity(const struct cairn_credentials_op
     return assume_by_identity(options, &identity, ret, err);
 }
 
-/* ---- AssumeRole ---- */
-
 static enum cairn_code role_body(const struct cairn_role *role, struct cairn_buf *ret,
                                  struct cairn_error *err) {
     uint64_t life_s = LIFE_S_MIN;
@@ -176,7 +166,7 @@ static enum cairn_code signer_of(const struct cairn_credentials_options *options
     return cairn_secret_copy(&ret->token, &by->token, err);
 }
 
-/* One question, signed as of wall_ms. */
+/* Sends one request, signed as of wall_ms. */
 static enum cairn_code ask_signed(struct cairn_credentials_call *call, const struct place *place,
                                   struct cairn_sigv4_signer *signer, int64_t wall_ms,
                                   struct cairn_buf *ret, struct cairn_error *err) {
@@ -210,7 +200,7 @@ static enum cairn_code ask_signed(struct cairn_credentials_call *call, const str
     return cairn_credentials_fetch(call, ret, err);
 }
 
-/* How far STS's clock is ahead of ours, when that may be why it refused. */
+/* STS's clock minus ours, if that may explain the refusal. */
 static int64_t skew_of(const struct cairn_credentials_call *call, int64_t wall_ms) {
     int64_t theirs = 0;
     if ((call->status != 400 && call->status != 403) ||
@@ -220,7 +210,7 @@ static int64_t skew_of(const struct cairn_credentials_call *call, int64_t wall_m
     return ahead < SKEW_MS_MIN && ahead > -SKEW_MS_MIN ? 0 : ahead;
 }
 
-/* by: the keys that may assume it. */
+/* by: the keys that assume the role. */
 static enum cairn_code assume_by_keys(const struct cairn_credentials_options *options,
                                       const struct cairn_role *role,
                                       const struct cairn_credentials *by,
@@ -251,25 +241,19 @@ static enum cairn_code assume_by_keys(const struct cairn_credentials_options *op
     return read_session(&answer, "AssumeRoleResponse", ret, err);
 }
 
-/* ---- keys that a program prints ---- */
-
-/* "credential_process" of a profile. It is started by posix_spawn (R8) with nothing of ours open
- * but its output; what it says on standard error is dropped, since it may be a secret and our log
- * is not where secrets go. */
+/* "credential_process" of a profile: started by posix_spawn (R8) with only its output open; its
+ * standard error is dropped, since it may hold a secret. */
 
 #define WORDS_MAX 64
 #define OUTPUT_BYTES_MAX (64 * CAIRN_KIB)
 #define RUN_MS 60000
-/* How often a program is looked at: one that has closed its output ends soon. */
+/* Interval of checks on the program; one that has closed its output ends soon. */
 #define LOOK_MS 100
 #define LOOK_ENDING_MS 10
 
 extern char **environ;
 
-/* ---- words ---- */
-
-/* One word from *text to *to, which are parts of one buffer: a word never grows. false: a quote
- * has no end. */
+/* Reads a word from *text to *to, in one buffer: a word never grows. False: unclosed quote. */
 static bool read_word(const char **text, char **to) {
     const char *from = *text;
     char *at = *to;
@@ -294,7 +278,7 @@ static bool read_word(const char **text, char **to) {
     return true;
 }
 
-/* As Python's shlex and with it the AWS command line: no variables, no ~, no globs. */
+/* As Python's shlex and the AWS command line: no variables, no ~, no globs. */
 static enum cairn_code split_words(const char *command, char *memory,
                                    char *ret_words[WORDS_MAX + 1], struct cairn_error *err) {
     size_t count = 0;
@@ -312,8 +296,6 @@ static enum cairn_code split_words(const char *command, char *memory,
     return CAIRN_OK;
 }
 
-/* ---- the child ---- */
-
 struct child {
     pid_t pid; /* 0: not started, or reaped */
     int output;
@@ -321,13 +303,13 @@ struct child {
 };
 static void child_release(struct child *child) {
     if (child->pid > 0) {
-        kill(-child->pid, SIGKILL); /* its group: what it started, too */
+        kill(-child->pid, SIGKILL); /* the group, with its children */
         waitpid(child->pid, NULL, 0);
     }
     if (child->output >= 0) close(child->output);
 }
 
-/* A group of its own, so that all of it can be ended; signals as a fresh program expects them. */
+/* A group of its own, so that its children can be killed too; default signal handling. */
 static int set_attributes(posix_spawnattr_t *attributes) {
     static const int signals[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE,
                                   SIGTERM, SIGCHLD, SIGUSR1, SIGXFSZ};
@@ -362,8 +344,7 @@ static int spawn_words(char *const *words, int output, pid_t *ret_pid) {
     return failed;
 }
 
-/* Pipe ends above the standard three, so that none of them is moved onto itself and stays
- * close-on-exec. */
+/* Pipe ends above the standard three: an end moved onto itself would stay close-on-exec. */
 static enum cairn_code make_pipe(int ret_ends[2], struct cairn_error *err) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) return cairn_fail_errno(err, "a pipe");
@@ -389,8 +370,7 @@ static enum cairn_code start_child(struct child *child, char *const *words,
     return cairn_fail_errno(err, "start %.100s", words[0]);
 }
 
-/* true: it has ended. One that somebody else has reaped counts as one that ended well; what it
- * printed tells. */
+/* True: it has ended. One that was reaped elsewhere counts as successful; its output decides. */
 static bool has_ended(struct child *child) {
     if (!child->pid) return true;
     pid_t pid = waitpid(child->pid, &child->status, WNOHANG);
@@ -400,7 +380,7 @@ static bool has_ended(struct child *child) {
     return true;
 }
 
-/* Reads what is there. *ret_open: there may be more. */
+/* Reads the available output. *ret_open: more may come. */
 static enum cairn_code read_some(struct child *child, struct cairn_buf *ret, bool *ret_open,
                                  struct cairn_error *err) {
     char piece[4096];
@@ -414,12 +394,12 @@ static enum cairn_code read_some(struct child *child, struct cairn_buf *ret, boo
     return CAIRN_OK;
 }
 
-/* Until it has ended and all is read. Who keeps the output open after that is not waited for. */
+/* Collects the output until the program ends; later holders of the output are not awaited. */
 static enum cairn_code collect_output(struct child *child, uint32_t timeout_ms,
                                       struct cairn_buf *ret, struct cairn_error *err) {
     uint64_t until = cairn_mono_ms() + timeout_ms;
     for (bool open = true;;) {
-        bool ended = has_ended(child); /* before reading: then nothing comes after it */
+        bool ended = has_ended(child); /* checked before reading, so no output follows */
         if (open) CAIRN_TRY(read_some(child, ret, &open, err));
         if (ended) return CAIRN_OK;
         if (cairn_mono_ms() >= until)
@@ -428,8 +408,6 @@ static enum cairn_code collect_output(struct child *child, uint32_t timeout_ms,
         poll(&output, 1, open ? LOOK_MS : LOOK_ENDING_MS);
     }
 }
-
-/* ---- its answer ---- */
 
 static enum cairn_code check_end(const struct child *child, struct cairn_error *err) {
     if (WIFSIGNALED(child->status))
@@ -455,13 +433,12 @@ static enum cairn_code take_answer(const struct cairn_buf *answer, struct cairn_
     return cairn_credentials_take_json(json, "SessionToken", ret, err);
 }
 
-/* Runs the command, which prints keys as AWS's "credential_process" does. No shell is asked; quotes
- * and backslashes part words as in one. timeout_ms 0: 60 s. */
+/* Runs a "credential_process" command, shell-quoted but without a shell. timeout_ms 0: 60 s. */
 static enum cairn_code keys_of_program(const char *command, uint32_t timeout_ms,
                                        struct cairn_credentials *ret, struct cairn_error *err) {
     CAIRN_SECRET_BUF answer = {.limit = OUTPUT_BYTES_MAX};
     __attribute__((cleanup(child_release))) struct child child = {.output = -1};
-    /* Each word ends where a blank stood or behind the text. */
+    /* Each word ends at a blank or after the text. */
     CAIRN_AUTO_HEAP char *memory = malloc(strlen(command) + 1);
     char *words[WORDS_MAX + 1];
     if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a command");
@@ -472,7 +449,7 @@ static enum cairn_code keys_of_program(const char *command, uint32_t timeout_ms,
     return take_answer(&answer, ret, err);
 }
 
-/* ---- a profile, or a chain of them ---- */
+/* ---- a profile, or a chain of profiles ---- */
 
 #define CHAIN_MAX 8
 
@@ -507,8 +484,6 @@ static enum cairn_code take_keys(const struct cairn_profile *profile, struct cai
     return CAIRN_OK;
 }
 
-/* ---- roles ---- */
-
 /* "a -> b -> a" */
 static enum cairn_code refuse_circle(const struct chain *chain, const char *next,
                                      struct cairn_error *err) {
@@ -525,7 +500,7 @@ static enum cairn_code keys_of_source(struct chain *chain, const char *name,
     const struct cairn_profile *profile = last_of(chain);
     CAIRN_AUTO(profile) source = {0};
     bool found = false;
-    /* A profile may be its own source: its keys then assume its role. */
+    /* A profile may be its own source: its keys assume its role. */
     if (!strcmp(name, profile->name) && has_keys(profile)) return take_keys(profile, ret, err);
     for (size_t i = 0; i < chain->count; i++)
         if (!strcmp(name, chain->profiles[i]->name)) return refuse_circle(chain, name, err);
@@ -618,8 +593,6 @@ static enum cairn_code take_role(struct chain *chain, struct cairn_credentials *
     return code ? cairn_within(err, code, "profile \"%s\"", profile->name) : CAIRN_OK;
 }
 
-/* ---- the rest ---- */
-
 static enum cairn_code take_process(const struct chain *chain, const char *command,
                                     struct cairn_credentials *ret, struct cairn_error *err) {
     const char *name = last_of(chain)->name;
@@ -629,7 +602,7 @@ static enum cairn_code take_process(const struct chain *chain, const char *comma
     return CAIRN_OK;
 }
 
-/* NULL: without a browser. */
+/* NULL: no browser needed. */
 static const char *browser_of(const struct cairn_profile *profile) {
     if (cairn_profile_get(profile, "sso_session") || cairn_profile_get(profile, "sso_start_url"))
         return "SSO";
@@ -645,8 +618,8 @@ static enum cairn_code refuse_browser(const struct cairn_profile *profile,
                       profile->name, browser_of(profile), profile->name);
 }
 
-/* Of the last profile of the chain. In the AWS SDKs' order: a role comes before keys where it was
- * asked for, and after them where only keys are wanted, which ends the chain. */
+/* Keys of the chain's last profile, in the AWS SDKs' order: a requested role precedes keys; where
+ * only keys are needed they come first and end the chain. */
 static enum cairn_code keys_of(struct chain *chain, struct cairn_credentials *ret, bool *ret_found,
                                struct cairn_error *err) {
     const struct cairn_profile *profile = last_of(chain);

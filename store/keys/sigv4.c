@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Canonical request -> string to sign -> signature. Pairs are encoded into one buffer and sorted
- * by where they stand in it, so nothing is allocated per pair.
+ * Canonical request -> string to sign -> signature. Pairs are encoded into one buffer and sorted by
+ * their place in it, so nothing is allocated per pair.
  */
 #include "store/keys/sigv4.h"
 
@@ -15,7 +15,6 @@
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
 
-/* One encoded pair. */
 struct entry {
     size_t name_at, name_size, value_at, value_size;
     size_t order;
@@ -27,7 +26,7 @@ static int compare_texts(const char *a, size_t a_size, const char *b, size_t b_s
     return compared ? compared : (a_size > b_size) - (a_size < b_size);
 }
 
-/* By name, then value: comparing "name=value" as one text would put "a-b" before "a". */
+/* By name, then value: comparing "name=value" texts would put "a-b" before "a". */
 static int by_name_and_value(const void *left, const void *right) {
     const struct entry *a = left, *b = right;
     int names =
@@ -48,8 +47,6 @@ static enum cairn_code append_view(struct cairn_buf *ret, struct cairn_view view
                                    struct cairn_error *err) {
     return cairn_buf_append(ret, view.data, view.size, err);
 }
-
-/* ---- query and path ---- */
 
 enum cairn_code cairn_sigv4_path(const char *path, struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_ASSERT(path[0] == '/');
@@ -88,8 +85,6 @@ enum cairn_code cairn_sigv4_query(const struct cairn_sigv4_pair *pairs, size_t c
     return CAIRN_OK;
 }
 
-/* ---- headers ---- */
-
 static enum cairn_code append_lower(struct cairn_buf *ret, const char *name,
                                     struct cairn_error *err) {
     for (; *name; name++) {
@@ -99,7 +94,7 @@ static enum cairn_code append_lower(struct cairn_buf *ret, const char *name,
     return CAIRN_OK;
 }
 
-/* Trimmed, runs of blanks as one space. */
+/* Trims, and joins runs of blanks into one space. */
 static enum cairn_code append_value(struct cairn_buf *ret, const char *value,
                                     struct cairn_error *err) {
     size_t start = ret->size;
@@ -160,8 +155,6 @@ static enum cairn_code append_headers(const struct cairn_sigv4_request *request,
     }
     return cairn_buf_append_text(ret, "\n", err);
 }
-
-/* ---- the three stages ---- */
 
 void cairn_sigv4_time(int64_t wall_ms, char ret_text[CAIRN_SIGV4_TIME_BYTES]) {
     char text[32]; /* "2013-05-24T00:00:00Z" */
@@ -227,8 +220,6 @@ void cairn_sigv4_signature(const uint8_t key[CAIRN_SHA256_BYTES], struct cairn_v
     cairn_hex_encode(mac, sizeof mac, ret_hex);
 }
 
-/* ---- the signer ---- */
-
 void cairn_sigv4_signer_release(struct cairn_sigv4_signer *signer) {
     cairn_secret_release(&signer->secret);
     cairn_secret_release(&signer->token);
@@ -251,7 +242,6 @@ static struct cairn_sigv4_scope scope_of(const struct cairn_sigv4_signer *signer
     return scope;
 }
 
-/* All three stages. */
 static enum cairn_code
 sign_request(struct cairn_sigv4_signer *signer, const struct cairn_sigv4_scope *scope,
              const struct cairn_sigv4_request *request, struct cairn_buf *ret_names,

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sigv4: AWS Signature Version 4, as three stages that can be looked at one by one.
+ * sigv4: AWS Signature Version 4, in three stages that tests inspect one by one.
  *
- * Why:     a wrong signature says only "403"; with the stages apart a test names the first that
- *          differs from AWS's own text.
- * Promise: 1   names and values are taken decoded and encoded once, so what is signed is what
+ * Why:     a wrong signature says only "403"; separate stages let a test name the wrong one.
+ * Promise: 1   names and values arrive decoded and are encoded once, so the signed text is what
  *              cairn_sigv4_path and _query put into the URL. Paths are not normalised: "//", "."
  *              and ".." are parts of an S3 key.
  *          2   a query is ordered by encoded name, then value; headers by name, equal names joined
- *              in the order given.
+ *              in order.
  *          3   the signing key is derived once per day, region and credential.
  *          4   no stage puts a secret into an error.
  * Limits:  CAIRN_SIGV4_PAIRS_MAX headers and as many parameters; presigned for 1 s to 7 days.
@@ -35,7 +34,7 @@ struct cairn_sigv4_request {
     const char *path; /* decoded, begins with '/' */
     const struct cairn_sigv4_pair *query;
     size_t query_count;
-    const struct cairn_sigv4_pair *headers; /* those to be signed; host must be among them */
+    const struct cairn_sigv4_pair *headers; /* to be signed; must include host */
     size_t header_count;
     const char *payload; /* SHA-256 of the body in hex, or CAIRN_SIGV4_UNSIGNED */
 };
@@ -59,7 +58,7 @@ void cairn_sigv4_key(const struct cairn_sigv4_scope *scope, struct cairn_view se
 void cairn_sigv4_signature(const uint8_t key[CAIRN_SHA256_BYTES], struct cairn_view string_to_sign,
                            char ret_hex[2 * CAIRN_SHA256_BYTES + 1]);
 
-/* The path and the query as they go into the URL; the query without '?', in canonical order. */
+/* Path and query as in the URL; the query without '?', in canonical order. */
 enum cairn_code cairn_sigv4_path(const char *path, struct cairn_buf *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_sigv4_query(const struct cairn_sigv4_pair *pairs, size_t count,
@@ -69,18 +68,16 @@ struct cairn_sigv4_signer {
     char access_key[256];
     struct cairn_secret secret, token; /* token may be empty */
     char region[64], service[32];
-    char day[9]; /* of the key below; "" when there is none */
+    char day[9]; /* of the cached key; "" for none */
     uint8_t key[CAIRN_SHA256_BYTES];
 };
 void cairn_sigv4_signer_release(struct cairn_sigv4_signer *signer);
-/* The value of the Authorization header. The caller has put host, x-amz-date (of `time`) and,
- * where there is one, x-amz-security-token among the headers. */
+/* The Authorization header. Needs headers host, x-amz-date (`time`), any x-amz-security-token. */
 enum cairn_code cairn_sigv4_authorize(struct cairn_sigv4_signer *signer, const char *time,
                                       const struct cairn_sigv4_request *request,
                                       struct cairn_buf *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The whole query of a presigned URL, signature last. request->query holds the caller's own
- * parameters. */
+/* The query of a presigned URL, signature last. request->query has the caller's parameters. */
 enum cairn_code cairn_sigv4_presign(struct cairn_sigv4_signer *signer, const char *time,
                                     uint32_t expires_s, const struct cairn_sigv4_request *request,
                                     struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* URL over option over environment over profile over default, or URL over its own profile over
- * default; then everything is checked. */
+/* URL over options over environment over profile over defaults; or URL over its profile. */
 #include "store/s3/config.h"
 
 #include <ctype.h>
@@ -18,8 +17,6 @@ static const char *first_of(const char *a, const char *b, const char *c) {
     if (b && *b) return b;
     return c && *c ? c : NULL;
 }
-
-/* ---- copies ---- */
 
 static enum cairn_code own_text(struct cairn_s3_config *config, const char *text, const char **ret,
                                 struct cairn_error *err) {
@@ -95,7 +92,7 @@ enum cairn_code cairn_s3_sharing_check(const char *acl, const char *request_paye
     return CAIRN_OK;
 }
 
-/* What the URL says of objects holds for its store alone, in place of the settings. */
+/* The URL's object options replace the settings, for its store only. */
 static enum cairn_code take_object_options(struct cairn_s3_config *config,
                                            const struct cairn_s3_url *url,
                                            const struct cairn_store_s3_options *from,
@@ -138,8 +135,6 @@ void cairn_s3_config_release(struct cairn_s3_config *config) {
     *config = (struct cairn_s3_config){0};
 }
 
-/* ---- endpoint ---- */
-
 static bool is_this_machine(const char *host, size_t size) {
     static const char *const names[] = {"localhost", "[::1]"};
     for (size_t i = 0; i < CAIRN_COUNT(names); i++)
@@ -180,7 +175,7 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
     snprintf(config->scheme, sizeof config->scheme, "%.*s", (int)url.scheme.size,
              (const char *)url.scheme.data);
     CAIRN_TRY(check_host(config, endpoint, url.host.data, url.host.size, err));
-    /* As libcurl will write the Host header: without the scheme's own port. */
+    /* As in libcurl's Host header: without the scheme's default port. */
     struct cairn_view host = cairn_url_host(&url);
     snprintf(config->host, sizeof config->host, "%.*s", (int)host.size, (const char *)host.data);
     for (char *at = config->host; *at; at++) *at = (char)tolower((unsigned char)*at);
@@ -192,10 +187,7 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
     return CAIRN_OK;
 }
 
-/* ---- what was said ---- */
-
-/* From the URL, the options and the environment, in this order; with a profile in the URL from the
- * URL alone (config.h#3). "" and NULL: not said. */
+/* Values by URL, options, environment; with a profile there by URL alone (config.h#3). "": none. */
 struct said {
     const char *profile, *endpoint, *region, *ca_bundle, *checksum, *ignored;
 };
@@ -236,7 +228,7 @@ static enum cairn_code find_endpoint(const struct cairn_profile *profile, const 
     return CAIRN_OK;
 }
 
-/* Where a profile that is alone has its role assumed: its keys go to no endpoint of a variable. */
+/* STS endpoint for profile_alone: never a variable's. */
 static enum cairn_code take_sts(struct cairn_s3_config *config, const struct cairn_profile *profile,
                                 struct cairn_error *err) {
     const char *ignored = cairn_profile_get(profile, "ignore_configured_endpoint_urls");
@@ -264,7 +256,7 @@ static bool is_switched_on(const struct cairn_profile *profile, bool alone, cons
     return said && !strcasecmp(said, "true");
 }
 
-/* A switch that asks for validated cryptography must not be passed over in silence. */
+/* A switch that demands FIPS cryptography must not be ignored silently. */
 static enum cairn_code take_switches(struct cairn_s3_config *config,
                                      const struct cairn_profile *profile, struct cairn_error *err) {
     bool alone = config->profile_alone;
@@ -291,7 +283,7 @@ static bool ends_with(const char *text, const char *end) {
     return size > end_size && !strcmp(text + size - end_size, end);
 }
 
-/* Of S3 that Cairn does not speak, by what their buckets are called. */
+/* Refuses kinds of bucket that Cairn does not support, by their names. */
 static enum cairn_code check_bucket(const char *bucket, struct cairn_error *err) {
     static const struct {
         const char *ends, *what;
@@ -322,10 +314,9 @@ static enum cairn_code take_style(struct cairn_s3_config *config, const char *ad
     return CAIRN_OK;
 }
 
-/* The switch of AWS's own programs: "when_required" means that no checksum is sent where S3 does
- * not ask for one, since the store takes none. A method that Cairn's setting names is sent all the
- * same; what comes back is always compared with our own checksums, so the switch for replies is
- * moot. */
+/* AWS's switch "when_required" sends a checksum only where S3 demands one, for stores that accept
+ * none. An explicit method of Cairn's setting is sent all the same. The switch for replies is moot:
+ * replies are always compared with our own checksums. */
 static enum cairn_code take_checksum(struct cairn_s3_config *config, const char *wanted,
                                      struct cairn_error *err) {
     if (!wanted || !strcasecmp(wanted, "when_supported")) return CAIRN_OK;
@@ -339,7 +330,7 @@ static enum cairn_code take_checksum(struct cairn_s3_config *config, const char 
     return CAIRN_OK;
 }
 
-/* What the profile adds, where nothing was said. */
+/* Fills in what only the profile gives. */
 static enum cairn_code take_profile(struct cairn_s3_config *config, const struct said *said,
                                     const struct cairn_profile *profile, struct cairn_error *err) {
     const char *endpoint = NULL;
@@ -382,8 +373,6 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
     return CAIRN_OK;
 }
 
-/* ---- where a request goes ---- */
-
 void cairn_s3_config_host(const struct cairn_s3_config *config, const char *region,
                           struct cairn_s3_host *ret) {
     const char *bucket = config->by_path ? "" : config->bucket, *dot = *bucket ? "." : "";
@@ -407,11 +396,11 @@ enum cairn_code cairn_s3_config_path(const struct cairn_s3_config *config, const
     return cairn_buf_append_text(ret, key, err);
 }
 
-/* ---- the URL: bucket, prefix, then one option after the other ---- */
+/* ---- the URL: bucket, prefix, options ---- */
 
 static const struct option {
     const char *name;
-    size_t offset, size; /* of its field */
+    size_t offset, size; /* of the field */
 } options[] = {
 #define OPTION(name, bytes, what) {#name, offsetof(struct cairn_s3_url, name), (bytes) + 1},
 #include "store/s3/url.def"
@@ -421,8 +410,6 @@ static const struct option {
 size_t cairn_s3_url_place_size(const char *text) {
     return strcspn(text, "?");
 }
-
-/* ---- errors ---- */
 
 static enum cairn_code refuse_url(struct cairn_error *err, const char *text, const char *why) {
     char place[CAIRN_S3_URL_BYTES_MAX + 16];
@@ -435,7 +422,7 @@ static enum cairn_code refuse_url(struct cairn_error *err, const char *text, con
     return cairn_fail(err, CAIRN_INVALID, "store \"%s\": %s", cairn_short(place).text, why);
 }
 
-/* A name may be told; anything else in its place may be a secret. */
+/* Option names may appear in errors; other text here may be a credential and must not. */
 static bool is_name(struct cairn_view name) {
     const char *bytes = name.data;
     for (size_t i = 0; i < name.size; i++)
@@ -454,8 +441,6 @@ static enum cairn_code refuse_option(struct cairn_error *err, const char *text,
              told ? (int)name.size : 9, told ? (const char *)name.data : "an option", why, known);
     return refuse_url(err, text, said);
 }
-
-/* ---- its parts ---- */
 
 static enum cairn_code take_place(const char *text, struct cairn_s3_url *ret,
                                   struct cairn_error *err) {

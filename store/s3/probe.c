@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A header that a store ignores looks like success, so each check sends something that a store with
- * that capability must refuse.
+ * An ignored header looks like success, so each check sends something to be refused.
  */
 #include "store/s3/probe.h"
 
@@ -16,15 +15,13 @@
 #include "store/keys/profile.h"
 #include "store/time.h"
 
-/* ---- the document, its fields, and what they make of an opened store ---- */
+/* ---- the document, its fields, and the store's state ---- */
 
 #define KIND "cairn_profile"
 #define MAJOR 1
 
-static const char *const methods[] = {"", "crc32c", "md5", "none"}; /* enum's order */
+static const char *const methods[] = {"", "crc32c", "md5", "none"}; /* in the enum's order */
 static const char *const conditions[] = {"honoured", "ignored", "refused"};
-
-/* ---- as text ---- */
 
 enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_findings *findings,
                                         struct cairn_buf *ret, struct cairn_error *err) {
@@ -107,9 +104,7 @@ enum cairn_code cairn_s3_profile_decode(struct cairn_view text, struct cairn_s3_
     return CAIRN_OK;
 }
 
-/* ---- to and from the opened store ---- */
-
-/* The note for people, from the profile's fields. */
+/* Writes the note for people from the profile's fields. */
 static void write_note(struct cairn_store_profile *profile) {
     snprintf(profile->note, sizeof profile->note, "%s%s%s%s",
              profile->create_only_put ? "" : "puts may replace; ",
@@ -122,8 +117,7 @@ static void write_note(struct cairn_store_profile *profile) {
     if (size) profile->note[size - 2] = '\0';
 }
 
-/* What was found to be in force is told to others only where they would come to the same: under
- * checksum = md5 or none nobody has asked what the store makes of CRC32C. */
+/* The method to publish. With checksum = md5 or none CRC32C was never tested. */
 static enum cairn_store_s3_checksum method_of(struct cairn_s3_store *store) {
     enum cairn_store_s3_checksum wanted = store->config.options.checksum;
     bool checked = store->base.profile.part_checksum;
@@ -181,7 +175,7 @@ void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_
     profile->create_only_complete = findings->create_complete;
     profile->head_has_token = findings->keeps_token;
     profile->lists_uploads = findings->lists_uploads;
-    /* Only of parts that were sent with one. */
+    /* Holds only for parts sent with a checksum. */
     profile->lists_part_checksums = findings->lists_part_checksums &&
                                     wanted != CAIRN_S3_CHECKSUM_MD5 &&
                                     wanted != CAIRN_S3_CHECKSUM_NONE;
@@ -191,11 +185,9 @@ void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_
     write_note(profile);
 }
 
-/* ---- testing ---- */
-
 #define TOKEN "00000000-0000-4000-8000-00000000d0c7"
 #define CHECK_MS 30000
-#define WRONG_MS 300 /* a store that checks is asked again and again until then */
+#define WRONG_MS 300 /* deadline; a store that checks refuses every try */
 #define PART_COUNT_SMALL 1000
 
 struct check {
@@ -204,7 +196,7 @@ struct check {
     const struct cairn_store_s3_probe_options *options;
     struct cairn_store_profile *profile;
     bool may_list;
-    bool misstates; /* a checksum that the store stated was not that of its bytes */
+    bool misstates; /* the store stated a checksum that its bytes do not have */
     char key[96];
 };
 
@@ -250,7 +242,7 @@ static struct cairn_store_request put_of(const struct check *check) {
     return put;
 }
 
-/* Some state a checksum of another kind, or of other bytes. From here on none is trusted. */
+/* Some stores state a checksum of another kind or of other bytes; then none is trusted any more. */
 static void note_stated(struct check *check, bool stated, uint32_t crc32c) {
     struct cairn_store_request put = put_of(check);
     if (!stated || crc32c == put.crc32c) return;
@@ -258,10 +250,10 @@ static void note_stated(struct check *check, bool stated, uint32_t crc32c) {
     atomic_store(&check->store->misstates, true);
 }
 
-/* The store must be writable; everything else is a finding. */
+/* The store must be writable; all else is a finding. */
 static enum cairn_code check_put(struct check *check, struct cairn_error *err) {
     struct cairn_store_request put = put_of(check);
-    put.settles = true; /* check_range reads it */
+    put.settles = true; /* check_range reads it back */
     CAIRN_TRY(cairn_store_perform(check->worker, &put, err));
     note_stated(check, put.disputed, ~put.crc32c);
     report_check(check, CAIRN_S3_CHECK_WRITES, true);
@@ -297,7 +289,7 @@ static enum cairn_code check_range(struct check *check, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* A put whose checksum is wrong on purpose: a store that takes it does not check. */
+/* Puts with a wrong checksum: a store that accepts it does not check. */
 static enum cairn_code check_checksum(struct check *check, struct cairn_error *err) {
     static const uint8_t wrong_md5[CAIRN_MD5_BYTES] = {1};
     struct cairn_store_request put = put_of(check);
@@ -306,7 +298,7 @@ static enum cairn_code check_checksum(struct check *check, struct cairn_error *e
     put.md5 = wrong_md5;
     put.deadline_ms = cairn_s3_mono_ms(check->store) + WRONG_MS;
     enum cairn_code code = cairn_store_perform(check->worker, &put, &why);
-    /* With a status of success it was noticed here, and the store took it. */
+    /* Success status, but noticed here: the store accepted it. */
     bool taken = code == CAIRN_SOURCE_CHANGED && why.http_status && why.http_status < 300;
     bool refused =
         !taken && (code == CAIRN_SOURCE_CHANGED || code == CAIRN_CORRUPT || code == CAIRN_TIMEOUT);
@@ -319,7 +311,7 @@ static enum cairn_code check_checksum(struct check *check, struct cairn_error *e
     return CAIRN_OK;
 }
 
-/* Below a prefix that nothing has: whatever is listed there was not asked for. CAIRN_STORE then. */
+/* Lists a prefix without objects: any entry is wrong, CAIRN_STORE. */
 static enum cairn_code list_nothing(struct check *check, enum cairn_store_op op,
                                     struct cairn_error *err) {
     char prefix[sizeof check->key + 8];
@@ -333,19 +325,19 @@ static enum cairn_code list_nothing(struct check *check, enum cairn_store_op op,
     return code;
 }
 
-/* A sweep deletes what a listing returns, so a store that lists what it likes is not used. */
+/* A sweep deletes listed keys, so a store with wrong listings is not used. */
 static enum cairn_code check_listing(struct check *check, struct cairn_error *err) {
     struct cairn_error why = {0};
-    if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
+    if (!check->may_list) return CAIRN_OK; /* a refusal would teach nothing */
     enum cairn_code code = list_nothing(check, CAIRN_STORE_LIST, &why);
-    if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor tells of that right */
+    if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor reports it */
     report_check(check, CAIRN_S3_CHECK_LISTS_RIGHT, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
 }
 
-/* Of two objects with one on a page: a store that cuts a listing off must say where it goes on,
- * else a version of more than 1,000 objects can be neither committed nor removed. */
+/* Lists two objects with one per page: a store that truncates a listing without a marker can
+ * neither commit nor remove a version of more than 1,000 objects. */
 static enum cairn_code check_pages(struct check *check, struct cairn_error *err) {
     CAIRN_AUTO_HEAP char *page = NULL;
     size_t seen = 0;
@@ -368,7 +360,7 @@ static enum cairn_code check_pages(struct check *check, struct cairn_error *err)
     return code;
 }
 
-/* Where these keys may list at all; a second object makes the listing longer than its page. */
+/* Runs if the credentials may list; a second object makes a second page. */
 static enum cairn_code check_paging(struct check *check, struct cairn_error *err) {
     struct cairn_error why = {0}, unused = {0};
     char first[sizeof check->key];
@@ -384,7 +376,7 @@ static enum cairn_code check_paging(struct check *check, struct cairn_error *err
     struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
     (void)!cairn_store_perform(check->worker, &remove, &unused);
     memcpy(check->key, first, sizeof first);
-    if (code == CAIRN_FORBIDDEN) return CAIRN_OK; /* doctor tells of that right */
+    if (code == CAIRN_FORBIDDEN) return CAIRN_OK; /* doctor reports it */
     report_check(check, CAIRN_S3_CHECK_PAGES, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
@@ -393,7 +385,7 @@ static enum cairn_code check_paging(struct check *check, struct cairn_error *err
 static void check_uploads_listed(struct check *check, const char *upload_id) {
     struct cairn_store_listing listing = {0};
     struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOADS);
-    if (!check->may_list) return; /* nothing is found out by being refused */
+    if (!check->may_list) return; /* a refusal would teach nothing */
     list.key = CAIRN_S3_TEST_PREFIX;
     list.listing = &listing;
     bool listed = false;
@@ -407,7 +399,7 @@ static void check_uploads_listed(struct check *check, const char *upload_id) {
     report_check(check, CAIRN_S3_CHECK_LISTS_UPLOADS, listed);
 }
 
-/* Without them a restart knows a part again only by the ETag that was noted. */
+/* Without part checksums a restart recognises a part only by its recorded ETag. */
 static void check_parts_listed(struct check *check, const char *upload_id) {
     struct cairn_store_part found[1] = {{0}};
     struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOAD_PARTS);
@@ -422,7 +414,7 @@ static void check_parts_listed(struct check *check, const char *upload_id) {
     report_check(check, CAIRN_S3_CHECK_PART_CRC32C, check->profile->lists_part_checksums);
 }
 
-/* Some stores take no part above 1,000. */
+/* Some stores refuse part numbers above 1,000. */
 static enum cairn_code check_part_count(struct check *check, struct cairn_error *err) {
     struct cairn_error why = {0};
     struct cairn_store_request create = request_of(check, CAIRN_STORE_UPLOAD_CREATE);
@@ -445,7 +437,7 @@ static enum cairn_code check_part_count(struct check *check, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* Of an object made of parts: what HEAD states is what a save is compared with. */
+/* Checks the checksum that HEAD states for a multipart object, since saves are compared with it. */
 static enum cairn_code check_joined(struct check *check, struct cairn_error *err) {
     struct cairn_store_request head = request_of(check, CAIRN_STORE_HEAD);
     CAIRN_TRY(cairn_store_perform(check->worker, &head, err));
@@ -453,8 +445,7 @@ static enum cairn_code check_joined(struct check *check, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* A complete that was refused because the key is taken, once more without asking for that. Some
- * have forgotten the upload by then. */
+/* Repeats a refused complete without `create`. Some stores have dropped the upload by then. */
 static enum cairn_code complete_again(struct check *check, struct cairn_store_request *complete,
                                       struct cairn_error *err) {
     struct cairn_error ignored = {0};
@@ -466,7 +457,7 @@ static enum cairn_code complete_again(struct check *check, struct cairn_store_re
     return cairn_store_perform(check->worker, &abort_it, err);
 }
 
-/* One part, completed onto a key that is taken. */
+/* Completes one part onto an existing key. */
 static enum cairn_code check_multipart(struct check *check, struct cairn_error *err) {
     struct cairn_store_request create = request_of(check, CAIRN_STORE_UPLOAD_CREATE);
     CAIRN_TRY(cairn_store_perform(check->worker, &create, err));
@@ -495,7 +486,7 @@ static enum cairn_code check_multipart(struct check *check, struct cairn_error *
     return CAIRN_OK;
 }
 
-/* A store that states wrong checksums is no judge of CRC32C. Perhaps it is one of Content-MD5. */
+/* With wrong CRC32C statements Content-MD5 is tested instead. */
 static enum cairn_code check_stated(struct check *check, struct cairn_error *err) {
     struct cairn_s3_store *store = check->store;
     bool choose = check->misstates && store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO;
@@ -521,9 +512,9 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
 }
 
 struct probe_scope {
-    bool may_list;    /* these keys should be able to list uploads */
-    bool check_alone; /* all is known but whether sent checksums are checked */
-    const struct cairn_store_s3_probe_options *options; /* hears what is found */
+    bool may_list;    /* the credentials should be able to list uploads */
+    bool check_alone; /* only the check of sent checksums is unknown */
+    const struct cairn_store_s3_probe_options *options; /* receives the findings */
 };
 static enum cairn_code run_checks(struct cairn_s3_store *store, const struct probe_scope *how,
                                   struct cairn_error *err) {
@@ -539,7 +530,7 @@ static enum cairn_code run_checks(struct cairn_s3_store *store, const struct pro
     cairn_uuid_random(id);
     snprintf(check.key, sizeof check.key, CAIRN_S3_TEST_PREFIX "%s", id);
     enum cairn_code code = how->check_alone ? check_checksum(&check, err) : check_all(&check, err);
-    /* Without the right to delete the object stays; the server's sweep removes it. */
+    /* Without delete permission the object stays; the server's sweep removes it. */
     struct cairn_store_request remove = request_of(&check, CAIRN_STORE_DELETE);
     report_check(&check, CAIRN_S3_CHECK_DELETES,
                  cairn_store_perform(worker, &remove, NULL) == CAIRN_OK);
@@ -549,15 +540,12 @@ static enum cairn_code run_checks(struct cairn_s3_store *store, const struct pro
     return CAIRN_OK;
 }
 
-/* ---- what is known, and what must be tested ---- */
-
-/* The findings of a probe are kept in profile.json: whether it is recent and of this endpoint
- * decides whether a start probes. Also removes what interrupted probes left in the store. */
+/* A start probes unless profile.json is recent and of this endpoint. */
 
 #define READ_MS 30000
 #define DOCUMENT_BYTES_MAX (64 * CAIRN_KIB)
-#define AHEAD_MS_MAX 3600000 /* of a document that says that it was written in our future */
-#define LEFT_OVER_MS 3600000 /* by the store's clock, which ours is held against */
+#define AHEAD_MS_MAX 3600000 /* tolerance for a document dated in our future */
+#define LEFT_OVER_MS 3600000 /* by the store's clock */
 #define PAGES_MAX 10000
 
 /* The wall clock, corrected by the `Date` of the store's replies. */
@@ -569,8 +557,6 @@ static uint64_t deadline_ms(const struct cairn_s3_store *store) {
     uint32_t asked = store->config.options.probe_ms;
     return cairn_s3_probe_deadline_ms(store, asked ? asked : READ_MS);
 }
-
-/* ---- reading ---- */
 
 static enum cairn_code read_document(struct cairn_s3_store *store, struct cairn_buf *ret,
                                      struct cairn_error *err) {
@@ -607,8 +593,7 @@ static enum cairn_code check_trusted(const struct cairn_s3_store *store,
     return CAIRN_OK;
 }
 
-/* NOT_FOUND: there is no profile.json that can be trusted, and why. A key that may not list gets
- * 403 instead of 404 for a missing object, so FORBIDDEN means absent here. */
+/* NOT_FOUND: none to trust. Without list permission 403 means absent, so FORBIDDEN does here. */
 static enum cairn_code load_profile(struct cairn_s3_store *store, struct cairn_s3_findings *ret,
                                     struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = DOCUMENT_BYTES_MAX};
@@ -626,11 +611,9 @@ static enum cairn_code load_profile(struct cairn_s3_store *store, struct cairn_s
         if (err) *err = why;
         return code;
     }
-    (void)cairn_store_s3_place(&store->base, &place); /* after a region was corrected */
+    (void)cairn_store_s3_place(&store->base, &place); /* after any region correction */
     return check_trusted(store, ret, &place, err);
 }
-
-/* ---- probing ---- */
 
 static enum cairn_code probe_store(struct cairn_s3_store *store,
                                    const struct cairn_store_s3_probe_options *options,
@@ -653,7 +636,7 @@ enum cairn_code cairn_store_s3_probe(struct cairn_store *base,
     struct cairn_error why = {0};
     char unused[160], at[32], *from = ret_from ? ret_from : unused;
     CAIRN_TRY(cairn_s3_of(base, &store, err));
-    /* Also where all is tested anew: what refuses the first request of a daemon must show here. */
+    /* Also before a full test: it must show what a daemon's first request would meet. */
     enum cairn_code code = load_profile(store, &findings, &why);
     if (!code && options->anew) code = cairn_fail(&why, CAIRN_NOT_FOUND, "asked for");
     if (code && code != CAIRN_NOT_FOUND) {
@@ -686,8 +669,8 @@ enum cairn_code cairn_store_s3_probe_all(struct cairn_store *base, struct cairn_
     return cairn_store_s3_probe(base, &all, NULL, err);
 }
 
-/* Versioning may be switched on at any time, so a start asks even where profile.json is trusted.
- * Where the keys may not ask, what the replies to puts and deletes have said holds. */
+/* Versioning may be switched on at any time, so a start queries it even with a trusted
+ * profile.json. Without permission the replies to puts and deletes decide. */
 static void ask_versioning(struct cairn_s3_store *store) {
     static const char status[] = "VersioningConfiguration/Status";
     struct cairn_store_s3_answer answer = {0};
@@ -708,10 +691,7 @@ enum cairn_code cairn_s3_probe(struct cairn_store *base, const char *by, bool ma
     return CAIRN_OK;
 }
 
-/* ---- writing ---- */
-
-/* Whether replies contradicted the findings. That a store no longer compares checksums shows in no
- * reply, so only a probe finds that. */
+/* True if replies contradicted the findings. Unchecked checksums show in probes only. */
 bool cairn_s3_profile_wrong(struct cairn_s3_store *store) {
     struct cairn_s3_findings now;
     if (!store->findings_stored) return false;
@@ -743,7 +723,7 @@ enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_writte
     bool worth = !store->findings_stored || versions || cairn_s3_profile_wrong(store);
     if (!worth || store->findings_foreign || !store->findings.tested_ms) return CAIRN_OK;
     cairn_s3_profile_take(store, &findings);
-    /* A method that a setting kept from being probed here stays as profile.json has it. */
+    /* A method that a setting kept from being tested stays as in profile.json. */
     if (store->findings_stored && findings.method == CAIRN_S3_CHECKSUM_AUTO)
         findings.method = store->findings.method;
     CAIRN_TRY(cairn_s3_profile_encode(&findings, &text, err));
@@ -754,7 +734,7 @@ enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_writte
     return CAIRN_OK;
 }
 
-/* ---- what interrupted probes left ---- */
+/* ---- leftovers of interrupted probes ---- */
 
 struct tidying {
     struct cairn_s3_store *store;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What came of one try. Success is read here and nowhere else; a refusal is either final, worth a
- * repeat, or something of ours that can be put right (keys, clock, region, a feature).
+ * Judges one try. Success is read here only; a refusal is final, worth a retry, or due to a mistake
+ * of ours that can be corrected (keys, clock, region, a feature).
  */
 
 #include <errno.h>
@@ -21,17 +21,15 @@
 #define PAGES_MAX 64
 #define DISPUTES_MAX 3
 #define MALFORMED_MAX 3
-/* Stores accept 15 minutes; below this the clock is not what is wrong. */
+/* Stores accept 15 minutes of skew; a smaller one does not explain a refusal. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
-#define CLOCK_FIXES_MAX 3 /* of one request: a clock may jump again before the next try */
-#define ALTERED_MAX 5     /* tries of one request; the pauses between them take a second or so */
-#define SIGNATURES_REFUSED_MAX 3 /* of one request, by a store that takes others */
+#define CLOCK_FIXES_MAX 3        /* per request: a clock may jump again before the next try */
+#define ALTERED_MAX 5            /* tries per request, with pauses of about a second in all */
+#define SIGNATURES_REFUSED_MAX 3 /* per request, by a store that accepts other signatures */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
 
-/* ---- headers ---- */
-
 static void keep_header(char *to, size_t capacity, struct cairn_view value) {
-    if (value.size >= capacity) return; /* a value that is too long is one that is not there */
+    if (value.size >= capacity) return; /* a value too long counts as absent */
     memcpy(to, value.data, value.size);
     to[value.size] = '\0';
 }
@@ -62,11 +60,11 @@ void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view na
         if (name.size == strlen(wanted[i].name) &&
             !strncasecmp(name.data, wanted[i].name, name.size))
             keep_header(wanted[i].to, wanted[i].capacity, value);
-    /* What a proxy that compresses makes of the store's own: If-Match takes strong ones alone. */
+    /* A compressing proxy weakens the store's ETag, but If-Match needs a strong one. */
     if (!strncmp(seen->etag, "W/\"", 3)) memmove(seen->etag, seen->etag + 2, sizeof seen->etag - 2);
 }
 
-/* A CRC32C of a whole object; "...-3" is one made of parts' checksums and no use here. */
+/* Reads the CRC32C of a whole object; "...-3" combines parts' checksums and is useless here. */
 static bool read_crc32c(const struct cairn_s3_task *task, const char *text, uint32_t *ret) {
     if (atomic_load(&cairn_s3_store_of(task)->misstates)) return false;
     CAIRN_AUTO(buf) raw = {.limit = 64};
@@ -83,14 +81,14 @@ static bool seen_crc32c(const struct cairn_s3_task *task, uint32_t *ret) {
     return read_crc32c(task, seen->crc32c, ret);
 }
 
-/* Seconds, or a date, which is compared with the Date of the same reply: both are of the store's
- * clock. Where there is none, or a cache's, with ours as far as it is known to be off. */
+/* Retry-After as seconds or a date. A date is compared with the same reply's Date (the store's
+ * clock); without one, or from a cache, with our clock, corrected by the known skew. */
 uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task) {
     const struct cairn_s3_store *store = cairn_s3_store_of(task);
     const char *text = task->seen.retry_after;
     uint64_t seconds = RETRY_AFTER_S_MAX;
     if (*text && !text[strspn(text, "0123456789")]) {
-        (void)!cairn_parse_u64(cairn_view_of(text), &seconds, NULL); /* beyond 2^64: the most */
+        (void)!cairn_parse_u64(cairn_view_of(text), &seconds, NULL); /* beyond 2^64: the maximum */
         return cairn_min_u64(seconds, RETRY_AFTER_S_MAX) * 1000;
     }
     int64_t until = 0, now = 0;
@@ -126,8 +124,8 @@ enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cai
     struct cairn_s3_task *task = http->owner;
     struct cairn_store_request *request = task->request;
     uint64_t first = 0, last = 0, total = 0, wanted_last = request->offset + request->length - 1;
-    if (http->status >= 300) return CAIRN_OK; /* an error body, which does not go to `into` */
-    /* All of it, from who takes no ranges, is what was asked for, too. */
+    if (http->status >= 300) return CAIRN_OK; /* an error body, not written to `into` */
+    /* A store without ranges sends the whole object, which satisfies up_to. */
     if (http->status == 200 && request->up_to && !request->offset &&
         http->content_length <= request->length) {
         request->object_bytes = request->length = http->content_length;
@@ -162,9 +160,7 @@ void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, si
     request->got_crc32c = cairn_crc32c(request->got_crc32c, bytes, size);
 }
 
-/* ---- failing ---- */
-
-/* Sets the code that holds if this was the last try. */
+/* Sets the code for the case that no try is left. */
 static enum cairn_s3_judgement fail_with(struct cairn_s3_task *task,
                                          enum cairn_s3_judgement judgement,
                                          const struct cairn_error *error) {
@@ -185,15 +181,13 @@ static enum cairn_s3_judgement fail_with(struct cairn_s3_task *task,
         return fail_with((task), (judgement), &fail_error);                                        \
     } while (0)
 
-/* ---- success ---- */
-
-/* S20: the store's checksum and ours differ; who is right? */
+/* S20: the store's checksum and ours differ: has the source changed? */
 static bool source_changed(const struct cairn_store_request *request) {
     return request->has_crc32c && request->body.size &&
            cairn_crc32c(0, request->body.data, request->body.size) != request->crc32c;
 }
 
-/* Bytes changed on their way are not changed alike each time. Reading them back decides. */
+/* Bytes altered on the way differ each time; equal answers are settled by reading back. */
 static bool is_disputed(struct cairn_s3_task *task, uint32_t stated) {
     if (task->disputed_crc32c != stated) task->disputes = 0;
     task->disputed_crc32c = stated;
@@ -216,15 +210,14 @@ static enum cairn_s3_judgement take_etag(struct cairn_s3_task *task) {
              "; if it is right otherwise, set checksum = md5 or none",
              crc32c, request->crc32c);
     request->disputed = differs;
-    /* Some repeat the header without looking at the bytes; a test has shown who compares. */
+    /* Some stores echo the header without checking; a test has shown which compare. */
     task->confirmed = stated && !differs && task->used_checksum && profile->part_checksum;
     memcpy(request->etag, task->seen.etag, sizeof request->etag);
     request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
 }
 
-/* The caller compares: what is stated was made of the source's bytes, which nobody here has seen.
- */
+/* The caller compares: the store summed bytes that were never seen here. */
 static enum cairn_s3_judgement take_copied(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     struct cairn_error error = {0};
@@ -236,7 +229,7 @@ static enum cairn_s3_judgement take_copied(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-/* From Content-Length, or from Content-Range where a GET of one byte stands for the HEAD. */
+/* Content-Length, or Content-Range where a GET of one byte replaces the HEAD. */
 static bool read_length(const struct cairn_s3_task *task, uint64_t *ret) {
     uint64_t first = 0, last = 0;
     *ret = task->http.content_length;
@@ -244,8 +237,8 @@ static bool read_length(const struct cairn_s3_task *task, uint64_t *ret) {
     return parse_content_range(task->seen.content_range, &first, &last, ret);
 }
 
-/* A store that answers once it is not asked for the checksum does not know that header, and is not
- * asked for it again. A 403 does not say that: AWS gives it where the keys may not decrypt. */
+/* The store answered once the checksum was not requested: it does not know that header. 403 proves
+ * no such thing: AWS gives it where the credentials may not decrypt. */
 static void note_plain_head(struct cairn_s3_task *task) {
     if (task->request->op != CAIRN_STORE_HEAD || task->head == CAIRN_S3_HEAD_FULL) return;
     if (task->head_refused && task->head_refused != 403)
@@ -264,7 +257,7 @@ static enum cairn_s3_judgement take_head(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-/* No byte of an empty object can be had, and a store says so by 416. */
+/* An empty object has no byte to range over: stores answer 416. */
 static enum cairn_s3_judgement take_empty(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     request->object_bytes = 0;
@@ -286,7 +279,7 @@ static enum cairn_s3_judgement take_range(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-/* "null" is what a bucket says whose versioning was switched off, and some that never had any. */
+/* "null" comes from buckets with versioning suspended, and from some that never had it. */
 static void note_versions(struct cairn_s3_task *task) {
     const struct cairn_s3_seen *seen = &task->seen;
     bool named = seen->version_id[0] && strcmp(seen->version_id, "null") != 0;
@@ -304,7 +297,7 @@ static void note_upload_checksum(struct cairn_s3_task *task) {
     atomic_store(&cairn_s3_store_of(task)->upload_checksum, kind);
 }
 
-/* The page after this one must be another one, and there is an end (S24). */
+/* The next page must differ, and pages must end (S24). */
 static enum cairn_code check_progress(struct cairn_s3_task *task, uint32_t marker_before,
                                       struct cairn_error *err) {
     uint32_t marker = task->parts.next_marker;
@@ -357,12 +350,12 @@ static enum cairn_s3_judgement take_document(struct cairn_s3_task *task) {
     struct cairn_error error = {0};
     struct cairn_store_request *request = task->request;
     if (read_document(task, &error) != CAIRN_OK) {
-        /* S04: whether it was applied is not known from this; HEAD settles it. */
+        /* S04: unknown whether it was applied; HEAD settles it. */
         bool complete = request->op == CAIRN_STORE_UPLOAD_COMPLETE;
         task->may_be_applied |= complete;
-        bool is_final = complete || error.code == CAIRN_STORE; /* it would say so again */
+        bool is_final = complete || error.code == CAIRN_STORE; /* the answer would not change */
         if (request->op == CAIRN_STORE_UPLOAD_PARTS && ++task->malformed == MALFORMED_MAX) {
-            error.code = CAIRN_UNSUPPORTED; /* it is no portal's page that passes */
+            error.code = CAIRN_UNSUPPORTED; /* not a portal's transient page */
             is_final = true;
         }
         return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &error);
@@ -378,12 +371,12 @@ static enum cairn_s3_judgement take_document(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-/* A page for people, of a portal or a firewall: it answers nothing (S04). */
+/* A portal's or firewall's HTML page is no answer (S04). */
 static bool is_page(const struct cairn_buf *reply) {
     return reply->size && strcasestr(reply->data, "<html");
 }
 
-/* The answer to a removal has no body, but with some stores a document or a word. */
+/* A delete's reply has no body; some stores send a document or a word. */
 static enum cairn_s3_judgement take_removal(struct cairn_s3_task *task) {
     if (is_page(&task->reply))
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "a removal was answered with a document");
@@ -391,7 +384,7 @@ static enum cairn_s3_judgement take_removal(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-/* Each key has an outcome of its own (S27); what is not decided is asked again. */
+/* Each key has its own outcome (S27); undecided ones are sent again. */
 static enum cairn_s3_judgement take_deletions(struct cairn_s3_task *task) {
     struct cairn_error error = {0};
     enum cairn_s3_judgement judgement = cairn_s3_delete_take(task, &error);
@@ -419,7 +412,7 @@ static enum cairn_s3_judgement take_success(struct cairn_s3_task *task) {
     }
 }
 
-/* ---- what can be put right ---- */
+/* ---- corrections ---- */
 
 static bool correct_keys(struct cairn_s3_task *task) {
     if (task->renewals++ >= RENEWALS_MAX) return false;
@@ -427,11 +420,10 @@ static bool correct_keys(struct cairn_s3_task *task) {
     return true;
 }
 
-/* The store's Date was ours in the middle between sending and receiving. How long that was the
- * steady clock says, since the other one may have jumped meanwhile, and how far it is off is asked
- * of it as it stands now. Whether this try was signed wrongly is asked of what it was signed with:
- * another task may have put the clock right since, or the clock itself may be back. A cached
- * answer's Date is old and says nothing. */
+/* Compares the store's Date with our clock at the middle between sending and receiving, by the
+ * steady clock, since the wall clock may have jumped. Whether this try was signed wrongly depends
+ * on its signing time: another task may have corrected the clock since, or the clock itself may be
+ * back. A cached reply's Date is old and says nothing. */
 static bool correct_clock(struct cairn_s3_task *task) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
     int64_t theirs = 0;
@@ -460,8 +452,8 @@ static bool correct_region(struct cairn_s3_task *task, const struct cairn_xml_pr
     return true;
 }
 
-/* AWS's switch "when_required" sends no checksum unless S3 asks for one; a bucket with Object Lock
- * asks. An upload that was begun without CRC32C takes no part with it, but any part with MD5. */
+/* With AWS's switch "when_required" no checksum is sent until S3 demands one, as a bucket with
+ * Object Lock does. An upload begun without CRC32C accepts parts with MD5 only. */
 static bool add_required_checksum(struct cairn_s3_task *task,
                                   const struct cairn_xml_problem *problem) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
@@ -474,21 +466,20 @@ static bool add_required_checksum(struct cairn_s3_task *task,
     int method = knows_crc32c && task->request->op == CAIRN_STORE_PUT ? CAIRN_S3_CHECKSUM_CRC32C
                                                                       : CAIRN_S3_CHECKSUM_MD5;
     return atomic_compare_exchange_strong(&store->checksum, &none, method) ||
-           none != CAIRN_S3_CHECKSUM_NONE; /* another request has just found out */
+           none != CAIRN_S3_CHECKSUM_NONE; /* another request has found out already */
 }
 
-/* Once per store, and told by cairn_store_s3_degraded. */
+/* Once per store; cairn_store_s3_degraded reports it. */
 static bool correct_feature(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
-    if (task->request->op == CAIRN_STORE_HEAD) return false; /* look_closer */
+    if (task->request->op == CAIRN_STORE_HEAD) return false; /* look_closer handles it */
     bool bare = !task->used_checksum && !task->used_md5;
     if (bare && add_required_checksum(task, problem)) return true;
     if (task->used_create_only && task->http.status == 501) {
         atomic_store(&store->no_create_only, true);
         return true;
     }
-    /* AWS knows the header, and who took an upload's checksum knows it at Complete too: there a
-     * refusal is about the bytes. */
+    /* AWS, and a store that took the upload's checksum, knows the header: bytes were refused. */
     if (store->config.is_aws || task->request->op == CAIRN_STORE_UPLOAD_COMPLETE) return false;
     int automatic = CAIRN_S3_CHECKSUM_AUTO;
     return task->used_checksum &&
@@ -496,8 +487,8 @@ static bool correct_feature(struct cairn_s3_task *task, const struct cairn_xml_p
             automatic == CAIRN_S3_CHECKSUM_MD5);
 }
 
-/* A refused HEAD has no body. It is asked once more without the header that some stores refuse
- * (Backblaze B2), and once as a GET of one byte: its answer names the cause, or serves as well. */
+/* A refused HEAD has no body. It is retried without the header that some stores refuse (Backblaze
+ * B2), then as a GET of one byte, whose answer names the cause or replaces the HEAD. */
 static bool look_closer(struct cairn_s3_task *task) {
     if (task->request->op != CAIRN_STORE_HEAD || task->head == CAIRN_S3_HEAD_BY_GET) return false;
     if (task->head == CAIRN_S3_HEAD_FULL && task->used_checksum) {
@@ -509,12 +500,12 @@ static bool look_closer(struct cairn_s3_task *task) {
     return true;
 }
 
-/* What was put right by the word of a GET is asked by HEAD again. */
+/* After a correction learnt from the GET, HEAD is tried again. */
 static void head_again(struct cairn_s3_task *task) {
     task->head = task->head_refused ? CAIRN_S3_HEAD_PLAIN : CAIRN_S3_HEAD_FULL;
 }
 
-/* Some refuse without a word; keys that have ended and a clock that is off look alike. */
+/* Some stores give no code; expired keys and a wrong clock look alike. */
 static bool correct_unnamed(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
     int status = task->http.status;
     if (problem->code[0] || (status != 400 && status != 403)) return false;
@@ -523,7 +514,7 @@ static bool correct_unnamed(struct cairn_s3_task *task, const struct cairn_xml_p
     return task->worker->keys_expire && !task->renewals && correct_keys(task);
 }
 
-/* Some refuse a body without a hash in its signature, by that name. */
+/* Some stores demand a signed body hash, by this code. */
 static bool correct_unsigned(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
     bool unsigned_body = task->payload && !strcmp(task->payload, CAIRN_SIGV4_UNSIGNED);
     if (!unsigned_body || !strcasestr(problem->message, "UNSIGNED-PAYLOAD")) return false;
@@ -550,16 +541,13 @@ static bool correct_request(struct cairn_s3_task *task, const struct cairn_s3_me
     }
 }
 
-/* ---- refusals ---- */
-
 static bool is_removal(const struct cairn_s3_task *task) {
     enum cairn_store_op op = task->request->op;
     return op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_ABORT;
 }
 
-/* A Content-MD5 and a hash in the signature are made of the memory that is sent: they prove nothing
- * of what was staged. Afterwards and not before, because memory that was changed meanwhile stays
- * changed. What was refused, or never went out, needs no sum. */
+/* Content-MD5 and the signed hash cover the memory as sent, not as staged. The sum is made after
+ * sending, since memory changed meanwhile stays changed. Refused or unsent bodies need none. */
 void cairn_s3_reply_compare_sent(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     bool body = request->op == CAIRN_STORE_PUT || request->op == CAIRN_STORE_UPLOAD_PART;
@@ -575,8 +563,8 @@ void cairn_s3_reply_compare_sent(struct cairn_s3_task *task) {
     (void)fail_with(task, CAIRN_S3_DONE, &error);
 }
 
-/* A body that arrives altered is no fault of the endpoint, so its health and its pauses do not
- * count: a way that alters every body is told within seconds, whatever else is sent over it. */
+/* An altered body is not the endpoint's fault, so its health and pauses do not count: a path that
+ * alters every body is reported within seconds, whatever else uses it. */
 static enum cairn_s3_judgement judgement_of(struct cairn_s3_task *task,
                                             const struct cairn_s3_meaning *meaning) {
     if (meaning->policy == CAIRN_S3_REPEAT) return CAIRN_S3_FAILURE;
@@ -585,7 +573,7 @@ static enum cairn_s3_judgement judgement_of(struct cairn_s3_task *task,
     return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
 }
 
-/* Of one key among many, where they are deleted one by one. false: it is no such thing. */
+/* Records a refusal of this try's key in a DELETE_MANY. False: the refusal is not the key's own. */
 static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
                              const struct cairn_xml_problem *problem,
                              enum cairn_s3_judgement *ret_judgement) {
@@ -601,7 +589,7 @@ static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_m
     return true;
 }
 
-/* What a person cannot see from the store's own words; "" mostly. */
+/* Advice that the store's own words do not give; mostly "". */
 static const char *advice_of(const struct cairn_s3_task *task,
                              const struct cairn_xml_problem *problem) {
     const char *code = problem->code;
@@ -628,7 +616,7 @@ static const char *advice_of(const struct cairn_s3_task *task,
     return "";
 }
 
-/* Where the bucket is, as a redirect says. A region is followed, another host never. */
+/* A redirect names the bucket's place: a region is followed, another host never. */
 static bool tell_place(const struct cairn_s3_task *task, const struct cairn_xml_problem *problem,
                        char ret_text[320]) {
     const char *region = task->seen.bucket_region[0] ? task->seen.bucket_region : problem->region;
@@ -638,8 +626,7 @@ static bool tell_place(const struct cairn_s3_task *task, const struct cairn_xml_
     return true;
 }
 
-/* A signature that is refused though the keys are right was changed on the way. Some proxies do
- * that now and then, so it is sent again; a way that always does it is told soon. */
+/* A refused signature with valid keys was altered on the way, as some proxies do: a few retries. */
 static bool may_be_of_the_way(struct cairn_s3_task *task, const char *code) {
     return !strcmp(code, "SignatureDoesNotMatch") &&
            atomic_load(&cairn_s3_store_of(task)->keys_work) &&
@@ -675,8 +662,8 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
     if (meaning.code == CAIRN_CORRUPT && source_changed(request))
         FAIL(task, CAIRN_S3_DONE, CAIRN_SOURCE_CHANGED,
              "the bytes to be sent no longer have their checksum %08" PRIx32, request->crc32c);
-    /* A gateway's 5xx may hide a success (S05), and so may an error that is not known in a 200; a
-     * slow-down was not begun, and a final refusal is one under any status (S02). */
+    /* A gateway's 5xx may hide a success (S05), as may an unknown error in a 200; a slow-down was
+     * never begun, and a final refusal is final under any status (S02). */
     bool repeats = meaning.policy == CAIRN_S3_REPEAT || meaning.policy == CAIRN_S3_ALTERED;
     if (repeats && (status < 300 || status >= 500)) task->may_be_applied = true;
     enum cairn_s3_judgement judgement = judgement_of(task, &meaning);
@@ -690,9 +677,7 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
          problem->message[0] ? ": " : "", problem->message, advice);
 }
 
-/* ---- no whole reply ---- */
-
-/* The TLS library's words name neither the setting nor what is wrong with its file. */
+/* The TLS library names neither the setting nor the fault in its file. */
 static void name_ca_bundle(const struct cairn_s3_store *store, struct cairn_http_request *http) {
     const char *bundle = store->config.options.ca_bundle;
     const char *named = bundle ? bundle : "not set, so the system's file counts";
@@ -718,7 +703,7 @@ static enum cairn_s3_judgement take_loss(struct cairn_s3_task *task) {
                     http->code == CAIRN_PRECONDITION || http->code == CAIRN_CANCELLED;
     bool sent_whole = http->reached && http->sent_bytes >= http->body.size;
     if (cairn_store_op_writes(request->op) && sent_whole) task->may_be_applied = true;
-    /* A lost answer to Complete is looked after by HEAD, not by another Complete (R3). */
+    /* HEAD, not another Complete, follows a lost reply (R3). */
     if (request->op == CAIRN_STORE_UPLOAD_COMPLETE && sent_whole) is_final = true;
     atomic_store(&cairn_s3_store_of(task)->tls_fault, (int)http->tls_fault);
     name_ca_bundle(cairn_s3_store_of(task), http);
@@ -729,12 +714,12 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     const struct cairn_http_request *http = &task->http;
     struct cairn_xml_problem problem = {0};
     bool cut_error = http->code == CAIRN_PROTOCOL && http->status >= 300;
-    /* Whether a kept connection died before or after the store took the request, nobody knows. */
+    /* A kept connection may have died before or after the store took the request. */
     if (http->starts > 1 && cairn_store_op_writes(task->request->op)) task->may_be_applied = true;
     if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
     enum cairn_store_op op = task->request->op;
     bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || op == CAIRN_STORE_DELETE_MANY ||
-                          task->request->copy_store || is_removal(task); /* in a 200 */
+                          task->request->copy_store || is_removal(task); /* within a 200 */
     bool has_body = op != CAIRN_STORE_HEAD || task->head == CAIRN_S3_HEAD_BY_GET;
     bool documented = http->code == CAIRN_OK && has_body &&
                       (http->status >= 300 || may_hold_error) &&
@@ -747,24 +732,21 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     return take_refusal(task, &problem);
 }
 
-/* ---- pages of a listing ---- */
-
 /*
- * What a page is asked for by, and that pages come to an end.
+ * ---- pages of a listing, and their end ----
  *
- * A store that brings the same pages again would keep its caller deleting for ever. Each request
- * stands alone, so what must be remembered travels in the page's name, before the store's own
- * token: the fingerprint of one earlier page, which a page of a loop equals sooner or later (Brent:
- * after 1, 2, 4, 8 ... pages the remembered one is replaced by the newest). Order is not asked for,
- * because not all makes of store sort by bytes.
+ * A store that repeats its pages would keep a caller deleting for ever. Each request stands alone,
+ * so the memory travels in the page's name, before the store's token: the fingerprint of one
+ * earlier page, which a loop meets again (Brent: replaced by the newest after 1, 2, 4, 8 pages).
+ * Order proves nothing, because not all stores sort by bytes.
  */
-#define EMPTY_PAGES_MAX 1000 /* one after another, which S3 allows */
+#define EMPTY_PAGES_MAX 1000 /* in a row, which S3 allows */
 #define NAME "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIx64 " %s"
 
 struct page {
-    uint64_t pages, until; /* seen since one was remembered, and when it is replaced */
-    uint64_t empty;        /* of the last ones */
-    uint64_t remembered;   /* fingerprint; 0: of none */
+    uint64_t pages, until; /* since one was remembered; when it is replaced */
+    uint64_t empty;        /* in a row */
+    uint64_t remembered;   /* fingerprint; 0: none */
     const char *token;     /* the store's own */
 };
 
@@ -776,7 +758,7 @@ static bool take_number(const char **at, int base, uint64_t *ret) {
     return true;
 }
 
-/* A name that was not made here is a token as it stands. */
+/* A name without our prefix is a plain token. */
 static struct page page_of(const char *name) {
     struct page page = {.until = 1, .token = name};
     if (!name) return page;
@@ -844,7 +826,7 @@ enum cairn_code cairn_s3_page_take(struct cairn_store_request *request, size_t f
     return CAIRN_OK;
 }
 
-/* ---- error codes: the table, and the fallback by status ---- */
+/* ---- error codes, and the fallback by status ---- */
 
 /* clang-format off */
 static const struct cairn_s3_meaning meanings[] = {
@@ -932,6 +914,6 @@ struct cairn_s3_meaning cairn_s3_meaning_of(const char *name, int status) {
             return (struct cairn_s3_meaning){NULL, statuses[i].code, statuses[i].policy};
     if (status >= 500) return (struct cairn_s3_meaning){NULL, CAIRN_UNAVAILABLE, CAIRN_S3_REPEAT};
     if (status >= 400) return (struct cairn_s3_meaning){NULL, CAIRN_STORE, CAIRN_S3_FINAL};
-    /* A success that is none: S04. */
+    /* A false success: S04. */
     return (struct cairn_s3_meaning){NULL, CAIRN_PROTOCOL, CAIRN_S3_REPEAT};
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One try of one request: query and headers by operation, then what all have, then the signature
- * over exactly these. Built anew for every try, since time, keys and region may have changed.
+ * Builds one try: query and headers of the operation, common headers, then the signature over them.
+ * Each try is built anew, since time, keys and region may have changed.
  */
 
 #include <inttypes.h>
@@ -11,9 +11,9 @@
 #include "common/text.h"
 #include "store/s3/inside.h"
 
-/* Bodies up to here are hashed with SHA-256 anyway: it costs 40 us and the store checks it. */
+/* Small bodies are always hashed with SHA-256: it costs 40 us and the store checks it. */
 #define HASHED_BYTES_MAX (64 * CAIRN_KIB)
-/* An object written at once goes the way of parts from here on. */
+/* From here on a single put is handled like a part. */
 #define DIRECT_PUT_BYTES_MIN (64 * CAIRN_KIB)
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -28,21 +28,17 @@ static void add_header(struct cairn_s3_task *task, const char *name, const char 
     task->headers[task->header_count++] = (struct cairn_sigv4_pair){name, value};
 }
 
-/* ---- many keys in one request ---- */
+/* DeleteObjects, not in quiet mode: a key counts as deleted only when the store says so. Without
+ * that operation, or for keys missing from the answer, one DELETE per key in the same task. *. */
 
-/* DeleteObjects, and what became of each key. Not in quiet mode: a key counts as deleted when the
- * store has said so, never because it was not mentioned. Where the store has no such operation, or
- * does not tell of a key, the keys are deleted one by one within the same task. */
-
-/* How often keys that failed for now are asked for again. An answer that tells of each key comes
- * from a store that works: it must not be paused for the sake of one key. */
+/* Retries of keys that failed temporarily. The store answered, so one key must not pause it. */
 #define ROUNDS_MAX 4
 
 static bool is_decided(const struct cairn_store_deletion *deletion) {
     return deletion->deleted || deletion->refused;
 }
 
-/* The first at or behind `from` that is not decided, around the end; deletion_count: none is. */
+/* The first undecided deletion from `from` on, wrapping around; deletion_count: none. */
 static size_t next_of(const struct cairn_store_request *request, size_t from) {
     for (size_t i = 0; i < request->deletion_count; i++) {
         size_t at = (from + i) % request->deletion_count;
@@ -51,11 +47,11 @@ static size_t next_of(const struct cairn_store_request *request, size_t from) {
     return request->deletion_count;
 }
 
-/* Chooses how, and the key of this try. */
+/* Chooses the method, and the key of this try. */
 static void choose_deletion(struct cairn_s3_task *task) {
     const struct cairn_store_request *request = task->request;
     if (atomic_load(&cairn_s3_store_of(task)->no_delete_many)) task->one_by_one = true;
-    /* Behind the last one: a key that always fails must not keep the others waiting. */
+    /* Skips the last one: a key that always fails must not hold up the others. */
     task->deletion = next_of(request, task->tries + task->ticket.tries_sent > 1 ? task->deletion + 1
                                                                                 : task->deletion);
     CAIRN_ASSERT(task->deletion < request->deletion_count);
@@ -69,7 +65,7 @@ static enum cairn_code write_version(const char *id, struct cairn_buf *text,
     return cairn_buf_append_text(text, "</VersionId>", err);
 }
 
-/* The keys that are not decided, as a Delete document into task->document. */
+/* Writes the undecided keys as a Delete document into task->document. */
 static enum cairn_code write_deletions(struct cairn_s3_task *task, struct cairn_error *err) {
     const struct cairn_store_request *request = task->request;
     struct cairn_buf *text = &task->document;
@@ -88,8 +84,6 @@ static enum cairn_code write_deletions(struct cairn_s3_task *task, struct cairn_
     return cairn_buf_append_text(text, "</Delete>", err);
 }
 
-/* ---- outcomes ---- */
-
 static void refuse_deletion(struct cairn_store_deletion *deletion, enum cairn_code code,
                             const char *reason) {
     deletion->refused = true;
@@ -97,7 +91,7 @@ static void refuse_deletion(struct cairn_store_deletion *deletion, enum cairn_co
     (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, reason);
 }
 
-/* When all is decided: what the whole request is told, the first refusal or nothing. */
+/* When all is decided: the request's error is the first refusal, or none. */
 static void conclude_deletions(const struct cairn_store_request *request,
                                struct cairn_error *ret_error) {
     for (size_t i = 0; i < request->deletion_count; i++) {
@@ -118,12 +112,12 @@ bool cairn_s3_delete_decided(const struct cairn_store_request *request,
 
 struct outcome {
     struct cairn_s3_task *task;
-    size_t at; /* answers come in the order of the keys, mostly */
+    size_t at; /* answers mostly come in key order */
     bool slow;
-    struct cairn_error again; /* of a key that is worth another try */
+    struct cairn_error again; /* of a key worth another try */
 };
 
-/* What is told without a version is of the first one of the key that nothing was told of. */
+/* An answer without a version applies to the key's first unanswered deletion. */
 static bool is_told_of(const struct cairn_store_deletion *deletion, const char *key,
                        const char *version) {
     if (strcmp(deletion->key, key) != 0) return false;
@@ -171,7 +165,7 @@ static enum cairn_s3_judgement take_document(struct cairn_s3_task *task,
         if (++task->deletion_rounds > ROUNDS_MAX) return CAIRN_S3_DONE;
         return outcome.slow ? CAIRN_S3_SLOW : CAIRN_S3_FAILURE;
     }
-    task->one_by_one = true; /* the answer told nothing of them */
+    task->one_by_one = true; /* the answer omitted keys */
     return CAIRN_S3_MORE;
 }
 
@@ -190,9 +184,7 @@ enum cairn_s3_judgement cairn_s3_delete_take(struct cairn_s3_task *task,
     return next_key(task, ret_error);
 }
 
-/* ---- refusals of keys ---- */
-
-/* Refusals that another key may not meet; all others would only be met again. */
+/* Refusals that another key may not meet. */
 static bool is_of_key(enum cairn_code code) {
     return !code || code == CAIRN_FORBIDDEN || code == CAIRN_PRECONDITION ||
            code == CAIRN_INVALID || code == CAIRN_UNSUPPORTED;
@@ -215,15 +207,13 @@ bool cairn_s3_delete_split(struct cairn_s3_task *task, const char *code, bool is
     int status = task->http.status;
     bool absent =
         status == 405 || status == 501 || (status == 404 && strcmp(code, "NoSuchBucket") != 0);
-    /* 411, 412: of proxies and stores that do not bear the POST, or its Content-MD5. */
+    /* 411, 412: from proxies and stores that refuse the POST or its Content-MD5. */
     bool final = is_final && (status == 400 || status == 411 || status == 412);
     if (task->one_by_one || (!absent && !final)) return false;
     if (absent) atomic_store(&cairn_s3_store_of(task)->no_delete_many, true);
     task->one_by_one = true;
     return true;
 }
-
-/* ---- checksums ---- */
 
 static enum cairn_code encode_crc32c(uint32_t crc, char ret_text[16], struct cairn_error *err) {
     const uint8_t bytes[4] = {(uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
@@ -264,8 +254,6 @@ static enum cairn_code add_body_checksum(struct cairn_s3_task *task, struct cair
     add_header(task, "x-amz-checksum-crc32c", task->crc32c);
     return CAIRN_OK;
 }
-
-/* ---- operations ---- */
 
 static void add_object_headers(struct cairn_s3_task *task) {
     const struct cairn_store_s3_options *options = &cairn_s3_store_of(task)->config.options;
@@ -320,7 +308,7 @@ static void build_head(struct cairn_s3_task *task) {
     add_header(task, "x-amz-checksum-mode", "ENABLED");
 }
 
-/* What the three listings are asked by; below: NULL where one token says where a page begins. */
+/* Parameter names of the three listings; below: NULL where one token marks a page. */
 struct listing_words {
     const char *what, *most, *below;
 };
@@ -346,7 +334,7 @@ static enum cairn_code build_list(struct cairn_s3_task *task, struct cairn_error
     add_query(task, words.what, words.below ? "" : "2");
     if (page && !words.below) add_query(task, "continuation-token", page);
     if (page && words.below) {
-        /* "key-marker\nid-marker", kept behind the prefix in the same buffer. */
+        /* "key-marker\nid-marker", behind the prefix in the same buffer. */
         size_t prefix_size = task->prefix.size, key_size = strcspn(page, "\n");
         const char *id = page + key_size + (page[key_size] == '\n');
         CAIRN_TRY(cairn_buf_append(&task->prefix, "", 1, err));
@@ -370,7 +358,7 @@ static void build_create(struct cairn_s3_task *task) {
     add_header(task, "x-amz-checksum-type", "FULL_OBJECT");
 }
 
-/* The source's name goes encoded into a header, as a path of the bucket's. */
+/* The source's name is a header value, encoded as a path with the bucket. */
 static enum cairn_code add_copy_source(struct cairn_s3_task *task, struct cairn_error *err) {
     const struct cairn_store_request *request = task->request;
     struct cairn_s3_store *from = NULL;
@@ -456,7 +444,7 @@ static void build_parts(struct cairn_s3_task *task) {
     add_query(task, "part-number-marker", task->marker);
 }
 
-/* S3 wants a checksum of this document whatever the settings say; all stores know this one. */
+/* S3 always demands a checksum of this document; all stores know this one. */
 static enum cairn_code build_delete_many(struct cairn_s3_task *task, struct cairn_error *err) {
     choose_deletion(task);
     task->http.method = task->one_by_one ? "DELETE" : "POST";
@@ -507,8 +495,6 @@ static enum cairn_code build_op(struct cairn_s3_task *task, struct cairn_error *
     return CAIRN_BROKEN;
 }
 
-/* ---- signature ---- */
-
 enum cairn_code cairn_s3_signer_update(struct cairn_s3_store *store,
                                        struct cairn_sigv4_signer *signer, uint64_t *generation,
                                        uint64_t refused_generation, bool *ret_expires,
@@ -548,7 +534,7 @@ static const char *hash_of(struct cairn_s3_task *task) {
     return task->hash;
 }
 
-/* Each header as one line of a buffer that does not grow any more. */
+/* Writes each header as one line of a buffer that no longer grows. */
 static enum cairn_code write_lines(struct cairn_s3_task *task, const char *authorization,
                                    struct cairn_error *err) {
     add_header(task, "Authorization", authorization);
@@ -557,7 +543,7 @@ static enum cairn_code write_lines(struct cairn_s3_task *task, const char *autho
         size += strlen(task->headers[i].name) + strlen(task->headers[i].value) + 3;
     CAIRN_TRY(cairn_buf_reserve(&task->lines, size + 1, err));
     for (size_t i = 0; i < task->header_count; i++) {
-        if (!strcmp(task->headers[i].name, "host")) continue; /* libcurl's own, the same text */
+        if (!strcmp(task->headers[i].name, "host")) continue; /* libcurl writes the same text */
         size_t at = task->lines.size;
         CAIRN_TRY(cairn_buf_printf(&task->lines, err, "%s: %s", task->headers[i].name,
                                    task->headers[i].value));
@@ -596,8 +582,6 @@ static enum cairn_code sign_try(struct cairn_s3_task *task, const struct cairn_s
     return write_lines(task, authorization.data, err);
 }
 
-/* ---- the whole ---- */
-
 static void forget_try(struct cairn_s3_task *task) {
     cairn_buf_clear(&task->url);
     cairn_buf_clear(&task->lines);
@@ -612,7 +596,7 @@ static void forget_try(struct cairn_s3_task *task) {
     task->http = (struct cairn_http_request){.owner = task};
 }
 
-/* NULL: the request is to the bucket. */
+/* NULL: a request to the bucket. */
 static const char *key_of(const struct cairn_s3_task *task) {
     const struct cairn_store_request *request = task->request;
     bool many = request->op == CAIRN_STORE_DELETE_MANY;
@@ -656,8 +640,7 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     task->http.url = task->url.data;
     task->http.reply_buf = &task->reply;
     task->http.stall_ms = options->stall_ms;
-    /* libcurl repeats a request by itself when a kept connection ends before a reply came; that
-     * must not happen to Complete, whose lost answer is settled by HEAD (R3). */
+    /* libcurl resends on a kept connection's end; a lost Complete must be settled by HEAD (R3). */
     task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0 ||
                                   task->request->fresh_connection ||
                                   task->request->op == CAIRN_STORE_UPLOAD_COMPLETE;
@@ -666,8 +649,6 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     task->http.on_header = cairn_s3_reply_header;
     return CAIRN_OK;
 }
-
-/* ---- presigned URLs ---- */
 
 enum cairn_code cairn_s3_presign_get(struct cairn_s3_store *store,
                                      struct cairn_sigv4_signer *signer,

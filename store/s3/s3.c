@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing; presigned URLs; what a bucket says of itself. What requests do is in
- * worker.c, request.c, reply.c. */
+/* Opening, presigned URLs, a bucket's settings. Requests: worker.c, request.c, reply.c. */
 #include "store/s3/s3.h"
 
 #include <stdio.h>
@@ -42,8 +41,6 @@ static int64_t keys_until_ms(struct cairn_store *base) {
     return cairn_credentials_until_ms(((struct cairn_s3_store *)base)->credentials);
 }
 
-/* ---- what was found out while running ---- */
-
 static bool keeps_versions_now(struct cairn_store *base) {
     return atomic_load(&((struct cairn_s3_store *)base)->keeps_versions);
 }
@@ -56,8 +53,7 @@ static bool same_text(const char *a, const char *b) {
     return !strcmp(a ? a : "", b ? b : "");
 }
 
-/* Whose stated checksums are not known to be made of the bytes is not asked to copy: nobody else
- * would compare them. */
+/* Stores with unproven checksums may not copy: nothing else would compare the bytes. */
 static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
     struct cairn_s3_store *to = (struct cairn_s3_store *)base, *from = NULL;
     if (cairn_s3_of(source, &from, NULL)) return false;
@@ -65,7 +61,7 @@ static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
     bool one_place = a->is_aws == b->is_aws && !strcmp(a->scheme, b->scheme) &&
                      !strcmp(a->host, b->host) && !strcmp(a->base_path, b->base_path) &&
                      !strcmp(a->region, b->region);
-    /* A profile of the settings yields to other keys where it has none; one of a URL never. */
+    /* A settings profile falls back to other keys, a URL's profile never. */
     bool one_key =
         a->profile_alone == b->profile_alone && same_text(a->options.profile, b->options.profile);
     int checksum = atomic_load(&to->checksum);
@@ -74,7 +70,7 @@ static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
            !atomic_load(&to->misstates);
 }
 
-/* A store of which nothing has been asked for a while may be well again. */
+/* A store without recent requests may have recovered. */
 static void note_failing(struct cairn_s3_store *store, struct cairn_store_health *ret) {
     uint64_t now_ms = cairn_s3_mono_ms(store);
     CAIRN_HOLD(&store->lock);
@@ -115,9 +111,7 @@ static void health(struct cairn_store *base, struct cairn_store_health *ret) {
     note_failing(store, ret);
 }
 
-/* ---- presigned URLs ---- */
-
-/* A03: a URL ends with the keys that signed it. */
+/* A03: a URL expires with the keys that signed it. */
 static uint32_t life_left_s(const struct cairn_s3_store *store, int64_t expires_ms,
                             uint32_t wanted_s) {
     if (!expires_ms) return wanted_s;
@@ -150,8 +144,6 @@ static enum cairn_code presign(struct cairn_store *base, const char *key, uint32
     return CAIRN_OK;
 }
 
-/* ---- opening ---- */
-
 static const struct cairn_store_vtable s3_vtable = {
     .free = s3_free,
     .worker_new = cairn_s3_worker_new,
@@ -174,8 +166,7 @@ static const struct cairn_store_vtable s3_vtable = {
     .presign = presign,
 };
 
-/* What is known without asking. AWS is known; of others the careful half is assumed, which costs a
- * look more and never a promise. */
+/* The profile without tests. AWS is known; others get cautious values, at an extra request. */
 static void set_profile(struct cairn_s3_store *store) {
     bool aws = store->config.is_aws;
     enum cairn_store_s3_checksum checksum = store->config.options.checksum;
@@ -247,8 +238,6 @@ enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
     return CAIRN_OK;
 }
 
-/* ---- where requests go ---- */
-
 bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place *ret) {
     struct cairn_s3_store *store = NULL;
     struct cairn_s3_host host;
@@ -269,11 +258,11 @@ enum cairn_http_tls_fault cairn_store_s3_tls_fault(struct cairn_store *base) {
     return (enum cairn_http_tls_fault)atomic_load(&store->tls_fault);
 }
 
-/* ---- what a bucket's own settings mean for a store in it ---- */
+/* ---- a bucket's lifecycle rules and the store's objects ---- */
 
 #define RULE "LifecycleConfiguration/Rule"
 
-/* Is it a storage class whose objects must be restored before they are read? NULL: no. */
+/* True for a storage class whose objects must be restored before a read. NULL: false. */
 static bool is_cold_class(const char *storage_class) {
     static const char *const cold[] = {"GLACIER", "DEEP_ARCHIVE", "ARCHIVE", "COLD_ARCHIVE",
                                        "DEEP_COLD_ARCHIVE"};
@@ -281,8 +270,6 @@ static bool is_cold_class(const char *storage_class) {
         if (!strcmp(storage_class, cold[i])) return true;
     return false;
 }
-
-/* ---- life cycle ---- */
 
 struct rule {
     bool enabled, filtered, aborts, expires, noncurrent, archives;
@@ -303,8 +290,7 @@ static enum cairn_code rule_begins(void *owner, const char *path, struct cairn_e
     return CAIRN_OK;
 }
 
-/* A rule holds for all of our objects where its prefix is a beginning of ours, and for some of them
- * where ours is a beginning of its prefix. */
+/* A rule covers all our objects if its prefix begins ours, and some if ours begins its prefix. */
 static void rule_ends(struct reading *reading) {
     const struct rule *rule = &reading->rule;
     struct cairn_store_s3_lifecycle *ret = reading->ret;
@@ -382,8 +368,6 @@ bool cairn_store_s3_writes_cold(struct cairn_store *base) {
            is_cold_class(store->config.options.storage_class);
 }
 
-/* ---- one element ---- */
-
 struct search {
     const char *path, *text;
     bool found;
@@ -411,9 +395,7 @@ bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const
            search.found;
 }
 
-/* ---- one question to a bucket ---- */
-
-/* Such a request is rare and small, so it goes as a presigned URL over an engine of its own. */
+/* Rare and small, so it is sent as a presigned URL over an engine of its own. */
 #define ASK_MS 10000
 #define ASK_BYTES_MAX (256 * CAIRN_KIB)
 

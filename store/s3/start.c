@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of store/s3/settings.def and the relations between them; a daemon's store. */
+/* Parses the words of store/s3/settings.def and checks their relations; starts a daemon's store. */
 #include "store/s3/start.h"
 
 #include "common/file.h"
@@ -100,8 +100,6 @@ enum cairn_code cairn_store_s3_environment_load(struct cairn_store_s3_environmen
 void cairn_store_s3_environment_release(struct cairn_store_s3_environment *environment) {
     cairn_config_release(&environment->config);
 }
-
-/* ---- a daemon's store: open, ask, test, tell ---- */
 
 static enum cairn_code open_store(const struct cairn_store_start *start, struct cairn_store **ret,
                                   struct cairn_error *err) {

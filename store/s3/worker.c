@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs the tasks of one worker. The lists are never walked across a call of done(): what is due is
- * looked for anew each time, since a callback may submit and cancel.
+ * Runs the tasks of one worker. No list is walked across a call of done(), which may submit and
+ * cancel: the next due task is searched anew each time.
  */
 
 #include <inttypes.h>
@@ -17,14 +17,12 @@
 #define HEDGES_MAX 2
 #define COMPLETE_TRIES_MAX 3
 #define TROUBLE_AGAIN_MS 60000
-/* How often parts that wait for an answer are looked at. */
+/* Interval of checks on parts that wait for a reply. */
 #define HEDGE_LOOK_MS 50
 
 static struct cairn_s3_worker *worker_of(struct cairn_store_worker *worker) {
     return (struct cairn_s3_worker *)worker;
 }
-
-/* ---- the end of a task ---- */
 
 static void free_task(struct cairn_s3_task *task) {
     if (task->lines.data) explicit_bzero(task->lines.data, task->lines.capacity);
@@ -36,7 +34,7 @@ static void free_task(struct cairn_s3_task *task) {
     free(task);
 }
 
-/* Those of a ticket that is over. */
+/* Adds the tries of a finished ticket. */
 static void note_tries(struct cairn_s3_task *task) {
     task->tries += task->ticket.tries_sent;
     for (int i = 0; i < CAIRN_RETRY_OUTCOMES; i++) task->retried[i] += task->ticket.retried[i];
@@ -84,8 +82,6 @@ static void finish_late(struct cairn_s3_task *task) {
     finish_with(task, CAIRN_TIMEOUT, &error);
 }
 
-/* ---- replies ---- */
-
 static enum cairn_retry_decision report_outcome(struct cairn_s3_task *task,
                                                 enum cairn_retry_outcome outcome) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
@@ -100,7 +96,7 @@ static void drop_ticket(struct cairn_s3_task *task) {
     cairn_retry_drop(&store->locked.retry, &task->ticket);
 }
 
-/* In front of those that were never sent: their parts are what others wait for. */
+/* Goes before tasks that were never sent: other parts wait for theirs. */
 static void wait_again(struct cairn_s3_task *task) {
     struct cairn_s3_worker *worker = task->worker;
     TAILQ_REMOVE(&worker->active, task, place);
@@ -124,14 +120,14 @@ static void note_body_time(struct cairn_s3_task *task) {
     request->store_us = http->first_byte_us - http->link_us;
 }
 
-/* S01: a failing Complete is repeated a few times and then settled by HEAD (R3). Ceph answers 500
- * for ever when the upload is no longer there. */
+/* S01: HEAD settles a repeatedly failing Complete (R3). Ceph answers 500 for ever to a vanished
+ * upload. */
 static bool is_for_head(const struct cairn_s3_task *task) {
     return task->request->op == CAIRN_STORE_UPLOAD_COMPLETE && task->may_be_applied &&
            task->ticket.tries_sent >= COMPLETE_TRIES_MAX;
 }
 
-/* A request is repeated for minutes; what it waits for must be heard sooner. */
+/* Retries may last minutes; their cause is reported sooner. */
 static void tell_trouble(struct cairn_s3_task *task) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
     uint64_t now_ms = cairn_s3_mono_ms(store), since_ms = 0;
@@ -160,7 +156,7 @@ static uint64_t altered_pause_ms(struct cairn_s3_task *task) {
            cairn_retry_delay_ms(&store->locked.retry, task->altered) / 2;
 }
 
-/* Where the pause would outlast the deadline, this answer is the last. */
+/* If the pause would outlast the deadline, this answer is the last. */
 static void resend(struct cairn_s3_task *task) {
     uint64_t until_ms = cairn_s3_mono_ms(cairn_s3_store_of(task)) + altered_pause_ms(task);
     if (until_ms >= task->deadline_ms) {
@@ -228,9 +224,7 @@ static void on_http_done(struct cairn_http_request *http) {
     finish_task(task);
 }
 
-/* ---- sending ---- */
-
-/* false: not yet, and wait_until_ms says when. */
+/* False: not yet; wait_until_ms says when. */
 static bool may_send(struct cairn_s3_task *task, uint64_t now) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
     uint64_t cap = store->config.options.bandwidth_bytes_per_s, wait_ms = 0;
@@ -282,7 +276,7 @@ static void refuse_without_task(struct cairn_s3_worker *worker) {
     }
 }
 
-/* Answered without the network: what is forbidden here, and what asks for nothing. */
+/* Settles without the network what is forbidden here, and empty requests. */
 static bool is_settled(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     struct cairn_error error = {0};
@@ -316,7 +310,7 @@ static struct cairn_s3_task *first_due(const struct cairn_s3_worker *worker, uin
     return NULL;
 }
 
-/* When the next waiting task is due, on the store's mono clock. */
+/* Returns the next due time of a waiting task, on the store's mono clock. */
 static uint64_t start_waiting(struct cairn_s3_worker *worker) {
     for (;;) {
         uint64_t next_ms, now = cairn_s3_mono_ms(worker->store);
@@ -329,15 +323,13 @@ static uint64_t start_waiting(struct cairn_s3_worker *worker) {
     }
 }
 
-/* ---- slow parts ---- */
-
 static bool is_slow(const struct cairn_s3_task *task, uint64_t now_us, uint64_t limit_us) {
     const struct cairn_http_request *http = &task->http;
     return task->request->op == CAIRN_STORE_UPLOAD_PART && task->hedges < HEDGES_MAX &&
            http->sent_at_us && !http->reply_at_us && now_us - http->sent_at_us > limit_us;
 }
 
-/* true while there is something that may become slow. */
+/* True while some part may become slow. */
 static bool hedge_slow_part(struct cairn_s3_worker *worker) {
     struct cairn_s3_store *store = worker->store;
     uint64_t limit_us = cairn_s3_hedge_limit_us(&worker->hedge), now_us = cairn_mono_us();
@@ -356,8 +348,6 @@ static bool hedge_slow_part(struct cairn_s3_worker *worker) {
     }
     return true;
 }
-
-/* ---- the interface ---- */
 
 enum cairn_code cairn_s3_poll(struct cairn_store_worker *base, uint32_t timeout_ms,
                               struct cairn_error *err) {
@@ -402,7 +392,7 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     bool lists = cairn_store_op_lists(request->op) || request->op == CAIRN_STORE_DELETE_MANY;
     task->reply.limit = lists ? CAIRN_S3_DOCUMENT_BYTES_MAX : CAIRN_MIB; /* S29 */
     task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};
-    /* A bucket with Object Lock takes nothing without a checksum, small documents included. */
+    /* A bucket with Object Lock demands a checksum, also of small documents. */
     task->own_crc32c = request->op == CAIRN_STORE_PUT && !request->has_crc32c;
     if (task->own_crc32c) {
         request->has_crc32c = true;
@@ -459,9 +449,8 @@ static void count_share(struct cairn_s3_worker *worker, struct cairn_s3_share sh
     if (old.busy) atomic_fetch_sub(&busy[old.reads], 1);
 }
 
-/* Shared among those of its kind that ask, and those of the other kind that have something to do:
- * readers rest while shards are sent, and the reverse. Workers that never ask send single small
- * requests and get no share. The limit over all of them is store/retry.h's. */
+/* Shares connections among active workers of a kind and busy ones of the other: readers yield while
+ * shards are sent, and vice versa. store/retry.h limits the sum. */
 uint32_t cairn_s3_appetite(const struct cairn_store_worker *base) {
     struct cairn_s3_worker *worker = worker_of((struct cairn_store_worker *)base);
     struct cairn_s3_store *store = worker->store;
@@ -522,11 +511,11 @@ void cairn_s3_worker_free(struct cairn_store_worker *base) {
     free(worker);
 }
 
-/* ---- how long an answer is waited for ---- */
+/* ---- hedging ---- */
 
 #define SECOND_US UINT64_C(1000000)
 #define LIMIT_MAX_US (5 * SECOND_US)
-/* So many parts before their share of repeats means anything. */
+/* With fewer parts the share of resent ones means nothing. */
 #define SHARE_PARTS_MIN 1000
 
 static int by_size(const void *left, const void *right) {
@@ -572,7 +561,7 @@ void cairn_s3_hedge_resent(struct cairn_s3_hedge *hedge) {
 uint64_t cairn_s3_hedge_limit_us(const struct cairn_s3_hedge *hedge) {
     if (hedge->stopped || hedge->answers < CAIRN_S3_HEDGE_FIRST) return UINT64_MAX;
     uint64_t usual = hedge->mean_us + hedge->margin_us;
-    /* The first rule holds until the mean rests on more than its first values. */
+    /* The first rule holds until the mean rests on enough values. */
     return hedge->parts < CAIRN_S3_HEDGE_FIRST && !hedge->resent
                ? cairn_max_u64(usual, hedge->limit_first_us)
                : usual;

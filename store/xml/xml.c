@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One small reader per document; each is a walk and a table of the paths it wants. */
+/* One small reader per document: a walk and a table of wanted paths. */
 #include "store/xml/xml.h"
 
 #include <expat.h>
@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "store/time.h"
 
-/* ---- any document: expat with every bound that an answer from outside needs ---- */
+/* ---- any document: expat, with bounds ---- */
 
 #define DEPTH_MAX 16
 #define TEXT_BYTES_MAX (16 * CAIRN_KIB)
@@ -132,8 +132,6 @@ enum cairn_code cairn_xml_walk_run(const struct cairn_xml_walk *walk, struct cai
     return CAIRN_OK;
 }
 
-/* ---- documents of single fields ---- */
-
 struct field {
     const char *path;
     char *to;
@@ -228,13 +226,11 @@ enum cairn_code cairn_xml_completed(struct cairn_view text, char ret_etag[128],
     char etag[128] = "?";
     struct field field = {"CompleteMultipartUploadResult/ETag", etag, sizeof etag};
     CAIRN_TRY(read_fields(text, root, &field, 1, err));
-    /* Ceph 16 sends an empty one; that it is there shows the document to be what it should. */
+    /* Ceph 16 sends an empty ETag; its presence identifies the document. */
     if (!strcmp(etag, "?")) return cairn_fail(err, CAIRN_PROTOCOL, "<%s> has no ETag", root);
     memcpy(ret_etag, etag, sizeof etag);
     return CAIRN_OK;
 }
-
-/* ---- ListParts ---- */
 
 struct parts_reader {
     struct cairn_xml_parts *parts;
@@ -262,7 +258,7 @@ static enum cairn_code keep_part(struct parts_reader *reader, struct cairn_error
 static enum cairn_code take_crc32c(struct cairn_store_part *part, const char *text) {
     CAIRN_AUTO(buf) raw = {.limit = 64};
     if (cairn_base64_decode(cairn_view_of(text), &raw, NULL) != CAIRN_OK || raw.size != 4)
-        return CAIRN_OK; /* a checksum that we cannot read is one that is not there */
+        return CAIRN_OK; /* an unreadable checksum counts as absent */
     const uint8_t *b = (const uint8_t *)raw.data;
     part->crc32c = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
     part->has_crc32c = true;
@@ -310,13 +306,11 @@ enum cairn_code cairn_xml_parts_read(struct cairn_view text, struct cairn_xml_pa
     return CAIRN_OK;
 }
 
-/* ---- listings ---- */
-
 struct listing_reader {
     struct cairn_store_listing *listing;
-    const char *root, *item, *time, *token; /* names that differ between the listings */
-    const char *marker;      /* an item that stands for a delete marker; NULL: there are none */
-    const char *token_below; /* the second half of where the next page begins; NULL: it has none */
+    const char *root, *item, *time, *token; /* names that differ between listings */
+    const char *marker;                     /* element of a delete marker; NULL: none */
+    const char *token_below;                /* second half of the next page's marker; NULL: none */
     const struct cairn_xml_listed *listed;
     struct cairn_store_entry entry;
     bool truncated, encoded;
@@ -336,8 +330,7 @@ static enum cairn_code keep_text(char **to, const char *text, struct cairn_error
     return *to ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
 }
 
-/* Encoded keys have '+' for a space. The encoding is announced behind the entries by some stores,
- * hence it is undone at the end for all of them. */
+/* Encoded keys have '+' for a space. Keys are decoded last: the encoding may come after them. */
 static enum cairn_code decode_key(char **key, struct cairn_error *err) {
     for (char *at = *key; *at; at++)
         if (*at == '+') *at = ' ';
@@ -368,7 +361,7 @@ static enum cairn_code item_ended(struct listing_reader *reader, const char *lea
     if (!strcmp(leaf, "UploadId")) return keep_text(&entry->upload_id, text, err);
     if (!strcmp(leaf, "VersionId")) return keep_text(&entry->version_id, text, err);
     if (!strcmp(leaf, "Size")) return read_size(text, &entry->size_bytes, err);
-    /* What no one understands is not known, which nobody takes for old (store/store.h). */
+    /* An unreadable time is unknown, which never counts as old (store/store.h). */
     if (!strcmp(leaf, reader->time) && !cairn_s3_time_any(text, &entry->modified_ms))
         entry->modified_ms = 0;
     return CAIRN_OK;
@@ -384,7 +377,7 @@ static enum cairn_code listing_started(void *owner, const char *path, struct cai
     return CAIRN_OK;
 }
 
-/* The name of a field of an item; "": it is the item itself. NULL: it is no part of one. */
+/* The name of an item's field; "": the item itself. NULL: not in an item. */
 static const char *leaf_of(const char *path, const char *item) {
     size_t size = item ? strlen(item) : 0;
     if (!item || strncmp(path, item, size) != 0) return NULL;
@@ -407,7 +400,7 @@ static enum cairn_code listing_ended(void *owner, const char *path, const char *
     return CAIRN_OK;
 }
 
-/* What was not asked for must not be taken for ours: callers delete what a listing returns. */
+/* Keys outside the prefix must not pass for ours: callers delete what a listing returns. */
 static enum cairn_code cut_keys(const struct listing_reader *reader, size_t first,
                                 struct cairn_error *err) {
     struct cairn_store_listing *listing = reader->listing;
@@ -490,11 +483,9 @@ enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml
     return read_listing(&reader, text, err);
 }
 
-/* ---- DeleteObjects ---- */
-
 struct deletions_reader {
     const struct cairn_xml_deletions *deletions;
-    struct cairn_buf key; /* of the element that is being read */
+    struct cairn_buf key; /* of the current element */
     bool has_key, is_whole;
     char version[CAIRN_UPLOAD_ID_BYTES_MAX], code[64], message[120];
 };
@@ -546,13 +537,11 @@ enum cairn_code cairn_xml_deletions_read(struct cairn_view text,
     struct deletions_reader reader = {.deletions = deletions};
     struct cairn_xml_walk walk = {"DeleteResult", deletion_started, deletion_ended, &reader};
     enum cairn_code code = cairn_xml_walk_run(&walk, text, err);
-    reader.is_whole = code == CAIRN_OK; /* xml.h#1: nothing is told of one that is cut */
+    reader.is_whole = code == CAIRN_OK; /* xml.h#1: a truncated document reports nothing */
     if (!code) code = cairn_xml_walk_run(&walk, text, err);
     cairn_buf_release(&reader.key);
     return code;
 }
-
-/* ---- STS ---- */
 
 void cairn_xml_session_release(struct cairn_xml_session *session) {
     cairn_secret_release(&session->secret);
