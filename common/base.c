@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A broken promise ends daemons, commands and tests. libcairn has client/promise.c instead, and no
- * object that it links needs this one. */
+/* Ends the process at a broken promise: in daemons, commands and tests. libcairn links
+ * client/promise.c instead. */
 #include <stdio.h>
 #include <stdlib.h>
 
