@@ -106,7 +106,7 @@ enum cairn_code cairn_config_docs(const struct cairn_config *config, struct cair
 
 /* ---- the start of a program ---- */
 
-void cairn_start_signals(void);
+void cairn_start_signals(void); /* config.h#6 */
 /* config.h#7. Not for libcairn: the process belongs to the trainer. */
 enum cairn_code cairn_start_hide_memory(struct cairn_error *err) CAIRN_MUST_USE;
 

@@ -121,7 +121,7 @@ static const char *text_of(int os_errno, char *room, size_t capacity) {
 #endif
 }
 
-/* Appends the system's text for errno; for "Too many open files" also which limit it is. */
+/* ": " and the system's text; for EMFILE and ENFILE also the limit that was reached. */
 static void system_words(int os_errno, char ret[SYSTEM_BYTES]) {
     char room[80];
     struct rlimit limit = {0};

@@ -15,6 +15,7 @@
  * Limits:  paths as the system's; O_DIRECT needs 4 KiB-aligned address, offset and length.
  * Threads: stateless; a struct cairn_file belongs to one thread at a time, but cairn_file_write_at
  *          on disjoint ranges may run on several.
+ * Next:    store/dir/inside.h.
  */
 #pragma once
 

@@ -531,7 +531,6 @@ static json_t *block_text(struct reader *reader, int outer) {
 
 static json_t *flow(struct reader *reader);
 
-/* Skips spaces and line ends. */
 static void skip_in_flow(struct reader *reader) {
     while (reader->at < reader->end && (*reader->at == ' ' || *reader->at == '\n')) {
         if (*reader->at == '\n') reader->line++;

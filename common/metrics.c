@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Counters are 64-bit atomic cells; the text is made from them on request. */
 #include "common/metrics.h"
 
 #include <inttypes.h>
@@ -116,7 +117,6 @@ void cairn_metrics_observe(struct cairn_metrics *metrics, struct cairn_metric_at
 
 /* ---- the text ---- */
 
-/* Writes a label's value with backslash, quote and line end escaped. */
 static enum cairn_code write_value(struct cairn_buf *ret, const char *value,
                                    struct cairn_error *err) {
     for (const char *c = value; *c; c++) {

@@ -231,7 +231,6 @@ int cairn_net_peer_process(int fd) {
 
 /* ---- TCP ---- */
 
-/* Splits "host:port" or "[host]:port". */
 static enum cairn_code split_address(const char *address, char host[256], char port[8],
                                      struct cairn_error *err) {
     const char *colon = strrchr(address, ':');

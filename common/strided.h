@@ -4,7 +4,7 @@
  *
  * Why:     a view of a tensor (some of its columns, its transpose) is staged and restored without a
  *          contiguous copy, which would need as much memory again.
- * Promise: 1   any range of the sequence can be moved alone; adjacent ranges join to one.
+ * Promise: 1   moving two adjacent ranges equals moving their union.
  *          2   rows of a transposed plane are moved in tiles, so that a cache line is read once for
  *              all its elements in the range.
  * Limits:  8 dimensions; elements of 1, 2, 4, 8 or 16 bytes; a range begins and ends with elements.

@@ -312,7 +312,6 @@ static enum cairn_code layout_read(const json_t *layout, struct cairn_manifest *
     return CAIRN_OK;
 }
 
-/* Unchecked texts of a manifest. */
 struct texts {
     const char *project, *run, *nonce, *version, *checksum, *checksums_sha256, *format;
     json_t *labels, *layout, *meta, *shards;

@@ -76,7 +76,6 @@ static enum cairn_code grow(struct cairn_names *names, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-/* Copies bytes into memory that lives as long as the set. */
 static enum cairn_code keep(struct cairn_names *names, struct cairn_view name,
                             struct cairn_view *ret, struct cairn_error *err) {
     struct cairn_names_block *block = names->blocks;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The small stored documents, and the version numbers, digests and ids of all stored JSON. */
+/* The small stored documents; version numbers, digests and ids of all stored JSON. */
 #include "api/documents/records.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype: element types and the size of a tensor. */
+/* Names, sizes and shown forms of element types. */
 #include "api/table/dtype.h"
 
 #include <strings.h>

@@ -110,7 +110,6 @@ bool cairn_table_find(const struct cairn_table *table, struct cairn_view name,
     ((err) ? (void)((err)->code = CAIRN_TABLE_INVALID) : (void)0,                                  \
      cairn_within((err), CAIRN_TABLE_INVALID, __VA_ARGS__))
 
-/* State of the opener as it walks through the rows. */
 struct opener {
     const struct cairn_table *table;
     uint32_t string_count, pool_count, pool_at;
@@ -392,7 +391,6 @@ enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cai
     return CAIRN_OK;
 }
 
-/* Is [start, start + count) inside [0, size)? */
 static bool inside(uint64_t start, uint64_t count, uint64_t size) {
     return start <= size && count <= size - start;
 }

@@ -8,6 +8,7 @@
  *          2   fds travel with the first byte of their frame and are handed out with it.
  *          3   unknown fields are ignored, unknown message names are CAIRN_PROTOCOL; hello and
  *              welcome negotiate the version.
+ * Limits:  1 MiB of JSON, 64 MiB of blob, 8 fds a frame.
  * Threads: one owner per reader.
  * Next:    docs/socket.md for every message; uploader/trainers/session.h, client/session/session.h.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Policies as JSON and text; selectors, comma-separated terms. */
+/* Policies as JSON and text; selectors as comma-separated terms. */
 #include "api/wire/policy.h"
 
 #include <inttypes.h>
@@ -131,7 +131,6 @@ static enum cairn_code read_label(const json_t *json, const char *pointer, struc
     return CAIRN_OK;
 }
 
-/* Reads each item of an array, which may be absent. */
 static enum cairn_code
 read_array(const json_t *array, const char *pointer, const char *items, size_t most,
            enum cairn_code (*read)(const json_t *json, const char *pointer,

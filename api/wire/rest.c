@@ -51,7 +51,6 @@ struct cairn_rest {
     json_t *problem;
 };
 
-/* One request and its reply. */
 struct call {
     struct cairn_http_request request;
     size_t authorization; /* its index in headers */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parses and signs the texts of grants, tokens and peers' rights. */
 #include "api/wire/rights.h"
 
 #include <inttypes.h>

@@ -253,7 +253,6 @@ static size_t best_fit(const struct segments *segments, struct places *ret) {
     return best;
 }
 
-/* Does the route accept a trailing slash? */
 static bool is_folder(size_t route) {
     return route == CAIRN_ROUTE_HF_LIST || route == CAIRN_ROUTE_UI;
 }

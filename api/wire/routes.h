@@ -4,6 +4,7 @@
  *
  * Why:     the HTTP library truncates paths at %00 and decodes "%2F" before Cairn sees them; names
  *          of runs and shards are untrusted and must never change the structure of a path.
+ * Promise: B01  the path is split on '/' first, then each segment is decoded strictly: bad escapes,
  *               NUL, bad UTF-8, empty, "." and ".." segments are CAIRN_INVALID.
  *          B02  only a shard's and a tensor's name may hold '/' (raw or as %2F), only a tensor's
  *               control bytes and '\'; every parameter is checked by the rule of its kind before

@@ -105,7 +105,6 @@ static CURLcode on_context(CURL *easy, void *context, void *owner) {
     return CURLE_OK;
 }
 
-/* Call before the handshake. */
 static void tls_prepare(CURL *easy) {
     if (is_ours()) curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_context);
 }

@@ -54,7 +54,6 @@ static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
     const char *congestion = dial->engine->congestion;
     if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKOPT_OK;
     probe_when_idle(fd);
-    /* Fails on a Unix socket, so the result is ignored. */
     if (congestion)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
     return CURL_SOCKOPT_OK;
