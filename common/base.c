@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends the process at a broken promise: in daemons, commands and tests. libcairn links
- * client/promise.c instead. */
+/* A broken promise ends the process, except in libcairn, which links client/promise.c instead. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -117,8 +117,7 @@ struct cairn_start {
     size_t row_count;
     void *values; /* the program's struct */
 };
-/* *ret_done: a flag that only prints was handled, and the program ends. Release config in any
- * case. */
+/* *ret_done: a flag that only prints was handled. Release config in any case. */
 enum cairn_code cairn_start_settings(const struct cairn_start *start, int argc, char **argv,
                                      struct cairn_config *config, bool *ret_done,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -121,8 +121,7 @@ static uint32_t copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size
 
 /* ---- CRC32C by a CPU's own instructions ---- */
 
-/* Three implementations: three streams of CRC instructions; folded lines beside such streams; folds
- * by wider multipliers. */
+/* Three streams of CRC instructions; folded lines beside such streams; wider folds. */
 
 /* Bytes of each of the three streams before they are joined. Long runs make the join cheap, short
  * ones keep the streams busy on small blocks. */
@@ -132,8 +131,7 @@ static uint32_t copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size
 /* From this size on copies bypass the cache; a smaller copy is probably read again soon. */
 #define STREAMED_BYTES_MIN (256 * 1024)
 
-/* Prefetch distance of folding. From memory 0, 512 and 1,024 were equally fast, 2,048 and more
- * slower (Zen 5). */
+/* Prefetch distance. From memory 0, 512, 1,024 were equally fast, 2,048 and more slower (Zen 5). */
 #define AHEAD_BYTES 1024
 
 /* One instruction a word, three words in flight. */

@@ -32,8 +32,7 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
 void cairn_error_request_id(struct cairn_error *err, const char *request_id);
 
 #define cairn_fail(err, code, ...) cairn_fail_at((err), (code), 0, CAIRN_ORIGIN, __VA_ARGS__)
-/* For system calls: appends strerror(errno). ENOSPC, EDQUOT and EFBIG become CAIRN_NO_SPACE, EMFILE
- * and ENFILE CAIRN_BUSY. */
+/* Appends strerror(errno). ENOSPC, EDQUOT, EFBIG are CAIRN_NO_SPACE, EMFILE, ENFILE CAIRN_BUSY. */
 #define cairn_fail_errno(err, ...)                                                                 \
     cairn_fail_at((err), cairn_code_from_errno(errno), errno, CAIRN_ORIGIN, __VA_ARGS__)
 enum cairn_code cairn_code_from_errno(int os_errno);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * file: file system calls in the order that survives a power cut.
+/* file: file system calls in the order that survives a power cut.
  *
  * O_DIRECT needs an open file of its own: one descriptor writes through the page cache, the other
- * past it, and fdatasync on the first flushes the device for both.
- */
+ * past it, and fdatasync on the first flushes the device for both. */
 #include "common/file.h"
 
 #include <fcntl.h>
@@ -124,8 +122,7 @@ enum cairn_code cairn_file_create(int dir_fd, const char *name, uint64_t expecte
                                   struct cairn_file *ret, struct cairn_error *err) {
     struct cairn_file file = {0};
     CAIRN_TRY(open_pair(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, &file, err));
-    /* Reports missing space now, not after an hour; a file system without fallocate is no reason to
-     * fail. */
+    /* Reports missing space now, not after an hour; not every file system has fallocate. */
     if (expected_bytes > 0 && expected_bytes <= INT64_MAX &&
         fallocate(file.fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)expected_bytes) != 0 &&
         cairn_code_from_errno(errno) == CAIRN_NO_SPACE) {

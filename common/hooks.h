@@ -29,8 +29,7 @@
 /* True if the caller must fail as if the operation of the point had failed (action `fail`). */
 #define cairn_crashpoint_fails(name) cairn_crashpoint_pass(name)
 bool cairn_crashpoint_pass(const char *name);
-/* For tests: chooses a point by text instead of CAIRN_CRASH_AT, "" for none; NULL returns to the
- * variable. Counting restarts. */
+/* For tests: replaces CAIRN_CRASH_AT; "" for none, NULL for the variable. Counting restarts. */
 void cairn_crashpoint_arm(const char *text);
 #else
 #define CAIRN_CRASHPOINT(name) ((void)0)

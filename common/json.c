@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A scan that bounds a document before jansson parses it, the typed reader, and YAML read as JSON.
+/* A scan that bounds a document before jansson parses it, the typed reader, and YAML read as JSON.
  *
  * jansson takes up to 81 times its input in memory and nests 2,048 deep, so depth, bytes and
- * values are counted in the raw text first; an input that jansson then refuses costs little.
- */
+ * values are counted in the raw text first; an input that jansson then refuses costs little. */
 #include "common/json.h"
 
 #include <stdio.h>
@@ -584,8 +582,7 @@ static json_t *flow(struct reader *reader) {
 
 static json_t *block(struct reader *reader, int indent);
 
-/* The value after "name:" or "-" on a line with this indent. of_name: a list may have the indent of
- * its name. */
+/* The value after "name:" or "-" on a line with this indent. of_name: a list may have the same. */
 static json_t *value_behind(struct reader *reader, int indent, bool of_name) {
     skip_spaces(reader);
     char first = char_at(reader, 0);

@@ -39,8 +39,7 @@ enum cairn_code cairn_log_level_parse(const char *text, enum cairn_log_level *re
  * that a collector sees it. format_said: the log_format setting if known, or NULL. */
 void cairn_log_failed(const char *program, const char *format_said, const char *cause);
 bool cairn_log_enabled(enum cairn_log_level level);
-/* format: key=value pairs with integer and text conversions only; quote free text as
- * cause=\"%s\". */
+/* format: key=value pairs, integer and text conversions only; quote free text: cause=\"%s\". */
 void cairn_log_write(enum cairn_log_level level, const char *event, const char *format, ...)
     CAIRN_PRINTF(3, 4);
 #define cairn_log(level, event, ...)                                                               \

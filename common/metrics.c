@@ -8,8 +8,7 @@
 #define UNSET INT64_MIN
 #define LABELS_BYTES_MAX 512
 
-/* Upper bounds of every histogram's buckets: from a catalog lookup to saving a large model over a
- * slow link. */
+/* Histogram buckets: from a catalog lookup to saving a large model over a slow link. */
 static const struct {
     uint64_t us;
     const char *text;

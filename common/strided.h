@@ -48,8 +48,7 @@ struct cairn_strided_rows {
     uint64_t dense, rows, columns;
     int64_t row_bytes, column_bytes; /* strides in the tensor */
 };
-/* Cuts a range into such rows, in order, for callers that move them without memcpy. False: a call
- * returned false. */
+/* Cuts a range into such rows, in order, to move without memcpy. False: a call returned false. */
 bool cairn_strided_cut(const struct cairn_strided *strided, uint64_t at, size_t size,
                        bool (*each)(void *owner, const struct cairn_strided_rows *rows),
                        void *owner);

@@ -49,8 +49,7 @@ void cairn_trace_new(struct cairn_trace *ret);
 /* The trace shared by all programs that work on a version: the digits of its id, "ckpt_" and a
  * UUID. No trace if the text is no such id. */
 void cairn_trace_of_version(const char *version, struct cairn_trace *ret);
-/* NULL or no trace: the thread works for none, the initial state. `trace` must live until it is
- * replaced. */
+/* NULL or no trace: none, the initial state. `trace` must live until it is replaced. */
 void cairn_trace_set(const struct cairn_trace *trace);
 const struct cairn_trace *cairn_trace_get(void); /* NULL: none */
 /* "traceparent: 00-...", a header for this thread's calls; "" if it works for no trace. */

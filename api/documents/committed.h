@@ -38,8 +38,7 @@ enum cairn_document {
 
 /* Reads documents from a store or a server. */
 struct cairn_document_source {
-    /* CAIRN_NOT_FOUND: absent; CAIRN_TOO_LARGE: beyond the limit of *ret. again: use a new
-     * connection. */
+    /* CAIRN_NOT_FOUND: absent; CAIRN_TOO_LARGE: beyond *ret's limit. again: on a new link. */
     enum cairn_code (*get)(void *owner, enum cairn_document document, const char *key, bool again,
                            struct cairn_buf *ret, struct cairn_error *err);
     /* Called with the first read's error if the second read succeeded; may be NULL. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * manifest: written as text shard by shard, which needs an eighth of the memory of a JSON tree;
- * read through the strict parser, then checked field by field.
- */
+/* manifest: written as text shard by shard, which needs an eighth of the memory of a JSON tree;
+ * read through the strict parser, then checked field by field. */
 #include "api/documents/manifest.h"
 
 #include <inttypes.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An open-addressing hash table, at most half full. Shard names use two: one of names, one of all
- * their folders. */
+/* An open-addressing hash table, at most half full. Shard names use two: names, and folders. */
 #include "api/documents/names.h"
 
 #include <stdlib.h>

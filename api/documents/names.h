@@ -54,6 +54,5 @@ void cairn_shard_names_release(struct cairn_shard_names *set);
 /* CAIRN_INVALID names both shards. The name must pass cairn_shard_name_check. */
 enum cairn_code cairn_shard_names_add(struct cairn_shard_names *set, struct cairn_view name,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The next folder of a name after `folder` (size 0: the first); false: no more. "a/b/c" has "a" and
- * "a/b". */
+/* The next folder of a name ("a", "a/b" of "a/b/c"), after `folder`, size 0 at first; or false. */
 bool cairn_shard_name_folder(struct cairn_view name, struct cairn_view *folder);

@@ -82,8 +82,7 @@ enum cairn_code cairn_document_parse(struct cairn_view text, const char *kind,
 /* Dumps and drops take_json; NULL (building it failed) is CAIRN_NO_MEMORY. */
 enum cairn_code cairn_document_dump(json_t *take_json, struct cairn_buf *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* CAIRN_UNSUPPORTED: "written by a newer release, needs one that knows ...", the wording for all
- * unknown stored content. */
+/* CAIRN_UNSUPPORTED: "written by a newer release, needs ...", for all unknown stored content. */
 CAIRN_PRINTF(2, 3)
 enum cairn_code cairn_newer(struct cairn_error *err, const char *format, ...);
 /* Turns any error of a stored document into CAIRN_CORRUPT. */

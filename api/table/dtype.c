@@ -65,8 +65,7 @@ bool cairn_tensor_size(unsigned dtype, unsigned dimension_count, const uint64_t 
     uint64_t bits = cairn_dtype_bits(dtype), elements = 1, total_bits;
     bool empty = false;
     if (bits == 0 || dimension_count > CAIRN_DIMENSIONS_MAX) return false;
-    /* A zero dimension makes the tensor empty, but the others must be valid: strides are made of
-     * them. */
+    /* A zero dimension makes the tensor empty, but strides are made of the others. */
     for (unsigned d = 0; d < dimension_count; d++) {
         if (shape[d] == 0)
             empty = true;

@@ -60,8 +60,7 @@
 #define SHARD_KIND_TENSORS 1
 #define SHARD_KIND_RAW 2
 
-/* Layout: header, table directory, name rows, references, tables (aligned to 8, padded with
- * zeros). */
+/* Layout: header, table directory, name rows, references, tables (aligned to 8 with zeros). */
 #define LAYOUT_MAGIC "cairnLY1"
 #define LAYOUT_AT_TABLES 8
 #define LAYOUT_AT_NAMES 12
@@ -75,8 +74,7 @@
 
 /* ---- one row ---- */
 
-/* Checks of one row, for builder and opener; covers dimension count, dtype and kind, but not
- * names. */
+/* Checks of one row, for builder and opener: dimension count, dtype and kind, but not names. */
 enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* *ret_bytes: size of the fragment's elements. An empty fragment is CAIRN_OK with 0 bytes. */

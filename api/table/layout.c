@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * layout: all rank tables, behind an index of names.
+/* layout: all rank tables, behind an index of names.
  * Building hashes each distinct name once per table that lists it, sorts only the distinct names
- * and places references by counting.
- */
+ * and places references by counting. */
 #include "api/table/layout.h"
 
 #include <stdlib.h>

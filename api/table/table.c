@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Opening checks every number once, in file order; getters then only load. The bytes are canonical:
- * anything that the builder would not have written is refused.
- */
+/* Opening checks every number once, in file order; getters then only load. The bytes are canonical:
+ * anything that the builder would not have written is refused. */
 #include "api/table/table.h"
 
 #include <stdlib.h>
@@ -104,8 +102,7 @@ bool cairn_table_find(const struct cairn_table *table, struct cairn_view name,
 
 #define BAD(err, ...) cairn_fail((err), CAIRN_TABLE_INVALID, __VA_ARGS__)
 
-/* Makes a lower check's error a CAIRN_TABLE_INVALID with context. Content of a newer release was
- * refused before (open_newer). */
+/* Makes a lower check's error a CAIRN_TABLE_INVALID; open_newer has refused newer content. */
 #define BAD_WITHIN(err, ...)                                                                       \
     ((err) ? (void)((err)->code = CAIRN_TABLE_INVALID) : (void)0,                                  \
      cairn_within((err), CAIRN_TABLE_INVALID, __VA_ARGS__))

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * table_build: rows are collected in order of arrival, then sorted and written once.
- * Names are sorted once; rows are sorted by their name's place, a number.
- */
+/* table_build: rows are collected in order of arrival, then sorted and written once.
+ * Names are sorted once; rows are sorted by their name's place, a number. */
 #include <stdlib.h>
 
 #include "api/documents/keys.h"

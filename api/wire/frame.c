@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * frame: a read never goes beyond the current frame, so descriptors that arrive with it can only
- * belong to that frame.
- */
+/* frame: a read never goes beyond the current frame, so descriptors that arrive with it can only
+ * belong to that frame. */
 #include "api/wire/frame.h"
 
 #include <unistd.h>

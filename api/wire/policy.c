@@ -535,8 +535,7 @@ enum cairn_code cairn_selector_parse(struct cairn_view text, struct cairn_select
     }
     if (!cairn_utf8_valid(text)) return cairn_fail(err, CAIRN_INVALID, "label selector: not UTF-8");
     if (text.size) memcpy(selector.text, text.data, text.size);
-    /* Copies each term with a NUL for the comma or end after it; in key=value '=' becomes the NUL
-     * between both. */
+    /* Copies each term with a NUL at its end; in key=value '=' becomes a NUL, too. */
     size_t at = 0;
     const char *end = text.size ? from + text.size : from;
     while (text.size) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A call is: headers, one request on the engine, then a judgement of the reply; with a list of
+/* A call is: headers, one request on the engine, then a judgement of the reply; with a list of
  * servers, again on the next server if one is unavailable. No reply, a problem body and a reply
- * that is neither all end as one struct cairn_error.
- */
+ * that is neither all end as one struct cairn_error. */
 #include "api/wire/rest.h"
 
 #include <poll.h>

@@ -23,8 +23,8 @@
  *              200 ms or longer, as a wait that ends with a server's stop. Every call of this API
  *              may be repeated: the answer is the same, or that it is already done.
  *          5   a server that accepts a call and is silent is probed with GET /livez; if that stays
- *              silent, too, the call goes to the next server as above, and returns if no other
- *              answers: it may only be slow. While /livez is answered the call waits.
+ *              silent, too, the call goes to the next server as above, and back if no other one
+ *              answers: the first may only be slow. While /livez is answered the call waits.
  *          8   a call answered `rate-limited` is repeated after the time that the server gave,
  *              within the call's own time; if that is too short, the refusal is returned at once.
  *          9   with keys_posts each POST has an Idempotency-Key of its own, the same for each

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * routes: the path is split into decoded segments once, then compared with each template.
+/* routes: the path is split into decoded segments once, then compared with each template.
  * Decoding comes first, so that "%63heckpoints" matches its route; '/' written as %2F separates no
- * segments.
- */
+ * segments. */
 #include "api/wire/routes.h"
 
 #include <pthread.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A step sends until the socket is full, then receives until it is empty. Each part is bounded, so
- * that one fast connection does not starve the others.
- */
+/* A step sends until the socket is full, then receives until it is empty. Each part is bounded, so
+ * that one fast connection does not starve the others. */
 #include "common/http/inside.h"
 
 #include <linux/sockios.h>
@@ -51,8 +49,7 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
     return cairn_buf_append_text(head, "\r\n", err);
 }
 
-/* Keeps request->sent_bytes: bytes taken by the first link count even if the second cannot be
- * opened. */
+/* Keeps request->sent_bytes, which counts even if the second link cannot be opened. */
 static void forget(struct cairn_http_transfer *transfer) {
     transfer->head_sent = 0;
     transfer->sent_bytes = transfer->received_bytes = 0;

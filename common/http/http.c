@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One libcurl multi per engine. A transfer is a kept easy handle lent to one request at a time:
+/* One libcurl multi per engine. A transfer is a kept easy handle lent to one request at a time:
  * waiting (more requests than connections) -> active -> idle. A direct request is active on a link
  * instead, which libcurl only opens. Deadlines and stalls are counted here and not by libcurl, so
- * that every kind of failure ends in the same function and resets the connection.
- */
+ * that every kind of failure ends in the same function and resets the connection. */
 #include "common/http/http.h"
 
 #include <pthread.h>

@@ -175,8 +175,7 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
 /* Starts on a kept link or a new one. */
 enum cairn_code cairn_http_direct_start(struct cairn_http_transfer *transfer,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Restarts on a new link if a kept one is dead (inside.h#6); false: not allowed, the request stays
- * on its link. */
+/* Restarts on a new link if a kept one is dead (inside.h#6); false: stays on its link. */
 bool cairn_http_direct_replace(struct cairn_http_transfer *transfer);
 /* Moves the bytes that can be moved now; may end the request. */
 void cairn_http_direct_step(struct cairn_http_transfer *transfer);

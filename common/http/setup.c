@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Options and callbacks of libcurl, for speed (buffers) and safety (no redirect, no proxy, no
+/* Options and callbacks of libcurl, for speed (buffers) and safety (no redirect, no proxy, no
  * unchecked reply). Traces show a closed list of headers, so that an unknown header stays hidden.
- * The kernel knows when the peer last acknowledged anything, which finds dead kept connections.
- */
+ * The kernel knows when the peer last acknowledged anything, which finds dead kept connections. */
 #include "common/http/inside.h"
 
 #include <arpa/inet.h>
