@@ -258,7 +258,7 @@ static inline void fetch_ahead(const uint8_t *at, size_t distance) {
 
 /* CRC of 3 * run bytes in three streams: the instruction takes three cycles but one may start in
  * each. If `to` is given (aligned to 64), copies the bytes in the same pass. Long runs prefetch two
- * runs ahead, which the CPU does not do for three streams: 19 instead of 15 GB/s from memory, and
+ * runs ahead, which the CPU does not do for three streams: 15 to 19 GB/s from memory, and
  * no loss in the cache. */
 FAST static inline uint32_t update_three(uint32_t crc, const uint8_t *data, uint8_t *to, size_t run,
                                          struct factors factors) {

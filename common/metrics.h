@@ -31,7 +31,6 @@ struct cairn_metric_axis {
     size_t labels; /* number of labels; 0: no axis */
     const char *(*value)(size_t index, size_t label);
 };
-/* One line of a .def. */
 struct cairn_metric {
     enum cairn_metric_kind kind;
     const char *name;   /* without the prefix "cairn_" */

@@ -93,7 +93,6 @@ static inline void cairn_late_after(struct cairn_late *late, const struct cairn_
     if (!late->since_ms) late->heard = late->seen;
 }
 
-/* Logs a late wait. */
 void cairn_late_tell(const char *wait);
 
 /* ---- the service manager ---- */

@@ -29,7 +29,6 @@ struct cairn_strided {
  * 2^62 bytes of the first. */
 bool cairn_strided_make(size_t element_bytes, unsigned dimension_count, const uint64_t *count,
                         const int64_t *stride, struct cairn_strided *ret) CAIRN_MUST_USE;
-/* Is the sequence contiguous from `first` on? */
 bool cairn_strided_is_contiguous(const struct cairn_strided *strided);
 /* Is each row contiguous? */
 bool cairn_strided_has_rows(const struct cairn_strided *strided);

@@ -44,7 +44,6 @@ bool cairn_trace_parse(struct cairn_view text, struct cairn_trace *ret);
 /* TRACEPARENT of the environment, set by tracing programs; "" if it is invalid or absent. */
 #define CAIRN_TRACE_TEXT_BYTES 56
 void cairn_trace_of_environment(char ret[CAIRN_TRACE_TEXT_BYTES]);
-/* A new trace, for work without one. */
 void cairn_trace_new(struct cairn_trace *ret);
 /* The trace shared by all programs that work on a version: the digits of its id, "ckpt_" and a
  * UUID. No trace if the text is no such id. */

@@ -36,7 +36,6 @@ enum cairn_document {
 };
 #define CAIRN_DOCUMENT_BIT(name) (1u << CAIRN_DOCUMENT_##name)
 
-/* Reads documents from a store or a server. */
 struct cairn_document_source {
     /* CAIRN_NOT_FOUND: absent; CAIRN_TOO_LARGE: beyond *ret's limit. again: on a new link. */
     enum cairn_code (*get)(void *owner, enum cairn_document document, const char *key, bool again,

@@ -46,10 +46,8 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Size of the frame in progress; 0: not known yet. */
 size_t cairn_frame_under_way(const struct cairn_frame_reader *reader);
-/* Returns the next whole frame, if any: *ret_ready. */
 enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn_frame *ret,
                                  bool *ret_ready, struct cairn_error *err) CAIRN_MUST_USE;
-/* Encodes bytes for cairn_net_send. */
 enum cairn_code cairn_frame_encode(const json_t *message, struct cairn_view blob,
                                    struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_TOO_LARGE: no reader accepts a frame with this member. */

@@ -128,7 +128,6 @@ uint64_t cairn_policy_unmeasured_grace_ms(const struct cairn_policy *policy);
 enum cairn_code cairn_policy_unmeasured_grace_parse(struct cairn_view text,
                                                     struct cairn_policy *policy,
                                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Has `keep` no rule? */
 bool cairn_policy_empty(const struct cairn_policy *policy);
 /* Adds "archive:every:1000,main:last:3". */
 enum cairn_code cairn_policy_copies_parse(struct cairn_view text, struct cairn_policy *policy,

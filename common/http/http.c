@@ -315,7 +315,6 @@ static void start_waiting(struct cairn_http_engine *engine) {
     }
 }
 
-/* Restarts on a new connection. */
 static bool start_anew(struct cairn_http_engine *engine, struct cairn_http_transfer *transfer) {
     transfer->resent = true;
     transfer->sent_bytes = 0;
@@ -338,7 +337,6 @@ static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer 
     return start_anew(engine, transfer);
 }
 
-/* Restarts requests whose connections are half open on new ones. */
 static void leave_half_open(struct cairn_http_engine *engine) {
     struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active), *next = NULL;
     for (; transfer; transfer = next) {

@@ -222,10 +222,8 @@ enum cairn_code cairn_http_link_take(struct cairn_http_transfer *transfer,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Call when libcurl has connected or failed; false: failed. */
 bool cairn_http_link_connected(struct cairn_http_link *link, CURLcode result);
-/* Keeps the link for the next request. */
 void cairn_http_link_keep(struct cairn_http_link *link);
 void cairn_http_link_drop(struct cairn_http_link *link);
-/* Drops all idle links to the origin of url. */
 void cairn_http_link_drop_idle(struct cairn_http_engine *engine, const char *url);
 /* Drops idle links that are too old or whose peer has ended. */
 void cairn_http_link_sweep(struct cairn_http_engine *engine);
