@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A broken promise ends daemons, commands and tests. libcairn has client/promise.c instead, and no
- * object that it links needs this one. */
+/* A broken promise ends the process, except in libcairn, which links client/promise.c instead. */
 #include <stdio.h>
 #include <stdlib.h>
 

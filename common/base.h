@@ -2,16 +2,16 @@
 /*
  * base: borrowed bytes, clean-up at scope end, checked arithmetic and broken promises.
  *
- * Why:     every other file needs these; and a daemon that goes on after a bug of our own may lose
- *          a checkpoint, while a trainer that is ended by a library loses more.
+ * Why:     every other file needs these. After a bug of its own a daemon must end, since it may
+ *          lose a checkpoint; a library must not end the trainer, which loses more.
  * Promise: 1   CAIRN_AUTO(x) releases on every way out of the scope; a zeroed struct is a valid
  *              released one.
  *          2   checked arithmetic reports overflow and never wraps.
- *          3   a descriptor that a scope closes is open until then, in dev builds or they end.
+ *          3   closing at scope end a descriptor that is no longer open aborts dev builds.
  *          4   a broken assert ends the process; a broken promise ends a daemon and, in libcairn,
  *              makes every later call CAIRN_BROKEN.
- * Limits:  needs GNU C11 (cleanup attribute, overflow builtins). Asserts and promises are never for
- *          input: that is parsed or refused.
+ * Limits:  GNU C11 (cleanup attribute, overflow builtins). Input is parsed or refused, never
+ *          asserted.
  * Threads: stateless; a promise may be broken on any thread.
  * Next:    common/error.h; client/promise.c; docs/style.md, Errors.
  */
@@ -42,7 +42,7 @@
 #define __FILE_NAME__ __FILE__
 #endif
 
-/* Bytes somebody else owns; never NUL-terminated by promise, never kept after the call. */
+/* Borrowed bytes: not necessarily NUL-terminated, not kept after the call. */
 struct cairn_view {
     const void *data;
     size_t size;
@@ -61,7 +61,7 @@ static inline struct cairn_view cairn_view_of(const char *text) {
         if (*pointer) cairn_##type##_free(*pointer);                                               \
     }                                                                                              \
     struct cairn_auto_semicolon_
-/* Hand a pointer out of a scope that would free it. */
+/* Moves a pointer out of a scope that would free it. */
 #define CAIRN_TAKE(pointer)                                                                        \
     __extension__({                                                                                \
         __typeof__(pointer) cairn_taken = (pointer);                                               \
@@ -73,8 +73,8 @@ static inline void cairn_heap_free_at(void *pointer) {
     free(*(void **)pointer);
 }
 #define CAIRN_AUTO_HEAP __attribute__((cleanup(cairn_heap_free_at)))
-/* base.h#3: a second close would end whatever another thread has opened under that number since.
- * Builds that check locks notice one, unless it has. */
+/* base.h#3: a second close would close a descriptor that another thread has opened under the same
+ * number since. Builds that check locks notice, unless the number is in use again. */
 static inline void cairn_fd_close_at(int *fd) {
     extern int close(int);
     int saved = errno;
@@ -106,16 +106,16 @@ static inline uint64_t cairn_max_u64(uint64_t a, uint64_t b) {
 
 /* ---- bugs of our own ---- */
 
-/* For our own bugs only, in what libcairn does not link: it ends the process. */
+/* For bugs of Cairn, in code that libcairn does not link: ends the process. */
 #define CAIRN_ASSERT(condition)                                                                    \
     do {                                                                                           \
         if (__builtin_expect(!(condition), 0))                                                     \
             cairn_assert_failed(#condition, __FILE_NAME__, __LINE__);                              \
     } while (0)
 _Noreturn void cairn_assert_failed(const char *condition, const char *file, int line);
-/* For our own bugs only, in what libcairn links, which ends no trainer: the place is noted, what
- * stands behind the condition is carried out (mostly a return; (void)0 where going on harms
- * nobody), and every later call of the library is CAIRN_BROKEN. Daemons and tests end here, too. */
+/* For bugs of Cairn, in code that libcairn links: notes the place, runs the statement after the
+ * condition (mostly a return; (void)0 where continuing is harmless) and makes every later call of
+ * the library CAIRN_BROKEN. In daemons and tests it ends the process. */
 #define CAIRN_PROMISE(condition, ...)                                                              \
     do {                                                                                           \
         if (__builtin_expect(!(condition), 0)) {                                                   \
@@ -123,7 +123,7 @@ _Noreturn void cairn_assert_failed(const char *condition, const char *file, int 
             __VA_ARGS__;                                                                           \
         }                                                                                          \
     } while (0)
-/* common/base.c: ends the process. client/promise.c, in libcairn alone: notes the first one. */
+/* common/base.c ends the process; client/promise.c, in libcairn only, notes the first call. */
 void cairn_promise_broken(const char *condition, const char *origin);
-/* "file.c:12: a > b", or NULL: none was broken. */
+/* Place of the first broken promise, as "file.c:12: a > b"; NULL if none broke. */
 const char *cairn_promise_place(void);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A buffer is one allocation that doubles, with room for the NUL behind its last byte. Arrays
- * double from 64 items on, up to their bound. */
+/* A buffer is one doubling allocation with room for the final NUL. Arrays double from 64 items. */
 #include "common/buf.h"
 
 #include <stdarg.h>
@@ -58,7 +57,7 @@ enum cairn_code cairn_buf_append_text(struct cairn_buf *buf, const char *text,
     return cairn_buf_append(buf, text, strlen(text), err);
 }
 
-/* Into the room that is there, as a rule; once more when there was too little. */
+/* Prints into the free room first; grows and prints again if the text did not fit. */
 enum cairn_code cairn_buf_printf(struct cairn_buf *buf, struct cairn_error *err, const char *format,
                                  ...) {
     va_list arguments, again;
@@ -112,7 +111,7 @@ enum cairn_code cairn_array_room(void *items, size_t item_bytes, size_t count, s
     size_t doubled = *capacity > max / 2 ? max : 2 * *capacity;
     size_t wanted =
         cairn_max_u64(cairn_max_u64(doubled, count + more), cairn_min_u64(FIRST_CAPACITY, max));
-    memcpy(&now, items, sizeof now); /* whatever it points to */
+    memcpy(&now, items, sizeof now); /* works for any pointer type */
     void *grown = wanted > PTRDIFF_MAX / item_bytes ? NULL : realloc(now, wanted * item_bytes);
     if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %zu %s", wanted, what);
     memcpy(items, &grown, sizeof grown);

@@ -2,17 +2,15 @@
 /*
  * buf: bytes and arrays that grow up to a bound.
  *
- * Why:     every body, document and table is built somewhere, and none may grow without end. An
- *          array that doubles is three lines with three traps: the bound, the overflow of the size
- *          in bytes, and the old array when memory is short.
- * Promise: 1   a buffer's size never exceeds its limit; an append that would is CAIRN_TOO_LARGE and
+ * Why:     every body, document and table is built in memory and needs a bound. Growing an array
+ *          is easy to get wrong: the bound, the overflow of the byte size, the old array when
+ *          memory is short.
+ * Promise: 1   a buffer's size never exceeds its limit; an append beyond it is CAIRN_TOO_LARGE and
  *              changes nothing.
- *          2   data is followed by one NUL that size does not count (when anything was ever
- *              appended), so text can be handed to C.
+ *          2   after the first append, data is followed by one NUL that size does not count.
  *          3   an array's pointer and its capacity change together or not at all; its items stay.
- *          4   more than `max` items are CAIRN_TOO_LARGE, named by `what`, before any memory is
- *              asked for.
- * Limits:  limit 0 means CAIRN_BUF_LIMIT_DEFAULT (16 MiB); an array's bound is its caller's.
+ *          4   more than `max` items are CAIRN_TOO_LARGE, named by `what`, before any allocation.
+ * Limits:  limit 0 means CAIRN_BUF_LIMIT_DEFAULT (16 MiB); the caller bounds arrays.
  * Threads: one owner.
  * Next:    common/base.h for views.
  */
@@ -30,7 +28,7 @@ struct cairn_buf {
 };
 
 void cairn_buf_release(struct cairn_buf *buf);
-/* Forget the bytes, keep the memory. */
+/* Sets the size to 0 and keeps the allocation. */
 void cairn_buf_clear(struct cairn_buf *buf);
 enum cairn_code cairn_buf_reserve(struct cairn_buf *buf, size_t more,
                                   struct cairn_error *err) CAIRN_MUST_USE;
@@ -66,7 +64,7 @@ static inline void cairn_store_u64le(void *at, uint64_t value) {
 
 /* ---- arrays ---- */
 
-/* items: the address of the array's pointer. what: "versions of a run", for the error. */
+/* items: address of the array's pointer. what: names the items in errors ("versions of a run"). */
 enum cairn_code cairn_array_room(void *items, size_t item_bytes, size_t count, size_t more,
                                  size_t *capacity, size_t max, const char *what,
                                  struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The real clock asks the kernel; a virtual one counts what it was advanced by. */
+/* The real clock reads the kernel's; a virtual clock returns its start plus all advances. */
 #include "common/clock.h"
 
 #include <stdatomic.h>
@@ -73,12 +73,12 @@ uint64_t cairn_deadline_left_ms(const struct cairn_clock *clock, uint64_t deadli
     return now < deadline_ms ? deadline_ms - now : 0;
 }
 
-/* Proleptic Gregorian date of a day counted from 1970-01-01. Our own arithmetic, because gmtime_r
- * takes the C library's time zone lock, which a forked child may find taken for ever. Years are
- * counted from March, so that the leap day is the last one of its year. */
+/* Proleptic Gregorian date of a day counted from 1970-01-01. Not gmtime_r: it takes the C library's
+ * time zone lock, which may be held for ever in a forked child. Years start in March, so that the
+ * leap day is the last day of a year. */
 static void date_of(int64_t day, int64_t *year, unsigned *month, unsigned *month_day) {
     const int64_t era_days = 146097; /* 400 years */
-    int64_t from = day + 719468;     /* from 0000-03-01 */
+    int64_t from = day + 719468;     /* days since 0000-03-01 */
     int64_t era = (from >= 0 ? from : from - era_days + 1) / era_days;
     unsigned era_day = (unsigned)(from - era * era_days);
     unsigned era_year = (era_day - era_day / 1460 + era_day / 36524 - era_day / 146096) / 365;
@@ -100,5 +100,5 @@ void cairn_time_text(int64_t wall_ms, bool with_ms, char ret_text[32]) {
     if (with_ms) snprintf(fraction, sizeof(fraction), ".%03u", of_day % 1000);
     snprintf(text, sizeof(text), "%04lld-%02u-%02uT%02u:%02u:%02u%sZ", (long long)year, month,
              month_day, of_day / 3600000, of_day / 60000 % 60, of_day / 1000 % 60, fraction);
-    memcpy(ret_text, text, 32); /* the longest, of INT64_MIN, has 30 characters */
+    memcpy(ret_text, text, 32); /* the longest text, of INT64_MIN, has 30 characters */
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock: time that can be faked, and deadlines counted in it.
+ * clock: time that tests can fake, and deadlines.
  *
- * Why:     waits, back-off and liveness must be testable without waiting, and no decision about
- *          correctness may hang on wall time.
+ * Why:     waits, back-off and liveness are tested without waiting; no decision about correctness
+ *          depends on wall time.
  * Promise: 1   mono and boot never go back; boot also counts while the machine sleeps.
  *          2   a virtual clock stands still until it is advanced.
  *          3   cairn_deadline_left_ms is 0 from the deadline on, never negative.
@@ -18,25 +18,25 @@
 struct cairn_clock {
     uint64_t (*mono_ms)(const struct cairn_clock *clock);
     uint64_t (*boot_ms)(const struct cairn_clock *clock);
-    int64_t (*wall_ms)(const struct cairn_clock *clock); /* since 1970, for people and signatures */
+    int64_t (*wall_ms)(const struct cairn_clock *clock); /* since 1970; for display, signatures */
 };
 extern const struct cairn_clock cairn_clock_real;
 
 struct cairn_clock_virtual {
-    struct cairn_clock clock; /* first: usable as a struct cairn_clock */
+    struct cairn_clock clock; /* first member, so the struct can be used as a struct cairn_clock */
     _Atomic uint64_t elapsed_ms;
     _Atomic int64_t wall_offset_ms;
 };
 void cairn_clock_virtual_init(struct cairn_clock_virtual *clock, int64_t wall_ms);
 void cairn_clock_virtual_advance(struct cairn_clock_virtual *clock, uint64_t ms);
 
-uint64_t cairn_mono_ms(void); /* of the real clock */
-/* 0 where `then` is the later one: another thread may note it after this one has read the clock. */
+uint64_t cairn_mono_ms(void); /* reads the real clock */
+/* 0 if `then` is later: another thread may have stored it after this one read the clock. */
 static inline uint64_t cairn_passed_ms(uint64_t now_ms, uint64_t then_ms) {
     return now_ms > then_ms ? now_ms - then_ms : 0;
 }
 uint64_t cairn_mono_us(void);
-/* A moment on the mono clock; UINT64_MAX waits for ever. */
+/* A point on the mono clock; UINT64_MAX never expires. */
 uint64_t cairn_deadline_in(const struct cairn_clock *clock, uint64_t ms);
 uint64_t cairn_deadline_left_ms(const struct cairn_clock *clock, uint64_t deadline_ms);
 /* "2026-03-02T10:14:07Z"; ret_text holds 32 bytes. with_ms: "...07.123Z". */

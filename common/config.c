@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of the table, set from text. Bounds and defaults go through the parser that user input goes
- * through, so a wrong table fails at start in every program and every test. */
+/* Sets rows of the table from text. Bounds and defaults use the parser of user input, so a wrong
+ * table fails at start in every program and every test. */
 #include "common/config.h"
 
 #include <ctype.h>
@@ -18,7 +18,7 @@
 
 /* ---- names ---- */
 
-/* Edits between two names; how far "parts_size" is from "part_size". */
+/* Edit distance of two names, e.g. of "parts_size" and "part_size". */
 static size_t distance(const char *a, const char *b) {
     size_t row[CONFIG_NAME_BYTES_MAX + 1], length = strlen(b);
     if (length > CONFIG_NAME_BYTES_MAX) return SIZE_MAX;
@@ -64,7 +64,7 @@ static enum cairn_code find_or_suggest(const struct cairn_config *config, const 
                       near ? "; did you mean \"" : "", near ? near->name : "", near ? "\"?" : "");
 }
 
-/* part_size becomes part-size (flags) or, upper case, PART_SIZE (variables). */
+/* part_size becomes part-size (a flag) or PART_SIZE (a variable). */
 static void name_as(const char *name, bool flag, char ret[CONFIG_NAME_BYTES_MAX + 1]) {
     size_t i = 0;
     for (; name[i] && i < CONFIG_NAME_BYTES_MAX; i++)
@@ -108,7 +108,7 @@ static bool has_bound(const char *bound) {
     return bound && *bound;
 }
 
-/* A TEXT's bounds are counts: they bound its length. */
+/* The bounds of a TEXT bound its length. */
 static enum cairn_code check_bounds(const struct cairn_config_row *row, uint64_t value,
                                     struct cairn_error *err) {
     enum cairn_config_type type = is_text(row) ? CAIRN_CONFIG_COUNT : row->type;
@@ -210,7 +210,7 @@ void cairn_config_release(struct cairn_config *config) {
 
 /* ---- file ---- */
 
-/* A value may stand in double quotes; that is how leading and trailing spaces are written. */
+/* Double quotes around a value keep its leading and trailing spaces. */
 static enum cairn_code unquote(char **value, const char *origin, struct cairn_error *err) {
     size_t size = strlen(*value);
     if (**value != '"') return CAIRN_OK;
@@ -221,7 +221,7 @@ static enum cairn_code unquote(char **value, const char *origin, struct cairn_er
     return CAIRN_OK;
 }
 
-/* Where a line is; of a long path the end is kept, since that is what tells files apart. */
+/* "FILE:LINE"; a long path keeps its end, which distinguishes files. */
 static void file_origin(const char *path, unsigned line, char ret[96]) {
     size_t size = strlen(path);
     bool cut = size > 80;
@@ -293,11 +293,11 @@ enum cairn_code cairn_config_environment(struct cairn_config *config, struct cai
 /* ---- flags ---- */
 
 struct flag {
-    const struct cairn_config_row *row; /* NULL: --config, or the end */
-    const char *value;                  /* NULL: the end of the flags */
+    const struct cairn_config_row *row; /* NULL: --config, or no flag left */
+    const char *value;                  /* NULL: no flag left */
 };
 
-/* "--part-size=..." as key text "part_size"; *ret_value is what stands behind '='. */
+/* Splits "--part-size=64MiB" into key "part_size" and *ret_value, the text after '='. */
 static enum cairn_code split_flag(const char *argument, char ret_key[CONFIG_NAME_BYTES_MAX + 1],
                                   const char **ret_value, struct cairn_error *err) {
     const char *name = argument + 2, *equals = strchr(name, '=');
@@ -320,7 +320,6 @@ static enum cairn_code unknown_flag(const struct cairn_config *config, const cha
                       near ? "; did you mean \"--" : "", name, near ? "\"?" : "");
 }
 
-/* Reads one flag at argv[*index] and steps over it and its value. */
 static enum cairn_code next_flag(const struct cairn_config *config, int argc, char **argv,
                                  int *index, struct flag *ret, struct cairn_error *err) {
     *ret = (struct flag){0};
@@ -349,7 +348,7 @@ static enum cairn_code next_flag(const struct cairn_config *config, int argc, ch
     return CAIRN_OK;
 }
 
-/* Two passes over the same flags: the first one only looks for --config. */
+/* Walks the flags twice: the first pass only looks for --config. */
 static enum cairn_code walk_flags(struct cairn_config *config, int argc, char **argv,
                                   const char **ret_file, int *ret_used, struct cairn_error *err) {
     int index = 1;
@@ -399,7 +398,7 @@ struct unit {
     uint64_t size;
 };
 
-/* Exact and in a form that the parser takes: the largest unit that divides the value. */
+/* Exact text that the parser accepts: the largest unit that divides the value. */
 static void unit_text(const struct unit *units, size_t count, uint64_t value, char ret[40]) {
     size_t i = 0;
     while (i + 1 < count && (value == 0 || value % units[i].size != 0)) i++;
@@ -438,7 +437,7 @@ static enum cairn_code print_value(const struct cairn_config *config,
     return cairn_buf_append_text(ret, number, err);
 }
 
-/* The output is itself a file that --config takes: origins stand in comments of their own. */
+/* The output is a valid --config file: origins are written as comments. */
 enum cairn_code cairn_config_print(const struct cairn_config *config, struct cairn_buf *ret,
                                    struct cairn_error *err) {
     for (size_t i = 0; i < config->row_count; i++) {
@@ -454,7 +453,7 @@ static const char *const type_words[] = {
     [CAIRN_CONFIG_TEXT] = "TEXT", [CAIRN_CONFIG_FLAG] = "TEXT", [CAIRN_CONFIG_COUNT] = "COUNT",
     [CAIRN_CONFIG_SIZE] = "SIZE", [CAIRN_CONFIG_TIME] = "TIME", [CAIRN_CONFIG_BOOL] = ""};
 
-/* "5MiB to 5GiB", "at least 1", "". Of a TEXT nothing: its bounds are of its length. */
+/* "5MiB to 5GiB", "at least 1" or ""; "" for a TEXT, whose bounds are of its length. */
 static void bounds_text(const struct cairn_config_row *row, char ret[96]) {
     bool low = has_bound(row->min), high = has_bound(row->max);
     *ret = '\0';
@@ -513,7 +512,7 @@ void cairn_start_signals(void) {
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* A limit of 0 for core files does not hold where the kernel hands them to a program. */
+/* PR_SET_DUMPABLE, since RLIMIT_CORE 0 has no effect where the kernel pipes cores to a program. */
 enum cairn_code cairn_start_hide_memory(struct cairn_error *err) {
     return prctl(PR_SET_DUMPABLE, 0) ? cairn_fail_errno(err, "PR_SET_DUMPABLE") : CAIRN_OK;
 }

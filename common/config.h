@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config: one table of settings per program, flag over environment over file over default; and what
- * each program does first, from main's argv to its settings.
+ * config: one table of settings per program, flag over environment over file over default; and the
+ * start of every program, from main's argv to its settings.
  *
- * Why:     a setting is written once, and its flag, variable, file key, bounds, help text and
- *          documentation come from that line. --help, --version, --print-config and --print-docs,
- *          and what is said of a mistake, are the same for all daemons.
+ * Why:     a setting is one line: flag, variable, file key, bounds, help text and documentation
+ *          come from it. --help, --version, --print-config, --print-docs and the error messages
+ *          are the same in all daemons.
  * Promise: 1   an unknown key or flag, a value out of bounds or malformed is an error that names
- *              key, value, bound and where it came from. Nothing is ignored.
+ *              key, value, bound and origin. Nothing is ignored.
  *          2   --print-config shows every value with its origin; values of SECRET_FILE settings
  *              are paths, never contents.
- *          3   bounds and defaults are text run through the same parser as user input.
+ *          3   bounds and defaults are parsed by the parser of user input.
  *          4   flags that only print are handled before anything else is read.
  *          5   an argument that is no setting is CAIRN_INVALID naming it.
- *          6   a write to a closed pipe, or beyond RLIMIT_FSIZE, fails (EPIPE, EFBIG) and ends no
- *              program by its signal.
- *          7   a process whose memory is hidden leaves no core file, and no other process of its
- *              user can read what it holds: keys, tokens, what it was started with.
+ *          6   a write to a closed pipe, or beyond RLIMIT_FSIZE, fails (EPIPE, EFBIG); its signal
+ *              ends no program.
+ *          7   a process with hidden memory leaves no core file, and no other process of its user
+ *              can read its keys, tokens and environment.
  * Limits:  64 KiB config files, `key = value` or `key = "value"` lines, # comment lines; names of
  *          64 bytes, TEXT values of 4,096.
  * Threads: parsed once at start, then immutable.
  * Next:    server/settings.def, uploader/settings.def.
  *
- * A program writes its table in a .def file of lines
+ * A program's table is a .def file of lines
  *     CONFIG(SIZE, part_size, "64MiB", "5MiB", "5GiB", "Larger parts need fewer requests.")
- * and expands it twice: into a struct (fields through CAIRN_CONFIG_FIELD_<TYPE>) and into an array
- * of struct cairn_config_row. Flag --part-size, variable CAIRN_PART_SIZE, key part_size.
+ * expanded into a struct (fields through CAIRN_CONFIG_FIELD_<TYPE>) and an array of struct
+ * cairn_config_row. Flag --part-size, variable CAIRN_PART_SIZE, key part_size.
  */
 #pragma once
 
@@ -33,7 +33,7 @@
 
 enum cairn_config_type {
     CAIRN_CONFIG_TEXT,  /* char *; min and max bound the length */
-    CAIRN_CONFIG_FLAG,  /* a TEXT that no variable sets: that name is another program's */
+    CAIRN_CONFIG_FLAG,  /* a TEXT without a variable: CAIRN_<NAME> belongs to another program */
     CAIRN_CONFIG_COUNT, /* uint64_t */
     CAIRN_CONFIG_SIZE,  /* uint64_t, bytes */
     CAIRN_CONFIG_TIME,  /* uint64_t, ms */
@@ -56,7 +56,7 @@ struct cairn_config_row {
     const char *name;
     enum cairn_config_type type;
     const char *fallback, *min, *max, *why;
-    size_t offset; /* of the field in the program's struct */
+    size_t offset; /* of the field in `values` */
 };
 #define CAIRN_CONFIG_ROW(program, type, name, fallback, min, max, why)                             \
     {#name,                                                                                        \
@@ -79,22 +79,21 @@ enum cairn_code cairn_config_init(struct cairn_config *config, const struct cair
 void cairn_config_release(struct cairn_config *config); /* frees TEXT values too */
 enum cairn_code cairn_config_file(struct cairn_config *config, const char *path,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Every CAIRN_<NAME> of the table, of a FLAG none. Other CAIRN_ variables are not this table's
- * concern. */
+/* Reads CAIRN_<NAME> of each row except FLAG rows; ignores other CAIRN_ variables. */
 enum cairn_code cairn_config_environment(struct cairn_config *config,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* --name value, --name=value, --flag for BOOL. Stops at the first argument that is no option;
- * *ret_used is how many of argv (from 1) were taken. --config FILE is handled here, before all. */
+ * *ret_used counts the arguments consumed. Loads --config FILE before all other flags. */
 enum cairn_code cairn_config_flags(struct cairn_config *config, int argc, char **argv,
                                    int *ret_used, struct cairn_error *err) CAIRN_MUST_USE;
-/* For verbs such as --help or --print-config, before anything else is read: takes `flag` out of
- * argv (counting *argc down) when it stands there before "--"; says whether it did. */
+/* For --help, --print-config and the like, before settings are read: removes `flag` from argv if it
+ * stands before "--"; returns whether it did. */
 bool cairn_config_take(int *argc, char **argv, const char *flag);
 enum cairn_code cairn_config_set(struct cairn_config *config, const char *name, const char *value,
                                  const char *origin, struct cairn_error *err) CAIRN_MUST_USE;
-/* Was the value given by nobody, so that a program may have a better one of its own? */
+/* Is the value the table's default, so that a program may choose a better one? */
 bool cairn_config_is_default(const struct cairn_config *config, const char *name);
-/* Flags, environment, file (--config or $CAIRN_CONFIG) and defaults in their order. */
+/* Applies defaults, file (--config or $CAIRN_CONFIG), environment and flags, in this order. */
 enum cairn_code cairn_config_load(struct cairn_config *config, int argc, char **argv, int *ret_used,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_config_print(const struct cairn_config *config, struct cairn_buf *ret,
@@ -107,20 +106,18 @@ enum cairn_code cairn_config_docs(const struct cairn_config *config, struct cair
 
 /* ---- the start of a program ---- */
 
-/* config.h#6 */
-void cairn_start_signals(void);
-/* config.h#7. Not in libcairn: the process is the trainer's. */
+void cairn_start_signals(void); /* config.h#6 */
+/* config.h#7. Not for libcairn: the process belongs to the trainer. */
 enum cairn_code cairn_start_hide_memory(struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_start {
     const char *version; /* one line */
-    const char *usage;   /* before the settings, with its empty line */
+    const char *usage;   /* the help text above the settings, with its blank line */
     const struct cairn_config_row *rows;
     size_t row_count;
     void *values; /* the program's struct */
 };
-/* *ret_done: it was printed what was asked for, and there is nothing to start. config is to be
- * released in any case. */
+/* *ret_done: a flag that only prints was handled. Release config in any case. */
 enum cairn_code cairn_start_settings(const struct cairn_start *start, int argc, char **argv,
                                      struct cairn_config *config, bool *ret_done,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A CRC is the remainder of a polynomial over GF(2). In the reflected form used here bit 31 of a
- * word is the coefficient of x^0. Everything but the inner loops is multiplication modulo P. Long
- * data is folded by carry-less multiplication: what lies D bits before other bytes is added to them
- * times x^D modulo P.
+ * word is the coefficient of x^0. Everything but the inner loops is multiplication modulo P.
+ * Folding by carry-less multiplication adds bytes, times x^D modulo P, to the bytes D bits behind.
  */
 #include "common/crc.h"
 
@@ -22,13 +21,13 @@
 
 #define ONE UINT32_C(0x80000000) /* x^0 */
 
-/* A size below 2^62 bytes shifts by up to 2^65 bits, so 64 powers would be too few. */
+/* Shifts reach 2^65 bits (sizes are below 2^62 bytes), so 64 powers would be too few. */
 #define POWERS 67
 
-/* One of the two checksums; filled at load, by a constructor below. */
+/* CRC32C or CRC-32; the tables are filled by a constructor below. */
 struct field {
     uint32_t polynomial;
-    uint32_t table[8][256];  /* of a byte with 0 to 7 bytes behind it */
+    uint32_t table[8][256];  /* CRC of a byte followed by 0 to 7 zero bytes */
     uint32_t powers[POWERS]; /* x^(2^i) mod P */
 };
 static struct field castagnoli = {.polynomial = UINT32_C(0x82f63b78)};
@@ -86,7 +85,7 @@ uint32_t cairn_crc32c_power_of_x(uint64_t bits) {
 
 /* ---- CRC32C: the choice among implementations ---- */
 
-/* By a CPU's own instructions; crc is inverted on both sides. */
+/* One implementation; crc is inverted before and after `update`. */
 struct loop {
     const char *name;
     bool (*usable)(void); /* NULL: always */
@@ -94,7 +93,7 @@ struct loop {
     uint32_t (*copy)(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size);
 };
 
-/* Any of them may be used at any moment, since all make the same sums. */
+/* Any thread may change these at any time: all implementations compute the same sums. */
 static struct {
     _Atomic(const struct loop *) updater, copier;
     atomic_bool measured;
@@ -108,8 +107,8 @@ static uint32_t update_table(uint32_t crc, const uint8_t *data, size_t size) {
     return update_by(&castagnoli, crc, data, size);
 }
 
-/* A block is read once from memory and copied from the cache. 64 to 512 KiB were equally fast; from
- * 1 MiB on it has left the cache again. */
+/* Sums a block, then copies it from the cache. Blocks of 64 to 512 KiB were equally fast; 1 MiB
+ * no longer fits the cache. */
 static uint32_t copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size) {
     const size_t block = 256 * 1024;
     for (size_t done = 0; done < size; done += block) {
@@ -122,19 +121,17 @@ static uint32_t copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size
 
 /* ---- CRC32C by a CPU's own instructions ---- */
 
-/* Three streams of words, lines that are folded beside such streams, and lines that are folded by
- * wider multipliers. */
+/* Three streams of CRC instructions; folded lines beside such streams; wider folds. */
 
-/* The three streams run this many bytes each, then are joined. Long runs make the join cheap,
- * short ones keep the streams busy on small blocks. */
+/* Bytes of each of the three streams before they are joined. Long runs make the join cheap, short
+ * ones keep the streams busy on small blocks. */
 #define LONG_BYTES 4096
 #define SHORT_BYTES 256
 
-/* Copies from here on are streamed past the cache. Below, the reader probably wants them there. */
+/* From this size on copies bypass the cache; a smaller copy is probably read again soon. */
 #define STREAMED_BYTES_MIN (256 * 1024)
 
-/* How far ahead folding asks for memory. Out of memory 0, 512 and 1,024 were alike, 2,048 and more
- * were slower (Zen 5). */
+/* Prefetch distance. From memory 0, 512, 1,024 were equally fast, 2,048 and more slower (Zen 5). */
 #define AHEAD_BYTES 1024
 
 /* One instruction a word, three words in flight. */
@@ -159,8 +156,8 @@ FAST static inline uint64_t product_of(uint64_t a, uint32_t b) {
     return (uint64_t)_mm_cvtsi128_si64(product);
 }
 
-/* 64 bytes to an aligned place, past the cache: they are sent from there later, and a plain store
- * would first read the old line from memory. */
+/* Stores 64 bytes to an aligned address past the cache: they are sent from there later, and a plain
+ * store would first read the old line from memory. */
 FAST static inline void store_line(uint8_t *to, const uint8_t *from) {
     for (size_t i = 0; i < 64; i += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
@@ -168,7 +165,7 @@ FAST static inline void store_line(uint8_t *to, const uint8_t *from) {
     }
 }
 
-/* Streamed stores are ordered before whatever this thread does next. */
+/* Orders the streamed stores before the thread's next stores. */
 static inline void store_end(void) {
     _mm_sfence();
 }
@@ -187,7 +184,7 @@ static void forget_cached(const uint8_t *at, size_t size) {
 #define MIXED_NAME "pmull"
 #define FAST
 
-/* In assembly, because the two compilers want different flags before they know the intrinsics. */
+/* Assembly, because gcc and clang need different flags for the intrinsics. */
 static inline uint32_t crc_byte(uint32_t crc, uint8_t byte) {
     __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"(byte));
     return crc;
@@ -222,7 +219,7 @@ static uint64_t ticks_now(void) {
     return ticks;
 }
 
-/* Programs may not empty caches everywhere; the copies alternate, so each meets the same. */
+/* No portable cache flush; the copies alternate, so all candidates meet the same cache. */
 static void forget_cached(const uint8_t *at, size_t size) {
     (void)at, (void)size;
 }
@@ -236,7 +233,7 @@ static void forget_cached(const uint8_t *at, size_t size) {
 #endif
 
 #ifdef HAVE_FAST
-/* Factors that move a CRC over one and over two streams, for long and short runs. */
+/* Factors that move a CRC over one and over two streams of a run. */
 struct factors {
     uint32_t one, two;
 };
@@ -254,15 +251,15 @@ FAST static inline uint64_t load_word(const uint8_t *at) {
     return word;
 }
 
-/* Through an integer, since the place may lie behind the end of the buffer; that is harmless. */
+/* Adds as an integer: the address may lie beyond the buffer, where prefetching is harmless. */
 static inline void fetch_ahead(const uint8_t *at, size_t distance) {
     __builtin_prefetch((const void *)((uintptr_t)at + distance));
 }
 
-/* CRC of 3 * run bytes: three streams, since the instruction takes three cycles but one may start
- * in each. Where `to` is given (aligned to 64), the bytes go there in the same pass. Long runs ask
- * for memory two runs ahead, which the CPU does not do by itself with three streams: 15 to 19 GB/s
- * out of memory, and nothing lost in the cache. */
+/* CRC of 3 * run bytes in three streams: the instruction takes three cycles but one may start in
+ * each. If `to` is given (aligned to 64), copies the bytes in the same pass. Long runs prefetch two
+ * runs ahead, which the CPU does not do for three streams: 15 to 19 GB/s from memory, and
+ * no loss in the cache. */
 FAST static inline uint32_t update_three(uint32_t crc, const uint8_t *data, uint8_t *to, size_t run,
                                          struct factors factors) {
     uint64_t a = crc, b = 0, c = 0;
@@ -298,7 +295,7 @@ FAST static uint32_t update_fast(uint32_t crc, const uint8_t *data, size_t size)
     return crc;
 }
 
-/* Large copies: to the next line border, then 12 KiB at a time, then the rest. */
+/* Large copies: up to a line border, then 12 KiB at a time, then the rest. */
 FAST static uint32_t copy_fast(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size) {
     if (size < STREAMED_BYTES_MIN) return copy_blocks(crc, to, from, size);
     size_t head = -(uintptr_t)to & 63;
@@ -317,7 +314,7 @@ FAST static uint32_t copy_fast(uint32_t crc, uint8_t *to, const uint8_t *from, s
 
 /* ---- carry-less multiplication, and words beside it ---- */
 
-/* What moves 128 bits over a distance: the first word of memory holds the higher powers, and the
+/* Factors that move 128 bits over a distance. The first word in memory holds the higher powers; the
  * product of two reflected words lacks one x. */
 enum fold_distance { FOLD_256, FOLD_64, FOLD_32, FOLD_16, FOLD_COUNT };
 static uint64_t fold_factors[FOLD_COUNT][2];
@@ -380,22 +377,22 @@ FAST static inline lanes fold(lanes moved, lanes factor, lanes next) {
     return add(add(product_of_lows(moved, factor), product_of_highs(moved, factor)), next);
 }
 
-/* Four that lie behind each other become one, and that is taken by the instruction for words. */
+/* Folds four consecutive sums into one and reduces it with the CRC instruction. */
 FAST static inline uint32_t fold_end(const lanes sums[4]) {
     lanes factor = load_16(fold_factors[FOLD_16]), sum = sums[0];
     for (size_t i = 1; i < 4; i++) sum = fold(sum, factor, sums[i]);
     return (uint32_t)crc_word(crc_word(0, low_of(sum)), high_of(sum));
 }
 
-/* A step folds a line of 64 bytes while each of three streams takes some words: multiplier and CRC
- * unit are two parts of a core. How many words keep both busy differs from core to core: one on
- * AMD's first Zen, whose CRC unit takes a word every three cycles; three where it takes one in each
- * (in the cache of a Zen 5 17, 19 and 26 GB/s with one, two and three words). */
+/* A step folds a line of 64 bytes while three streams take some words each: multiplier and CRC unit
+ * are separate parts of a core. The best number of words differs: one on AMD's first Zen, whose CRC
+ * unit takes a word every three cycles; three where it takes one per cycle (Zen 5, in the cache:
+ * 17, 19 and 26 GB/s with one, two and three words). */
 #define MIXED_STEPS 128
 #define MIXED_FOLDED ((size_t)(64 * MIXED_STEPS))
 #define MIXED_WORDS_MAX 3
 
-static uint32_t mixed_factors[MIXED_WORDS_MAX + 1][3]; /* over one, two and three streams */
+static uint32_t mixed_factors[MIXED_WORDS_MAX + 1][3]; /* over one, two, three streams */
 
 static size_t mixed_stream(size_t words) {
     return 8 * MIXED_STEPS * words;
@@ -413,7 +410,7 @@ static void make_fold_factors(void) {
                 cairn_crc32c_power_of_x(8 * (i + 1) * mixed_stream(words) - 33);
 }
 
-/* Where `to` is given (aligned to 64), the bytes go there in the same pass, past the cache. */
+/* If `to` is given (aligned to 64), copies the bytes in the same pass, past the cache. */
 FAST static inline __attribute__((always_inline)) uint32_t
 mixed_block(uint32_t crc, uint8_t *to, const uint8_t *data, size_t words) {
     const size_t stream = 8 * MIXED_STEPS * words, block = MIXED_FOLDED + 3 * stream;
@@ -496,8 +493,8 @@ HALF static inline __m256i half_fold(__m256i moved, __m256i factor, __m256i next
     return _mm256_xor_si256(_mm256_xor_si256(high, low), next);
 }
 
-/* size is a multiple of STEP_BYTES and not 0. Where `to` is given (aligned to 64), the bytes go
- * there in the same pass, past the cache. */
+/* size is a positive multiple of STEP_BYTES. If `to` is given (aligned to 64), copies the bytes in
+ * the same pass, past the cache. */
 HALF static inline __attribute__((always_inline)) uint32_t
 half_run(uint32_t crc, uint8_t *to, const uint8_t *data, size_t size) {
     __m256i factor = half_factor(FOLD_256), sums[8];
@@ -534,7 +531,7 @@ WIDE static inline __m512i wide_factor(enum fold_distance i) {
 WIDE static inline __m512i wide_fold(__m512i moved, __m512i factor, __m512i next) {
     __m512i high = _mm512_clmulepi64_epi128(moved, factor, 0x00);
     __m512i low = _mm512_clmulepi64_epi128(moved, factor, 0x11);
-    return _mm512_ternarylogic_epi64(high, low, next, 0x96); /* of all three, exclusive or */
+    return _mm512_ternarylogic_epi64(high, low, next, 0x96); /* xor of all three */
 }
 
 WIDE static inline __attribute__((always_inline)) uint32_t
@@ -582,7 +579,7 @@ DEFINE_RUNS(wide, WIDE)
 
 /* ---- CRC32C: the choice among them ---- */
 
-/* The one that is used until another was measured to be faster comes first. */
+/* In order of preference before any measurement. */
 static const struct loop loops[] = {
 #ifdef HAVE_WIDE
     {"avx512", wide_usable, update_wide, copy_wide},
@@ -594,7 +591,7 @@ static const struct loop loops[] = {
     {MIXED_NAME "-2", fast_usable, update_mixed_2, copy_mixed_2},
     {MIXED_NAME "-3", fast_usable, update_mixed_3, copy_mixed_3},
 #endif
-    {"table", NULL, update_table, copy_blocks}, /* is not measured */
+    {"table", NULL, update_table, copy_blocks}, /* never measured */
 };
 
 static bool usable(const struct loop *one) {
@@ -612,11 +609,11 @@ size_t cairn_crc32c_fastest(const uint64_t *ticks, size_t count) {
         if (ticks[i] && (!ticks[best] || ticks[i] < ticks[best])) best = i;
     size_t first = 0;
     while (first < best && !ticks[first]) first++;
-    /* Two that are alike are told apart by what else the machine did. */
+    /* A difference below 10 % may be noise from other load. */
     return ticks[best] < ticks[first] - ticks[first] / 10 ? best : first;
 }
 
-/* Sums are made of bytes that are in the cache, copies of bytes that are not. */
+/* Sums are measured in the cache, copies out of memory. */
 #define SUMMED_BYTES ((size_t)32 * 1024)
 #define COPIED_BYTES ((size_t)1024 * 1024)
 #define ROUNDS 4
@@ -630,7 +627,7 @@ static uint64_t time_of(const struct loop *one, uint8_t *to, const uint8_t *from
     return ticks_now() - began;
 }
 
-/* The least of some rounds: what disturbs one makes it longer. to: NULL for sums. */
+/* Takes the minimum of some rounds, since disturbances only add time. to: NULL for sums. */
 static const struct loop *measure(uint8_t *to, const uint8_t *from) {
     uint64_t least[CAIRN_COUNT(loops)] = {0};
     for (unsigned round = 0; round < ROUNDS; round++)
@@ -644,10 +641,10 @@ static const struct loop *measure(uint8_t *to, const uint8_t *from) {
 }
 
 static void measure_all(void) {
-    if (updater() == &loops[CAIRN_COUNT(loops) - 1]) return; /* this CPU has nothing else */
+    if (updater() == &loops[CAIRN_COUNT(loops) - 1]) return; /* this CPU has no alternative */
     uint8_t *memory =
         mmap(NULL, 2 * COPIED_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return; /* it stays with the first one */
+    if (memory == MAP_FAILED) return; /* keeps the first choice */
     memset(memory, 0x5a, 2 * COPIED_BYTES);
     const struct loop *summing = measure(NULL, memory);
     use(summing, measure(memory + COPIED_BYTES, memory));
@@ -669,7 +666,7 @@ bool cairn_crc32c_choose(const char *name) {
     return false;
 }
 
-/* From here on a call is worth measuring for. */
+/* The first call of this size triggers the measurement. */
 #define MEASURED_BYTES_MIN ((size_t)256 * 1024)
 
 static void measure_for(size_t size) {
@@ -678,7 +675,7 @@ static void measure_for(size_t size) {
 }
 
 uint32_t cairn_crc32c(uint32_t crc, const void *data, size_t size) {
-    if (!size) return crc; /* data may be NULL, which must not even be advanced by 0 */
+    if (!size) return crc; /* data may be NULL, and NULL + 0 is undefined */
     measure_for(size);
     return ~updater()->update(~crc, data, size);
 }
@@ -688,7 +685,7 @@ uint32_t cairn_crc32c_with_table(uint32_t crc, const void *data, size_t size) {
 }
 
 uint32_t cairn_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {
-    /* The two inversions of a CRC cancel out, so only crc_a has to be moved over size_b bytes. */
+    /* The two inversions of a CRC cancel out, so only crc_a is moved over size_b bytes. */
     return multiply(&castagnoli, power_of_x(&castagnoli, size_b, 3), crc_a) ^ crc_b;
 }
 
@@ -715,7 +712,7 @@ static uint32_t zip_update_table(uint32_t state, const uint8_t *data, size_t siz
 
 #ifdef HAVE_WIDE
 /* Factors that move the low and the high half of 128 bits over a distance. A reflected product
- * lacks a bit, which the shift makes good. */
+ * lacks a bit, which the shift restores. */
 static uint64_t zip_by_128[2], zip_by_512[2], zip_by_2048[2];
 
 static void make_zip_factors(uint64_t ret[2], unsigned bits) {
@@ -746,7 +743,7 @@ WIDE static uint32_t zip_update_wide(uint32_t state, const uint8_t *data, size_t
     for (data += 256, size -= 256; size >= 256; data += 256, size -= 256)
         for (int i = 0; i < 4; i++)
             sums[i] = wide_fold(sums[i], factor, _mm512_loadu_si512(data + 64 * i));
-    uint8_t rest[256]; /* as many bytes of the same remainder */
+    uint8_t rest[256]; /* 256 bytes with the same remainder */
     for (int i = 0; i < 4; i++) _mm512_storeu_si512(rest + 64 * i, sums[i]);
     return zip_update_fast(zip_update_fast(0, rest, sizeof rest), data, size);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codes and their table, and the helpers that fill a caller's struct without allocating. */
+/* The table of codes, and helpers that fill the caller's struct without allocating. */
 #include "common/error.h"
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static const struct cairn_code_info code_infos[CAIRN_CODE_COUNT] = {
 };
 
 const struct cairn_code_info *cairn_code_info(enum cairn_code code) {
-    /* A number from elsewhere (a newer peer, a broken struct) must not read past the table. */
+    /* A code from elsewhere (a newer peer, a broken struct) must not read past the table. */
     unsigned index = (unsigned)code;
     return &code_infos[index < CAIRN_CODE_COUNT ? index : CAIRN_INTERNAL];
 }
@@ -40,7 +40,7 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
         return CAIRN_NO_SPACE;
     case ENOMEM:
         return CAIRN_NO_MEMORY;
-    case EMFILE: /* one is free again when another is closed */
+    case EMFILE: /* closing any descriptor frees one */
     case ENFILE:
         return CAIRN_BUSY;
     default:
@@ -48,23 +48,23 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
     }
 }
 
-/* ---- text that anybody may print, log and send (include/cairn/error.h#4) ---- */
+/* ---- text that is safe to print, log and send (include/cairn/error.h#4) ---- */
 
 #define DOTS "..."
-#define CONTEXT_BYTES 2048   /* of one call before it is shortened */
-#define CONTEXT_BYTES_MAX 96 /* three of them leave room for a cause */
-#define CONTEXT_BYTES_MIN 40 /* that a context keeps when the cause fills the message */
+#define CONTEXT_BYTES 2048   /* raw context of one call */
+#define CONTEXT_BYTES_MAX 96 /* three contexts leave room for a cause */
+#define CONTEXT_BYTES_MIN 40 /* a context keeps these when the cause fills the message */
 #define ESCAPE_BYTES 4       /* \xNN */
 #define CHARACTER_BYTES 4
 
 struct line {
     char *text;
     size_t capacity, used;
-    size_t border; /* the last one behind which the dots still fit */
+    size_t border; /* end of the last piece after which the dots still fit */
     bool full;
 };
 
-/* One character or one escape; false: it does not fit, and the line ends in dots. */
+/* Appends one character or escape; false: it does not fit, and the line ends in dots. */
 static bool add_piece(struct line *line, const char *piece, size_t size) {
     if (line->used + size >= line->capacity) {
         memcpy(line->text + line->border, DOTS, sizeof(DOTS));
@@ -103,7 +103,7 @@ static void add_text(struct line *line, const char *text) {
     }
 }
 
-/* raw has room for a whole character more than the line, so its own cut never shows. */
+/* raw holds one character more than the line, so truncation by vsnprintf never shows. */
 static void add_format(struct line *line, char *raw, size_t raw_bytes, const char *format,
                        va_list arguments) {
     if (vsnprintf(raw, raw_bytes, format, arguments) < 0) raw[0] = '\0';
@@ -112,7 +112,7 @@ static void add_format(struct line *line, char *raw, size_t raw_bytes, const cha
 
 #define SYSTEM_BYTES 200
 
-/* GNU's function of that name gives a text, POSIX's a number. */
+/* GNU's strerror_r returns a text, POSIX's a number. */
 static const char *text_of(int os_errno, char *room, size_t capacity) {
 #ifdef __GLIBC__
     return strerror_r(os_errno, room, capacity);
@@ -121,8 +121,7 @@ static const char *text_of(int os_errno, char *room, size_t capacity) {
 #endif
 }
 
-/* What the system says, behind the failure's own words. "Too many open files" does not say whose
- * limit it is. */
+/* ": " and the system's text; for EMFILE and ENFILE also the limit that was reached. */
 static void system_words(int os_errno, char ret[SYSTEM_BYTES]) {
     char room[80];
     struct rlimit limit = {0};
@@ -140,7 +139,7 @@ enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int
                               const char *origin, const char *format, ...) {
     if (!err) return code;
     int saved_errno = errno;
-    /* Built aside, because the arguments may point into *err. */
+    /* Built in a local struct, because the arguments may point into *err. */
     struct cairn_error made = {.code = code, .os_errno = os_errno, .origin = origin};
     char whole[CONTEXT_BYTES] = "", raw[sizeof(whole) + CHARACTER_BYTES], words[SYSTEM_BYTES] = "";
     if (os_errno) system_words(os_errno, words);

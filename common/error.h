@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * error: how Cairn's own code fails, adds context and passes failures on.
+ * error: how Cairn's own code reports failures, adds context and passes them on.
  *
- * Why:     a failure is only useful with the names of the step, shard and part it happened to;
- *          three helpers do that, and there is no fourth way.
+ * Why:     a failure message must name its step, shard and part; three helpers do that, and there
+ *          is no fourth way.
  * Promise: 1   cairn_fail sets code and message; cairn_within puts context in front of the
- *              message; the code that it returns is the struct's, too.
+ *              message, and sets and returns the new code.
  *          2   os_errno is the errno at the time of cairn_fail_errno, and its text is appended
- *              and never cut; where descriptors are short, the limit too.
- *          3   the context of one cairn_within takes at most 96 bytes, and down to 40 of them
- *              before anything of the cause is cut; it is shortened in its middle.
- *          4   so is a message that is too long: its end, where it says what to do, stays.
- * Limits:  as in cairn/error.h, include/cairn/error.h#4 too: what is made here JSON always takes.
+ *              and never cut; EMFILE and ENFILE also name the limit.
+ *          3   the context of one cairn_within takes at most 96 bytes; it is shortened in its
+ *              middle, down to 40, before the cause is cut.
+ *          4   a message that is too long is also cut in its middle: its end, the advice, stays.
+ * Limits:  as in cairn/error.h; include/cairn/error.h#4 holds here: messages are valid JSON text.
  * Threads: the struct belongs to its caller.
  * Next:    cairn/error.h for the public half.
  */
@@ -24,16 +24,15 @@
 /* Fill *err (which may be NULL) and return code. */
 enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int os_errno,
                               const char *origin, const char *format, ...) CAIRN_PRINTF(5, 6);
-/* Put "context: " in front of err->message, whose code becomes this one; returns code. */
+/* Puts "context: " in front of err->message, sets err->code and returns it. */
 enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, const char *format, ...)
     CAIRN_PRINTF(3, 4);
 
-/* What the store calls the request, as it came in a header or a body. */
+/* Notes the store's id of the request, from a header or a body. */
 void cairn_error_request_id(struct cairn_error *err, const char *request_id);
 
 #define cairn_fail(err, code, ...) cairn_fail_at((err), (code), 0, CAIRN_ORIGIN, __VA_ARGS__)
-/* For system calls: appends strerror(errno). ENOSPC, EDQUOT and EFBIG become CAIRN_NO_SPACE, EMFILE
- * and ENFILE CAIRN_BUSY. */
+/* Appends strerror(errno). ENOSPC, EDQUOT, EFBIG are CAIRN_NO_SPACE, EMFILE, ENFILE CAIRN_BUSY. */
 #define cairn_fail_errno(err, ...)                                                                 \
     cairn_fail_at((err), cairn_code_from_errno(errno), errno, CAIRN_ORIGIN, __VA_ARGS__)
 enum cairn_code cairn_code_from_errno(int os_errno);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * file: what is asked of the file system, in the order that survives a power cut.
+/* file: file system calls in the order that survives a power cut.
  *
- * O_DIRECT needs its own open file: one descriptor copies through the page cache, the other does
- * not, and fdatasync on the first one flushes the device for both.
- */
+ * O_DIRECT needs an open file of its own: one descriptor writes through the page cache, the other
+ * past it, and fdatasync on the first flushes the device for both. */
 #include "common/file.h"
 
 #include <fcntl.h>
@@ -24,8 +22,8 @@
 #include "common/text.h"
 #include "common/trace.h"
 
-/* Past the page cache 1, 4 and 16 MiB wrote 3.4, 4.5 and 4.9 GB/s on one NVMe-backed machine: the
- * last step is not worth the longer time until an error or a signal is seen. */
+/* Past the page cache 1, 4 and 16 MiB wrote 3.4, 4.5 and 4.9 GB/s on one NVMe-backed machine; the
+ * last step is not worth the longer time until an error or a signal is noticed. */
 #define PIECE_BYTES (4 * CAIRN_MIB)
 /* Below this, copying into the page cache is cheaper than a round trip to the device. */
 #define DIRECT_BYTES_MIN (256 * CAIRN_KIB)
@@ -63,7 +61,7 @@ enum cairn_code cairn_file_tell_inodes(struct cairn_error *err, int fd, enum cai
 
 /* ---- open ---- */
 
-/* Does this open file take our alignment? Kernels before 6.1 do not say: the first write tells. */
+/* Does the file accept our alignment? Kernels before 6.1 do not say: the first write decides. */
 static bool alignment_fits(int fd) {
 #ifdef STATX_DIOALIGN
     struct statx status;
@@ -124,8 +122,7 @@ enum cairn_code cairn_file_create(int dir_fd, const char *name, uint64_t expecte
                                   struct cairn_file *ret, struct cairn_error *err) {
     struct cairn_file file = {0};
     CAIRN_TRY(open_pair(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, &file, err));
-    /* Space that is known to be missing is said now, not after an hour; a file system without
-     * fallocate is no reason to fail. */
+    /* Reports missing space now, not after an hour; not every file system has fallocate. */
     if (expected_bytes > 0 && expected_bytes <= INT64_MAX &&
         fallocate(file.fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)expected_bytes) != 0 &&
         cairn_code_from_errno(errno) == CAIRN_NO_SPACE) {
@@ -157,7 +154,7 @@ enum cairn_code cairn_file_open_below(int dir_fd, const char *name, enum cairn_l
                           name);
     if (fd < 0) return open_failed("open", name, err);
     CAIRN_TRY(check_regular(fd, name, err));
-    /* Past the page cache through the descriptor, since the name may be another file's by now. */
+    /* Opens the descriptor, not the name, which may be another file's by now. */
     char self[32];
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     int direct_fd = open(self, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
@@ -180,8 +177,8 @@ void cairn_file_release(struct cairn_file *file) {
 
 /* ---- read and write ---- */
 
-/* The next piece of a transfer and the way it takes (file.h#3): up to an aligned address buffered,
- * then the aligned middle direct, then the odd tail buffered. */
+/* Next piece of a transfer (file.h#3): buffered up to an aligned address, then the aligned middle
+ * direct, then the odd tail buffered. */
 struct piece {
     size_t size;
     bool direct;
@@ -210,7 +207,7 @@ static enum cairn_code check_range(size_t size, uint64_t offset, struct cairn_er
 enum cairn_code cairn_file_write_at(const struct cairn_file *file, const void *data, size_t size,
                                     uint64_t offset, struct cairn_error *err) {
     CAIRN_TRY(check_range(size, offset, err));
-    struct cairn_file way = *file; /* its direct_fd is dropped when the first write is refused */
+    struct cairn_file way = *file; /* a refused first write drops its direct_fd */
     const char *from = data;
     while (size > 0) {
         struct piece piece = next_piece(&way, (uintptr_t)from, size, offset);
@@ -238,7 +235,7 @@ static bool is_zero(const char *bytes, size_t size) {
     return !bytes[0] && !bytes[size - 1] && memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
-/* What was reserved for the bytes is given back. */
+/* Punches a hole, which frees the space reserved for the bytes. */
 static bool make_hole(const struct cairn_file *file, uint64_t offset, size_t size) {
     return fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                      (off_t)size) == 0;
@@ -296,8 +293,8 @@ enum cairn_code cairn_file_size(const struct cairn_file *file, uint64_t *ret_byt
     return CAIRN_OK;
 }
 
-/* file.h#2: a second fsync may report success for pages that the first one has dropped, so there is
- * no retry here, not even after a signal, and callers give the file up. */
+/* file.h#2: a second fsync may report success for pages that the first one dropped. So there is no
+ * retry, not even after a signal, and callers abandon the file. */
 enum cairn_code cairn_file_sync(const struct cairn_file *file, struct cairn_error *err) {
     char path[256];
     if (fdatasync(file->fd) != 0) return cairn_fail_errno(err, "sync %s", path_of(file->fd, path));
@@ -335,14 +332,14 @@ enum cairn_code cairn_dir_sync(int dir_fd, struct cairn_error *err) {
         if (here < 0) return cairn_fail_errno(err, "open the current folder");
     }
     char path[256];
-    /* EINVAL: this file system has no such call for folders, and nothing better to offer. */
+    /* EINVAL: this file system cannot fsync folders and offers nothing better. */
     if (fsync(dir_fd) != 0 && errno != EINVAL)
         return cairn_fail_errno(err, "sync the folder %s", path_of(dir_fd, path));
     return CAIRN_OK;
 }
 
-/* Over NFS a link whose reply was lost is repeated by the kernel and answered EEXIST; the same
- * shows after a crash between link and unlink. The name is then already ours. */
+/* Over NFS the kernel repeats a link whose reply was lost and gets EEXIST; a crash between link and
+ * unlink looks the same. The name is then already this file's. */
 static bool is_same_entry(int dir_fd, const char *a, const char *b) {
     struct stat first, second;
     return fstatat(dir_fd, a, &first, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -358,7 +355,7 @@ enum cairn_code cairn_file_link(int dir_fd, const char *temporary, const char *n
         if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS)
             return cairn_fail_at(err, CAIRN_UNSUPPORTED, errno, CAIRN_ORIGIN,
                                  "publish %s: this file system has no hard links", name);
-        if (errno != EEXIST) /* tmpfs counts a name as a file */
+        if (errno != EEXIST) /* tmpfs also needs an inode per name */
             return cairn_file_tell_inodes(err, dir_fd, open_failed("publish", name, err));
     }
     if (unlinkat(dir_fd, temporary, 0) != 0 && errno != ENOENT)
@@ -372,14 +369,14 @@ enum cairn_code cairn_file_publish(int dir_fd, const char *temporary, const char
     return cairn_dir_sync(dir_fd, err);
 }
 
-/* One component of a path below parent, made when absent; *ret_fd is an O_PATH descriptor. */
+/* Opens one component of a path below parent, creating it if absent; *ret_fd is an O_PATH. */
 static enum cairn_code enter(int parent, const char *name, unsigned mode, int *ret_fd,
                              struct cairn_error *err) {
     int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     int fd = openat(parent, name, flags);
     if (fd < 0 && errno == ENOENT) {
         bool made = mkdirat(parent, name, (mode_t)mode) == 0;
-        /* As given: umask has no say. Made by another at the same time: then it has its mode. */
+        /* fchmodat applies the mode without umask. A folder another process made keeps its mode. */
         if ((!made && errno != EEXIST) || (made && fchmodat(parent, name, (mode_t)mode, 0) != 0))
             return cairn_fail_errno(err, "make the folder %s", name);
         CAIRN_AUTO_FD readable = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -469,7 +466,7 @@ static enum cairn_code load_opened(int fd, const char *path, struct cairn_buf *r
         if (ret->data) ret->data[before] = '\0';
         return n < 0 ? code : cairn_within(err, code, "%s", path);
     }
-    /* An empty file is still text to its reader. */
+    /* An empty file is an empty text, not NULL. */
     return ret->data ? CAIRN_OK : cairn_buf_append(ret, "", 0, err);
 }
 
@@ -488,7 +485,7 @@ static enum cairn_code judge_mode(int fd, const char *path, struct cairn_error *
                       status.st_mode & S_IROTH ? "read" : "write", status.st_mode & 07777);
 }
 
-/* Judged by the descriptor that is read: the name may be another file's a moment later. */
+/* Checks the opened descriptor: the name may be another file's a moment later. */
 enum cairn_code cairn_file_load_secret(const char *path, struct cairn_buf *ret,
                                        struct cairn_error *err) {
     CAIRN_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -521,7 +518,7 @@ enum cairn_code cairn_file_load_line(const char *path, struct cairn_buf *ret,
     return CAIRN_OK;
 }
 
-/* A folder and a name in it, as openat wants them. */
+/* Splits a path into an open folder and a name, as openat takes them. */
 static enum cairn_code open_folder_of(const char *path, int *ret_fd, const char **ret_name,
                                       struct cairn_error *err) {
     char folder[PATH_MAX];
@@ -539,7 +536,7 @@ static enum cairn_code open_folder_of(const char *path, int *ret_fd, const char 
 static enum cairn_code write_whole(int fd, struct cairn_view data, unsigned mode,
                                    struct cairn_error *err) {
     struct cairn_file file = {.fd = fd, .direct_fd = -1, .open = true};
-    /* The mode that was asked for, whatever umask says: these files hold keys and journals. */
+    /* Sets the requested mode whatever umask says: these files hold keys and journals. */
     if (fchmod(fd, (mode_t)mode) != 0) return cairn_fail_errno(err, "set its mode");
     CAIRN_TRY(cairn_file_write_at(&file, data.data, data.size, 0, err));
     return cairn_file_sync(&file, err);
@@ -578,7 +575,7 @@ enum cairn_code cairn_file_lock_entry(int dir_fd, const char *name, int fd,
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s was removed by the process that held it", name);
 }
 
-/* The holder writes its process id, so that the one who is refused can name it. */
+/* The holder writes its process id, so that a refused process can name it. */
 enum cairn_code cairn_file_lock(const char *path, int *ret_fd, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return open_failed("open the lock", path, err);

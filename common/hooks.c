@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Points: a mutex of its own and not a ranked one, since they are passed while any lock may be
- * held. Rules: one word of bits; the top one says that the environment was looked at. */
+/* Points use a mutex without a rank, since any lock may be held where one is passed. Rules are bits
+ * of one word; its top bit says that the environment was read. */
 #include "common/hooks.h"
 
 #ifdef CAIRN_CRASHPOINTS
@@ -32,7 +32,7 @@ static struct {
     uint64_t nth; /* 0: every pass */
     uint64_t passes;
     uint64_t delay_ms;
-    bool read; /* the environment was looked at */
+    bool read; /* the environment was read */
 } chosen;
 
 static _Noreturn void refuse(const char *what, const char *text) {
@@ -47,7 +47,7 @@ static void must_be_listed(const char *name) {
     refuse("not in common/crashpoints.def", name);
 }
 
-/* One word of the text between colons: a count or an action. */
+/* Parses one word between colons: a count or an action. */
 static void choose_word(struct cairn_view word, const char *text) {
     static const struct {
         const char *name;
@@ -98,7 +98,7 @@ static void list_pass(const char *name) {
     if (fd < 0 || write(fd, line, (size_t)size) != size) refuse("cannot be listed in", path);
 }
 
-/* What this pass must do; the count is kept under the mutex, the deed is done outside it. */
+/* Returns the action of this pass; counting needs the mutex, the action runs without it. */
 static enum action action_of_pass(const char *name, uint64_t *delay_ms) {
     pthread_mutex_lock(&chosen_mutex);
     if (!chosen.read) choose(getenv("CAIRN_CRASH_AT"));
@@ -149,7 +149,7 @@ static const char *const rule_names[] = {
 #include "common/rules.def"
 #undef RULE
 };
-static _Atomic uint64_t out; /* bits of the rules that do not hold */
+static _Atomic uint64_t out; /* bits of the rules taken out */
 
 static bool bits_of(const char *text, uint64_t *ret) {
     uint64_t bits = LOOKED;

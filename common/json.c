@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The scan that bounds a document before jansson sees it, the typed reader, and YAML read as JSON.
+/* A scan that bounds a document before jansson parses it, the typed reader, and YAML read as JSON.
  *
  * jansson takes up to 81 times its input in memory and nests 2,048 deep, so depth, bytes and
- * values are counted over the raw text first; what jansson then refuses costs little.
- */
+ * values are counted in the raw text first; an input that jansson then refuses costs little. */
 #include "common/json.h"
 
 #include <stdio.h>
@@ -19,7 +17,7 @@
 #define JSON_U64_MAX (UINT64_C(1) << 62)
 
 /* A copy for messages: plain ASCII without quotes, so that a hostile key can neither forge a log
- * line nor make the problem body, which is JSON again, invalid. */
+ * line nor break the problem body, which is JSON again. */
 static const char *shown(const char *text, size_t size, char ret[72]) {
     size_t used = 0;
     for (; used < size && used < 64; used++) {
@@ -52,7 +50,7 @@ static bool is_bare(char c) {
            c == '+' || c == '.';
 }
 
-/* "-0" is the one integer that would read as 0 and be written back as another text. */
+/* "-0" is the only integer that would be read as 0 and written back as another text. */
 static enum cairn_code scan_bare(struct scan *scan, struct cairn_error *err) {
     size_t start = scan->at;
     while (scan->at < scan->size && is_bare(scan->text[scan->at])) scan->at++;
@@ -61,7 +59,7 @@ static enum cairn_code scan_bare(struct scan *scan, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* Counts one value and steps over its first token; structure itself is left to jansson. */
+/* Counts one value and steps over its first token; jansson checks the structure. */
 static enum cairn_code scan_token(struct scan *scan, struct cairn_error *err) {
     char c = scan->text[scan->at];
     bool string = c == '"', opens = c == '{' || c == '[';
@@ -74,7 +72,7 @@ static enum cairn_code scan_token(struct scan *scan, struct cairn_error *err) {
     }
     scan->nodes++;
     scan->after_string = string;
-    /* One more than allowed is let through here: a key is only known at its colon. */
+    /* Allows one value too many: a string is known to be a key only at its colon. */
     if (scan->nodes > scan->nodes_max + 1)
         return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: more than %zu values", scan->nodes_max);
     if (string) {
@@ -97,7 +95,7 @@ static enum cairn_code scan_all(struct cairn_view text, size_t nodes_max, struct
     return CAIRN_OK;
 }
 
-/* This thread's last parse was refused memory; known where cairn_json_watch_memory was called. */
+/* This thread's last parse ran out of memory; set only after cairn_json_watch_memory. */
 static _Thread_local bool starved;
 
 static void *watched_malloc(size_t size) {
@@ -124,7 +122,7 @@ enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limit
     json_t *json = json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, &problem);
     if (!json) {
         char what[72];
-        /* jansson says nothing about it, or "string expected" where it could not copy one. */
+        /* Without memory jansson says nothing, or "string expected" if it was copying one. */
         if (starved || !problem.text[0] || json_error_code(&problem) == json_error_out_of_memory)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a JSON document");
         return cairn_fail(err, CAIRN_INVALID, "JSON: line %d column %d: %s", problem.line,
@@ -142,14 +140,14 @@ struct sink {
     enum cairn_code code;
 };
 
-/* jansson goes on after a key that could not be appended, so the first failure is kept. */
+/* jansson continues after a key that could not be appended, so the first failure is kept. */
 static int sink_append(const char *text, size_t size, void *context) {
     struct sink *sink = context;
     if (sink->code == CAIRN_OK) sink->code = cairn_buf_append(sink->buf, text, size, sink->err);
     return sink->code == CAIRN_OK ? 0 : -1;
 }
 
-/* On failure ret holds what it held before. */
+/* On failure ret is unchanged. */
 static enum cairn_code dump(const json_t *json, size_t flags, struct cairn_buf *ret,
                             struct cairn_error *err) {
     struct sink sink = {.buf = ret, .err = err, .code = CAIRN_OK};
@@ -159,7 +157,7 @@ static enum cairn_code dump(const json_t *json, size_t flags, struct cairn_buf *
     ret->size = before;
     if (ret->data) ret->data[before] = '\0';
     if (sink.code != CAIRN_OK) return sink.code;
-    /* A json_t holds valid UTF-8 and finite numbers only: nothing else can fail. */
+    /* A json_t holds only valid UTF-8 and finite numbers: nothing else can fail. */
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to write a JSON document");
 }
 
@@ -168,7 +166,7 @@ enum cairn_code cairn_json_dump(const json_t *json, struct cairn_buf *ret,
     return dump(json, JSON_SORT_KEYS | JSON_COMPACT, ret, err);
 }
 
-/* Behind the text that begins at `at`. */
+/* Offset after the text that begins at `at`. */
 static size_t behind_text(struct cairn_view document, size_t at) {
     const char *text = document.data;
     for (at++; at < document.size && text[at] != '"'; at++)
@@ -179,11 +177,11 @@ static size_t behind_text(struct cairn_view document, size_t at) {
 static enum cairn_code put_real(const char *text, struct cairn_buf *ret, struct cairn_error *err) {
     struct cairn_real real = cairn_real(strtod(text, NULL));
     CAIRN_TRY(cairn_buf_append_text(ret, real.text, err));
-    /* Else who reads it takes it for an integer. */
+    /* Without ".0" a reader would take it for an integer. */
     return strpbrk(real.text, ".e") ? CAIRN_OK : cairn_buf_append_text(ret, ".0", err);
 }
 
-/* jansson has one precision for all doubles of a document, so what it wrote is gone through. */
+/* jansson has one precision for all doubles of a document, so each is rewritten in its output. */
 static enum cairn_code put_shown(struct cairn_view document, struct cairn_buf *ret,
                                  struct cairn_error *err) {
     const char *text = document.data;
@@ -283,7 +281,7 @@ static enum cairn_code read_text(struct place place, const json_t *value, struct
     return CAIRN_OK;
 }
 
-/* The document is borrowed mutably, as json_t's own getters do. */
+/* `value` is not const because json_t's getters are not. */
 static enum cairn_code read_field(struct place place, json_t *value, struct cairn_error *err) {
     switch (place.field->kind) {
     case CAIRN_JSON_U64:
@@ -374,7 +372,7 @@ json_t *cairn_json_page(const json_t *array, uint64_t from, uint64_t limit, bool
     return NULL;
 }
 
-/* ---- YAML, by descent: a line's indent says to which mapping or sequence it belongs ---- */
+/* ---- YAML by recursive descent: indentation assigns lines to mappings and sequences ---- */
 
 struct reader {
     const char *at, *end;
@@ -406,7 +404,7 @@ static char char_at(const struct reader *reader, size_t offset) {
     return reader->at + offset < reader->end ? reader->at[offset] : '\n';
 }
 
-/* Behind empty lines and comments; -1 at the end, else the indent of the line. */
+/* Skips empty lines and comments; indent of the next line, or -1 at the end. */
 static int indent_of_next(struct reader *reader) {
     while (reader->at < reader->end) {
         size_t indent = spaces_at(reader);
@@ -421,7 +419,7 @@ static void skip_spaces(struct reader *reader) {
     while (char_at(reader, 0) == ' ') reader->at++;
 }
 
-/* What stands behind a value on its line: nothing, or a comment. */
+/* Is the rest of the line empty or a comment? */
 static bool ends_line(struct reader *reader) {
     skip_spaces(reader);
     if (char_at(reader, 0) != '\n' && char_at(reader, 0) != '#') return false;
@@ -431,7 +429,7 @@ static bool ends_line(struct reader *reader) {
 
 /* ---- scalars ---- */
 
-/* "1.5", "-2", but not "3.1.0": a number that is no whole one from 0 on. */
+/* Is it a negative or fractional number, as "1.5" or "-2", but not "3.1.0"? */
 static bool is_other_number(struct cairn_view text) {
     const char *at = text.data;
     size_t sign = text.size && (at[0] == '-' || at[0] == '+'), digits = 0, dots = 0;
@@ -472,7 +470,7 @@ static json_t *quoted(struct reader *reader) {
     return json_stringn(text.size ? text.data : "", text.size);
 }
 
-/* Up to the end of the line, or in a flow up to what ends a value there. */
+/* A plain scalar: up to the end of the line, or in a flow up to the end of the value. */
 static struct cairn_view plain_at(const struct reader *reader, bool in_flow) {
     const char *at = reader->at, *end = at;
     for (; at < reader->end && *at != '\n'; at++) {
@@ -496,7 +494,7 @@ static json_t *scalar(struct reader *reader, bool in_flow) {
     return plain(text);
 }
 
-/* "|", ">", each also with "-": the lines below that are indented further than `outer`. */
+/* "|" or ">", each also with "-": the text of the following lines indented deeper than `outer`. */
 static json_t *block_text(struct reader *reader, int outer) {
     bool folded = char_at(reader, 0) == '>', strips = char_at(reader, 1) == '-';
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
@@ -531,7 +529,6 @@ static json_t *block_text(struct reader *reader, int outer) {
 
 static json_t *flow(struct reader *reader);
 
-/* Also over the ends of lines. */
 static void skip_in_flow(struct reader *reader) {
     while (reader->at < reader->end && (*reader->at == ' ' || *reader->at == '\n')) {
         if (*reader->at == '\n') reader->line++;
@@ -585,8 +582,7 @@ static json_t *flow(struct reader *reader) {
 
 static json_t *block(struct reader *reader, int indent);
 
-/* What stands behind "name:" or "-", whose line has this indent. in_list: a list may stand at the
- * indent of its name. */
+/* The value after "name:" or "-" on a line with this indent. of_name: a list may have the same. */
 static json_t *value_behind(struct reader *reader, int indent, bool of_name) {
     skip_spaces(reader);
     char first = char_at(reader, 0);
@@ -603,7 +599,7 @@ static json_t *value_behind(struct reader *reader, int indent, bool of_name) {
     return CAIRN_TAKE(value);
 }
 
-/* At the first word of a line, whose place in it is `column`: "name: value" and those below it. */
+/* A mapping whose first key starts at `column`. */
 static json_t *mapping(struct reader *reader, int column) {
     CAIRN_AUTO_JSON json_t *object = json_object();
     for (;;) {
@@ -627,7 +623,7 @@ static json_t *mapping(struct reader *reader, int column) {
     }
 }
 
-/* Does a name begin here: a scalar, a colon, and a blank or the end of the line? */
+/* Does a member begin here: a scalar, a colon, and a blank or the end of the line? */
 static bool is_member(const struct reader *reader) {
     struct reader ahead = *reader;
     struct cairn_error unused = {0};

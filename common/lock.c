@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks are checked before the mutex is asked, so an inversion aborts instead of hanging. */
+/* The rank is checked before the mutex is locked, so an inversion aborts instead of hanging. */
 #include "common/lock.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void rank_give(enum cairn_lock_rank rank) {
     held_ranks &= ~(UINT64_C(1) << rank);
 }
 
-/* A wait takes its lock again at its end, so nothing ranked below it may be held meanwhile. */
+/* A wait relocks at its end, so no lock of a later rank may be held during it. */
 static void rank_wait(enum cairn_lock_rank rank) {
     if (held_ranks >> rank != 1) order_broken("waiting with", rank);
 }
@@ -46,7 +46,7 @@ static void rank_wait(enum cairn_lock_rank rank) {
 #define rank_wait(rank) ((void)(rank))
 #endif
 
-/* Such a call fails only where a lock or a condition is used wrongly: it is released while held. */
+/* These calls fail only on misuse of a lock or condition, such as releasing a held one. */
 #define MUST(call)                                                                                 \
     do {                                                                                           \
         int failed = (call);                                                                       \

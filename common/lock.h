@@ -2,13 +2,13 @@
 /*
  * lock: a mutex with a rank, and a condition with a deadline.
  *
- * Why:     lock order is written once (common/locks.def) and checked while the tests run,
- *          because a deadlock seen in production is seen once, at night.
+ * Why:     lock order is written once (common/locks.def) and checked by every test run, because a
+ *          deadlock in production is rare and hard to reproduce.
  * Promise: 1   a thread that takes a lock ranked at or above one it holds aborts at once, in
  *              builds with CAIRN_DEBUG_LOCKS (dev and tsan).
  *          2   cairn_condition_wait returns false when the deadline passed.
  * Limits:  at most 64 ranks.
- * Threads: that is what it is for.
+ * Threads: any.
  * Next:    common/locks.def.
  */
 #pragma once
@@ -33,14 +33,14 @@ struct cairn_condition {
 };
 
 void cairn_lock_init(struct cairn_lock *lock, enum cairn_lock_rank rank);
-void cairn_lock_release(struct cairn_lock *lock); /* end of its life */
+void cairn_lock_release(struct cairn_lock *lock); /* destroys it */
 void cairn_lock_take(struct cairn_lock *lock);
 void cairn_lock_give(struct cairn_lock *lock);
-void cairn_condition_init(struct cairn_condition *condition); /* monotonic clock */
+void cairn_condition_init(struct cairn_condition *condition); /* on the monotonic clock */
 void cairn_condition_release(struct cairn_condition *condition);
 void cairn_condition_signal(struct cairn_condition *condition);
 void cairn_condition_broadcast(struct cairn_condition *condition);
-/* deadline_ms on the real mono clock (common/clock.h); UINT64_MAX waits for ever. */
+/* deadline_ms on the real mono clock (common/clock.h); UINT64_MAX: no deadline. */
 bool cairn_condition_wait(struct cairn_condition *condition, struct cairn_lock *lock,
                           uint64_t deadline_ms);
 
@@ -49,7 +49,7 @@ static inline void cairn_lock_give_at(struct cairn_lock **lock) {
 }
 #define CAIRN_HOLD_NAME_(line) cairn_held_##line
 #define CAIRN_HOLD_NAME(line) CAIRN_HOLD_NAME_(line)
-/* Held until the end of the scope. */
+/* Holds the lock until the end of the scope. */
 #define CAIRN_HOLD(lock)                                                                           \
     __attribute__((cleanup(cairn_lock_give_at))) CAIRN_UNUSED struct cairn_lock *CAIRN_HOLD_NAME(  \
         __LINE__) = (cairn_lock_take(lock), (lock))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line is formatted, escaped and cut on the stack, then handed to the kernel in one write. */
+/* A line is formatted, escaped and cut on the stack, then written in one call. */
 #include "common/log.h"
 
 #include <signal.h>
@@ -14,15 +14,15 @@
 #include "common/trace.h"
 
 #define LINE_BYTES_MAX 2048
-#define JSON_BYTES_MAX 4096 /* PIPE_BUF: one write to a pipe stays whole */
+#define JSON_BYTES_MAX 4096 /* PIPE_BUF: one write to a pipe is atomic */
 
 static const char *const level_names[] = {"ERROR", "WARN", "INFO", "DEBUG"};
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
 static const char *const format_words[] = {"text", "json"};
 
-/* Written by cairn_log_start only, which runs before there are other threads. */
+/* Written by cairn_log_start only, before other threads exist. */
 static struct {
-    struct cairn_lock lock; /* nothing is guarded but the order of the lines */
+    struct cairn_lock lock; /* guards the order of lines only */
     enum cairn_log_level level;
     enum cairn_log_format format;
     int fd;
@@ -67,7 +67,7 @@ bool cairn_log_enabled(enum cairn_log_level level) {
     return logger.started && logger.fd >= 0 && level <= logger.level;
 }
 
-/* What byte c is written as: itself, or an escape of at most 4 bytes. Returns the size. */
+/* Escapes byte c: itself, or at most 4 bytes. Returns the size. */
 static size_t escape_byte(uint8_t c, bool is_text, char ret_escape[8]) {
     const char *name = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : NULL;
     if (name) {
@@ -80,14 +80,14 @@ static size_t escape_byte(uint8_t c, bool is_text, char ret_escape[8]) {
     return 1;
 }
 
-/* Size of a cut text without its last character when that is not ASCII: it may be half of one. */
+/* Size of a cut text without a last non-ASCII character, which may be incomplete. */
 static size_t without_torn_character(const char *text, size_t size) {
     size_t end = size;
     while (end > 0 && ((uint8_t)text[end - 1] & 0xc0) == 0x80) end--;
     return end > 0 && (uint8_t)text[end - 1] >= 0xc0 ? end - 1 : size;
 }
 
-/* Escape text behind the size bytes of the line; returns the new size, always below the limit. */
+/* Appends escaped text after `size` bytes of the line; returns the new size, below the limit. */
 static size_t append_escaped(char *line, size_t size, const char *text, bool cut) {
     const size_t room = LINE_BYTES_MAX - sizeof("...\n");
     bool is_text = cairn_utf8_valid(cairn_view_of(text));
@@ -96,7 +96,7 @@ static size_t append_escaped(char *line, size_t size, const char *text, bool cut
         char escape[8];
         size_t taken = 1;
         size_t escape_size = escape_byte(*at, is_text, escape);
-        /* U+0080 to U+009F are control characters too; terminals obey them. */
+        /* U+0080 to U+009F are control characters that terminals obey. */
         if (is_text && at[0] == 0xc2 && at[1] < 0xa0) {
             escape_size = (size_t)snprintf(escape, sizeof(escape), "\\u%04x", at[1]);
             taken = 2;
@@ -116,10 +116,10 @@ static size_t append_escaped(char *line, size_t size, const char *text, bool cut
 
 /* ---- values ---- */
 
-struct values { /* a line's pairs, as they are written */
+struct values { /* the key=value pairs of a line */
     char *text;
     size_t size;
-    bool quoted; /* within quotes of the format */
+    bool quoted; /* inside quotes of the format */
     bool cut;
 };
 
@@ -152,7 +152,7 @@ static void put_value(struct values *values, const char *value, size_t size) {
     if (bare && breaks) put(values, "\"", 1);
 }
 
-struct conversion { /* from its '%' on */
+struct conversion { /* a printf conversion, '%' included */
     char text[16];
     size_t size;
     char length, kind; /* length: 0, 'l', 'L' (ll), 'z' */
@@ -171,7 +171,7 @@ static struct conversion read_conversion(const char *format) {
     return found;
 }
 
-/* The arguments that vsnprintf would take, one conversion at a time. */
+/* Formats one conversion and consumes its arguments, as vsnprintf would. */
 static void put_conversion(struct values *values, const struct conversion *at, va_list *arguments) {
     char number[64] = "";
     if (at->kind == 's') {
@@ -210,7 +210,7 @@ static void put_all(struct values *values, const char *format, va_list *argument
     values->text[values->size] = '\0';
 }
 
-/* log.h#3: a reader that went away must not kill the program, so SIGPIPE is held back and eaten. */
+/* log.h#3: a closed standard error must not kill the program: blocks SIGPIPE and discards it. */
 static void write_line(const char *line, size_t size) {
     sigset_t pipe_set, before;
     sigemptyset(&pipe_set);
@@ -241,7 +241,7 @@ static bool is_key_byte(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Size of the key at `at`, without its '='; 0: there is none. */
+/* Size of the key at `at`, without its '='; 0: no key. */
 static size_t key_size(const char *at) {
     size_t size = 0;
     while (is_key_byte(at[size])) size++;
@@ -249,11 +249,11 @@ static size_t key_size(const char *at) {
 }
 
 struct json_line {
-    char *bytes; /* of JSON_BYTES_MAX */
+    char *bytes; /* JSON_BYTES_MAX */
     size_t size;
 };
 
-/* Room is kept for the end of a value and of the object. */
+/* Is there room for `bytes` and the end of a value and of the object? */
 static bool json_room(const struct json_line *line, size_t bytes) {
     return line->size + bytes + sizeof("...\"}\n") < JSON_BYTES_MAX;
 }
@@ -263,7 +263,7 @@ static void json_bytes(struct json_line *line, const char *bytes, size_t size) {
     line->size += size;
 }
 
-/* A string with its quotes; of bytes that are no UTF-8 each is written as \u00XX. */
+/* Writes a quoted string; each byte of invalid UTF-8 becomes \u00XX. */
 static void json_text(struct json_line *line, struct cairn_view text) {
     bool is_text = cairn_utf8_valid(text), cut = false;
     const char *bytes = text.data;
@@ -306,8 +306,8 @@ static bool is_number(struct cairn_view text) {
     return true;
 }
 
-/* A value as it was before log.h#2 gave it quotes; returns what stands behind it. A bare one goes
- * on to the next key: a format may put a text behind it. */
+/* Reads a value back from its text form (log.h#2); returns its end. An unquoted value ends at the
+ * next key, since a format may append free text. */
 static const char *read_value(const char *at, char *ret_plain, size_t *ret_size, bool *ret_quoted) {
     size_t size = 0;
     *ret_quoted = *at == '"';
@@ -390,7 +390,7 @@ void cairn_log_failed(const char *program, const char *format_said, const char *
     cairn_log(ERROR, "process.failed", "program=%s cause=\"%s\"", program, cause);
 }
 
-/* ---- limits: a place for each cause; one whose minute is over, all said, is free ---- */
+/* ---- limits: a slot per cause, free again after its minute if no line is left to count ---- */
 
 static uint64_t hash_of(const char *cause) {
     uint64_t hash = UINT64_C(14695981039346656037);
@@ -398,7 +398,7 @@ static uint64_t hash_of(const char *cause) {
     return hash ? hash : 1;
 }
 
-/* The last place is that of all causes for which there is none. */
+/* The last slot is shared by all causes without one. */
 static size_t place_of(struct cairn_log_limit *limit, uint64_t cause, uint64_t now_ms) {
     for (size_t i = 0; i < CAIRN_LOG_LIMIT_CAUSES; i++)
         if (limit->causes[i].cause == cause) return i;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private memory is mapped with a huge page's worth of addresses more, which are given back around
- * it. Slabs are memfds; a chunk is touched once and then collapsed: collapsing an untouched chunk
- * is EINVAL, and populating it by 4 KiB pages first makes the kernel copy what it could have
- * cleared. */
+/* Private memory is mapped with one extra huge page of addresses, unmapped again around it. Slabs
+ * are memfds; each page of a chunk is touched before the chunk is collapsed: an untouched chunk
+ * is EINVAL, and populating it by 4 KiB pages first makes the kernel copy instead of clear. */
 #include "common/memory.h"
 
 #include <fcntl.h>
@@ -37,7 +36,7 @@ void cairn_pages_unmap(void *data, size_t bytes) {
 
 /* ---- slabs ---- */
 
-/* Numbers of the kernel that glibc 2.36 does not have yet. */
+/* Constants that glibc 2.36 lacks. */
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -45,7 +44,7 @@ void cairn_pages_unmap(void *data, size_t bytes) {
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-/* A machine without free huge blocks answers slowly; after this many refusals it is not asked. */
+/* A machine without free huge pages refuses slowly; stop trying after this many refusals. */
 #define COLLAPSE_REFUSALS_MAX 8
 #define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -53,7 +52,7 @@ static uint64_t page_bytes(void) {
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Map at a 2 MiB boundary: elsewhere the mapping can have no huge page. */
+/* Maps at a 2 MiB boundary; an unaligned mapping cannot have huge pages. */
 static enum cairn_code map_aligned(int fd, uint64_t bytes, bool writable, uint8_t **ret,
                                    struct cairn_error *err) {
     uint64_t unit = CAIRN_SLAB_UNIT_BYTES, reserve_bytes;
@@ -76,7 +75,7 @@ static enum cairn_code map_aligned(int fd, uint64_t bytes, bool writable, uint8_
     }
     if (lead) munmap(reserve, lead);
     munmap(start + mapped, reserve_bytes - lead - mapped);
-    /* A core file is not to hold the node's whole checkpoint memory. */
+    /* Keeps the node's checkpoint memory out of core files. */
     madvise(start, mapped, MADV_DONTDUMP);
     *ret = start;
     return CAIRN_OK;
@@ -90,8 +89,8 @@ static enum cairn_code identify(struct cairn_slab *slab, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* Fault pages in. madvise reports a lack of memory, where a plain touch would be a signal; kernels
- * before 5.14 do not have it and are touched page by page. */
+/* Faults pages in. madvise reports a lack of memory as an error, a plain touch as a signal; kernels
+ * before 5.14 lack the call, so pages are touched one by one. */
 static enum cairn_code fault_in(uint8_t *data, uint64_t bytes, struct cairn_error *err) {
     if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return CAIRN_OK;
     if (errno == ENOMEM) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to populate a slab");
@@ -132,7 +131,7 @@ static enum cairn_code make(struct cairn_slab *slab, const char *name, bool read
     return read_only_peers ? cairn_slab_freeze(slab, err) : CAIRN_OK;
 }
 
-/* Undo a half-made slab, whose fd counts even when nothing is mapped yet. */
+/* Releases a partly made slab; its fd is open even if nothing is mapped yet. */
 static void drop(struct cairn_slab *slab) {
     if (slab->data) munmap(slab->data, cairn_round_up(slab->size_bytes, page_bytes()));
     if (slab->fd >= 0) close(slab->fd);
@@ -154,13 +153,13 @@ enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_on
     return code;
 }
 
-/* memory.h#5: nothing is mapped before the kernel itself has vouched for the size. */
+/* memory.h#5: checks the fd's seals and size before anything is mapped. */
 static enum cairn_code trust(int fd, uint64_t expected_bytes, struct cairn_error *err) {
     struct stat status;
     struct statfs system;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || fstatfs(fd, &system) != 0)
         return cairn_fail(err, CAIRN_PROTOCOL, "the descriptor received is no memory file");
-    /* A page that hugetlbfs has not reserved is a signal when it is touched. */
+    /* Touching a page that hugetlbfs has not reserved would raise a signal. */
     if (system.f_type != TMPFS_MAGIC)
         return cairn_fail(
             err, CAIRN_PROTOCOL,
@@ -176,13 +175,13 @@ static enum cairn_code trust(int fd, uint64_t expected_bytes, struct cairn_error
     return CAIRN_OK;
 }
 
-/* The pages exist at the maker; this only fills our page table, so that no fault comes later.
- * Reading is enough where the kernel cannot be asked, and never changes what another wrote. */
+/* The pages exist already; this fills our page table, so that no fault comes later. Without the
+ * madvise call pages are read, which changes nothing that a peer wrote. */
 static enum cairn_code populate_mapping(const struct cairn_slab *slab, struct cairn_error *err) {
     int advice = slab->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
     uint64_t mapped = cairn_round_up(slab->size_bytes, page_bytes());
     if (madvise(slab->data, mapped, advice) == 0) return CAIRN_OK;
-    /* What the kernel refuses by name would be a signal when it is touched. */
+    /* Touching pages after these errors would raise a signal. */
     if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON)
         return cairn_fail_errno(err, "the pages of a slab that was received");
     const volatile uint8_t *data = slab->data;
@@ -215,7 +214,7 @@ enum cairn_code cairn_slab_freeze(struct cairn_slab *slab, struct cairn_error *e
 }
 
 void cairn_slab_release(struct cairn_slab *slab) {
-    /* A zeroed struct has fd 0, which is not ours: only what is mapped was ever open. */
+    /* A zeroed struct has fd 0, which is not ours: only a mapped slab has an open fd. */
     if (slab->data) drop(slab);
     *slab = (struct cairn_slab){0};
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory: memory for big transfers, of huge pages where the kernel has them; private, and shared by
- * a descriptor (a slab).
+ * memory: private memory and shared slabs (memfds) for big transfers, of huge pages where the
+ * kernel has them.
  *
- * Why:     a disk takes a request of so many pieces of memory, whatever their size (254 of 4 KiB
- *          are 1 MiB): out of huge pages O_DIRECT reads of 4 MiB had three times the speed on a
- *          virtual disk, and the faults of small pages cost a third of a read through the server.
- *          The bytes a trainer stages in a slab are the bytes that are sent; no copy in between,
- *          and they outlive the trainer.
+ * Why:     a disk request holds a limited number of memory segments, whatever their size (254 of
+ *          4 KiB are 1 MiB): with huge pages O_DIRECT reads of 4 MiB were three times as fast on a
+ *          virtual disk, and faults of small pages cost a third of a read through the server.
+ *          The uploader sends bytes from the slab in which the trainer staged them, without a
+ *          copy, and they outlive the trainer.
  * Promise: 1   private memory begins at a huge page's border, and reads as zeros.
- *          2   a kernel that has no huge pages for it gives small ones, silently.
+ *          2   a kernel without huge pages for it silently provides small ones.
  *          3   a slab is populated and, where the kernel can, collapsed into huge pages by its
  *              maker, so no page fault falls into a save.
  *          4   it is sealed against shrinking and growing from the start: reading it can never
  *              raise SIGBUS. cairn_slab_freeze adds FUTURE_WRITE once the other side has mapped.
  *          5   a received fd is trusted only after seals (SHRINK and GROW) and the exact size
  *              were checked; anything else is CAIRN_PROTOCOL and the fd is closed.
- * Limits:  private memory goes back to the system at once: it is for memory that lives for many
- *          transfers, or for one of MiB. Sizes of slabs are rounded up to 2 MiB.
+ * Limits:  private memory is unmapped at release: use it for many transfers, or for one of MiB.
+ *          Sizes of slabs are rounded up to 2 MiB.
  * Threads: any; a struct cairn_slab has one owner, its memory is shared by design.
  * Next:    uploader/README.md, rules on generations.
  */
@@ -30,7 +30,7 @@
 
 /* NULL: no memory. */
 void *cairn_pages_map(size_t bytes) CAIRN_MUST_USE;
-void cairn_pages_unmap(void *data, size_t bytes); /* bytes as mapped; NULL is fine */
+void cairn_pages_unmap(void *data, size_t bytes); /* bytes as mapped; takes NULL */
 
 /* ---- slabs ---- */
 
@@ -40,15 +40,15 @@ struct cairn_slab {
     int fd;
     uint8_t *data;
     uint64_t size_bytes;
-    uint64_t device; /* st_dev and st_ino recognise it after a restart */
+    uint64_t device; /* st_dev and st_ino identify it after a restart */
     uint64_t inode;
     bool huge;     /* every chunk was collapsed */
-    bool writable; /* this process' mapping */
+    bool writable; /* whether this process maps it writable */
 };
-/* read_only_peers: seal FUTURE_WRITE at once (restore slabs: only the maker writes). */
+/* read_only_peers: seals FUTURE_WRITE at once (restore slabs: only the maker writes). */
 enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_only_peers,
                                   struct cairn_slab *ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* Takes take_fd also on failure. expected_bytes is the exact size that was promised. */
+/* Takes take_fd, also on failure. expected_bytes: the exact size announced by the peer. */
 enum cairn_code cairn_slab_attach(int take_fd, uint64_t expected_bytes, bool writable,
                                   struct cairn_slab *ret, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_slab_freeze(struct cairn_slab *slab, struct cairn_error *err) CAIRN_MUST_USE;

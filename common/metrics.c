@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cells of 64 bits and the text that is made of them; see metrics.h. */
+/* Counters are 64-bit atomic cells; the text is made from them on request. */
 #include "common/metrics.h"
 
 #include <inttypes.h>
@@ -8,8 +8,7 @@
 #define UNSET INT64_MIN
 #define LABELS_BYTES_MAX 512
 
-/* Upper bounds of the buckets of every histogram: from a look at the catalog to the save of a large
- * model over a slow link. */
+/* Histogram buckets: from a catalog lookup to saving a large model over a slow link. */
 static const struct {
     uint64_t us;
     const char *text;
@@ -17,12 +16,12 @@ static const struct {
               {250000, "0.25"}, {1000000, "1"},   {2500000, "2.5"},   {10000000, "10"},
               {30000000, "30"}, {60000000, "60"}, {300000000, "300"}, {1800000000, "1800"}};
 #define BUCKETS (CAIRN_COUNT(bounds) + 1)
-#define HISTOGRAM_CELLS (BUCKETS + 1) /* the sum is the last */
+#define HISTOGRAM_CELLS (BUCKETS + 1) /* the last cell is the sum */
 
 struct cairn_metrics {
     const struct cairn_metric *rows;
     size_t count;
-    _Atomic uint64_t **cells; /* of each row */
+    _Atomic uint64_t **cells; /* [family] */
 };
 
 const char *cairn_metric_kind_text(enum cairn_metric_kind kind) {
@@ -117,7 +116,6 @@ void cairn_metrics_observe(struct cairn_metrics *metrics, struct cairn_metric_at
 
 /* ---- the text ---- */
 
-/* Of a label's value: a backslash, a quote and the end of a line are escaped. */
 static enum cairn_code write_value(struct cairn_buf *ret, const char *value,
                                    struct cairn_error *err) {
     for (const char *c = value; *c; c++) {
@@ -170,8 +168,7 @@ static enum cairn_code write_histogram(const struct cairn_metric *row, const cha
                             close, count);
 }
 
-/* A series with labels that nothing has happened to yet is left out: a table of routes and answers
- * has thousands. */
+/* A labelled series without events is omitted: the table of routes and answers has thousands. */
 static bool is_shown(const struct cairn_metric *row, const _Atomic uint64_t *cells) {
     if (row->kind == CAIRN_METRIC_GAUGE) return (int64_t)load(cells) != UNSET;
     bool any = !*row->labels;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics: numbers that a daemon counts while it works, as text for Prometheus.
+ * metrics: counters, gauges and histograms of a daemon, as text for Prometheus.
  *
- * Why:     a stall that is a line in a log is found by whoever reads logs; a histogram that is
- *          scraped raises an alert. One table per daemon gives the series, their page and the test.
+ * Why:     a stall in a log is found only by reading logs; a scraped histogram raises an alert.
+ *          One table per daemon defines the series, their documentation and their test.
  * Promise: 1   counting takes no lock, allocates nothing and never waits; a NULL table counts
  *              nothing.
- *          2   what is written is the text format 0.0.4: each family once, with its HELP and TYPE,
- *              its samples together, no series twice; the count of a histogram is its last bucket.
+ *          2   the output is text format 0.0.4: each family once, with its HELP and TYPE, its
+ *              samples together, no series twice; the count of a histogram is its last bucket.
  *          3   label values come from axes of fixed size, so the number of series is bounded by the
  *              table.
  * Limits:  two axes a family, three labels; values are integers, durations counted in microseconds.
@@ -27,15 +27,14 @@ const char *cairn_metric_kind_text(enum cairn_metric_kind kind);
 
 /* One label, or several that vary together. */
 struct cairn_metric_axis {
-    size_t count;  /* of values */
-    size_t labels; /* of names; 0 where there is no axis */
+    size_t count;  /* number of values */
+    size_t labels; /* number of labels; 0: no axis */
     const char *(*value)(size_t index, size_t label);
 };
-/* One line of a .def. */
 struct cairn_metric {
     enum cairn_metric_kind kind;
-    const char *name;   /* without the prefix cairn_ */
-    const char *labels; /* names with commas between them, those of the first axis first */
+    const char *name;   /* without the prefix "cairn_" */
+    const char *labels; /* comma-separated names, those of the first axis first */
     const struct cairn_metric_axis *axes[2];
     const char *help;
 };
@@ -46,16 +45,16 @@ enum cairn_code cairn_metrics_new(const struct cairn_metric *rows, size_t count,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_metrics_free(struct cairn_metrics *metrics); /* NULL is fine */
 
-/* Which series of a family: an index on each of its axes, 0 where it has none. */
+/* One series: a family and an index on each of its axes, 0 if there is none. */
 struct cairn_metric_at {
     size_t family, first, second;
 };
-/* Of a counter. */
+/* For a counter. */
 void cairn_metrics_add(struct cairn_metrics *metrics, struct cairn_metric_at at, uint64_t more);
-/* Of a gauge; one that was never set is not written. */
+/* For gauges; a gauge that was never set is omitted. */
 void cairn_metrics_set(struct cairn_metrics *metrics, struct cairn_metric_at at, int64_t value);
 void cairn_metrics_shift(struct cairn_metrics *metrics, struct cairn_metric_at at, int64_t by);
-/* Of a histogram. */
+/* For a histogram. */
 void cairn_metrics_observe(struct cairn_metrics *metrics, struct cairn_metric_at at,
                            uint64_t duration_us);
 enum cairn_code cairn_metrics_write(struct cairn_metrics *metrics, struct cairn_buf *ret,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net: Unix sockets with descriptors, TCP listeners. Every socket made here is non-blocking and
- * close-on-exec; nothing here waits but cairn_net_send, which has a deadline, and a claim for a
- * tenth of a second.
+ * net: Unix sockets with descriptors, TCP listeners. All sockets are non-blocking and
+ * close-on-exec; only cairn_net_send (up to its deadline) and a claim (a tenth of a second) wait.
  */
 #include "common/net.h"
 
@@ -44,8 +43,7 @@ static enum cairn_code unix_socket(int *ret_fd, struct cairn_error *err) {
     return *ret_fd < 0 ? cairn_fail_errno(err, "create a Unix socket") : CAIRN_OK;
 }
 
-/* net.h#2: only a socket that refuses callers is stale. A symbolic link or a file is never removed.
- * */
+/* net.h#2: only a socket that refuses connections is stale. Links and files are never removed. */
 static enum cairn_code remove_stale(const char *path, struct cairn_error *err) {
     struct stat status;
     if (lstat(path, &status) != 0)
@@ -73,8 +71,8 @@ enum cairn_code cairn_net_listen_unix(const char *path, unsigned mode, int *ret_
     CAIRN_TRY(remove_stale(path, err));
     CAIRN_AUTO_FD fd = -1;
     CAIRN_TRY(unix_socket(&fd, err));
-    /* The mode of the descriptor, less umask, is the mode that bind gives the name: there is no
-     * moment at which a stranger could connect. chmod then adds what umask took away. */
+    /* bind creates the name with the descriptor's mode less umask, so no stranger can ever connect;
+     * chmod then adds the bits that umask removed. */
     if (fchmod(fd, mode) != 0) return cairn_fail_errno(err, "mode of the socket %s", path);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0)
         return cairn_fail_errno(err, "bind %s", path);
@@ -106,7 +104,7 @@ enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd, struct cai
 
 /* ---- names ---- */
 
-/* An abstract name leaves nothing behind and needs no folder that two processes both know. */
+/* An abstract name needs no shared folder and vanishes with its socket. */
 static enum cairn_code claim_address(const char *name, struct sockaddr_un *ret, socklen_t *ret_size,
                                      struct cairn_error *err) {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -116,8 +114,8 @@ static enum cairn_code claim_address(const char *name, struct sockaddr_un *ret, 
     return CAIRN_OK;
 }
 
-/* The process that holds the name listens; the kernel tells its user. CAIRN_BUSY: no process
- * listens: the name is being taken or given back now, or its holder never listens. */
+/* Checks the user of the process that listens at the name. CAIRN_BUSY: no process listens, since
+ * the name is being claimed or released, or its holder never listens. */
 static enum cairn_code claim_holder(const char *name, const struct sockaddr_un *address,
                                     socklen_t size, struct cairn_error *err) {
     CAIRN_AUTO_FD probe = -1;
@@ -191,14 +189,14 @@ static bool is_listed(const char *list, uid_t uid) {
     return false;
 }
 
-/* Nobody but that user and root can put a name there. */
+/* Can only this user and root create names in the folder? */
 static bool is_only(const char *folder, uid_t uid) {
     struct stat status;
     return !stat(folder, &status) && (status.st_uid == uid || status.st_uid == 0) &&
            !(status.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* The folder of the path is that user's, and all above it are root's alone. */
+/* Does the folder of the path belong to this user, and every folder above it to root only? */
 static bool is_given(const char *path, uid_t uid) {
     char folder[PATH_MAX], above[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -233,7 +231,6 @@ int cairn_net_peer_process(int fd) {
 
 /* ---- TCP ---- */
 
-/* "host:port" or "[host]:port" in two texts. */
 static enum cairn_code split_address(const char *address, char host[256], char port[8],
                                      struct cairn_error *err) {
     const char *colon = strrchr(address, ':');
@@ -312,7 +309,7 @@ enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t 
 
 /* ---- bytes and descriptors ---- */
 
-/* Aligned as the kernel's headers want it, with room for exactly CAIRN_NET_FDS_MAX. */
+/* Aligned as cmsghdr requires, with room for exactly CAIRN_NET_FDS_MAX. */
 union control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int) * CAIRN_NET_FDS_MAX)];
@@ -334,7 +331,7 @@ static enum cairn_code wait_for_room(int fd, uint64_t deadline_ms, struct cairn_
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
     if (left_ms == 0) return cairn_fail(err, CAIRN_TIMEOUT, "the peer does not read");
     struct pollfd wanted = {.fd = fd, .events = POLLOUT};
-    /* Capped, so that a deadline far away fits poll's int; the caller comes again. */
+    /* Capped so that a distant deadline fits poll's int; the caller calls again. */
     if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) < 0 && errno != EINTR)
         return cairn_fail_errno(err, "wait for room in a socket");
     return CAIRN_OK;
@@ -369,7 +366,7 @@ static void close_all(const int *fds, size_t count) {
     for (size_t i = 0; i < count; i++) close(fds[i]);
 }
 
-/* The descriptors of a message, all of them: what is not handed out must be closed. */
+/* Collects every descriptor of a message: those not handed out must be closed. */
 static size_t collect_fds(struct msghdr *message, int ret_fds[CAIRN_NET_FDS_MAX]) {
     size_t count = 0;
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
@@ -403,7 +400,7 @@ enum cairn_code cairn_net_receive(int fd, void *ret_data, size_t capacity, size_
         *ret_size = 0;
         return cairn_fail(err, CAIRN_BUSY, "nothing to receive yet");
     }
-    /* A peer that died with our bytes unread resets; to us it simply ended. */
+    /* A peer that died with unread bytes of ours sends a reset: treat as its end. */
     if (n < 0 && errno != ECONNRESET) return cairn_fail_errno(err, "receive");
     int fds[CAIRN_NET_FDS_MAX];
     size_t count = n < 0 ? 0 : collect_fds(&message, fds);
@@ -430,7 +427,7 @@ static bool is_metadata_v4(const uint8_t v4[4]) {
     return v4[0] == 169 && v4[1] == 254;
 }
 
-/* The IPv4 address that an IPv6 address stands for on its way; NULL: none. */
+/* The IPv4 address embedded in an IPv6 address; NULL: none. */
 static const uint8_t *v4_within(const uint8_t v6[16]) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, compatible[12] = {0};
     static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b}, sixtofour[2] = {0x20, 0x02};
@@ -470,7 +467,7 @@ bool cairn_net_is_metadata_host(struct cairn_view host) {
     for (size_t i = 0; i < CAIRN_COUNT(names); i++)
         if (!strcasecmp(text, names[i])) return true;
     if (inet_aton(text, &v4)) return is_metadata_v4((const void *)&v4);
-    text[strcspn(text, "%")] = '\0'; /* the interface of a link-local address */
+    text[strcspn(text, "%")] = '\0'; /* cuts the interface of a link-local address */
     return inet_pton(AF_INET6, text, &v6) == 1 && is_metadata_v6(v6.s6_addr);
 }
 
@@ -483,9 +480,9 @@ bool cairn_net_times(int fd, struct cairn_net_times *ret) {
     return true;
 }
 
-/* ---- who is one caller ---- */
+/* ---- addresses counted as one caller ---- */
 
-#define PREFIX_BYTES 8 /* of a /64 */
+#define PREFIX_BYTES 8 /* a /64 */
 
 static bool is_mapped(const uint8_t address[16]) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};

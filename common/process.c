@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads that wait for work, what the system is told of this process, and its budget of memory:
- * one counter under one lock; the numbers of a refusal are taken under it, too. */
+/* Background threads, messages to the service manager, and a memory budget: a counter under a lock,
+ * which also covers the numbers of a refusal. */
 #include "common/process.h"
 
 #include <signal.h>
@@ -30,7 +30,7 @@ enum cairn_code cairn_thread_start(struct cairn_thread *thread, struct cairn_err
     cairn_lock_init(&thread->lock, CAIRN_LOCK_thread_bell);
     cairn_condition_init(&thread->bell);
     thread->locked.woken = thread->locked.stopping = false;
-    thread->started = true; /* before it runs: its own work may wake it */
+    thread->started = true; /* before it runs, since its work may wake it */
     if (!pthread_create(&thread->id, NULL, enter, thread)) return CAIRN_OK;
     thread->started = false;
     cairn_condition_release(&thread->bell);
@@ -79,7 +79,7 @@ void cairn_manager_tell(const char *state) {
     size_t size = path ? strlen(path) : 0;
     if (size < 2 || size >= sizeof(to.sun_path) || (*path != '/' && *path != '@')) return;
     memcpy(to.sun_path, path, size);
-    if (*path == '@') to.sun_path[0] = '\0'; /* an abstract name: all of its bytes count */
+    if (*path == '@') to.sun_path[0] = '\0'; /* abstract: its length counts, not a NUL */
     CAIRN_AUTO_FD fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return;
     socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
@@ -87,7 +87,7 @@ void cairn_manager_tell(const char *state) {
 }
 
 void cairn_manager_alive(void) {
-    static uint64_t told_ms; /* of the one loop that calls this */
+    static uint64_t told_ms; /* the owner is the one loop that calls this */
     uint64_t now_ms = cairn_mono_ms();
     if (now_ms < told_ms + ALIVE_EVERY_MS || !getenv("WATCHDOG_USEC")) return;
     told_ms = now_ms;
@@ -99,7 +99,7 @@ void cairn_manager_alive(void) {
 enum cairn_code cairn_parent_follow(uint64_t parent_pid, struct cairn_error *err) {
     if (!parent_pid) return CAIRN_OK;
     if (prctl(PR_SET_PDEATHSIG, SIGTERM)) return cairn_fail_errno(err, "parent-death signal");
-    /* It may have died before the line above: then somebody else is the parent now. */
+    /* The parent may have died before prctl; then the process has another parent now. */
     if ((uint64_t)getppid() != parent_pid)
         return cairn_fail(err, CAIRN_UNAVAILABLE, "process %llu, which started this one, has ended",
                           (unsigned long long)parent_pid);
@@ -126,7 +126,7 @@ enum cairn_code cairn_budget_take(struct cairn_budget *budget, uint64_t bytes, c
         CAIRN_HOLD(&budget->lock);
         in_use = budget->locked.reserved_bytes;
         CAIRN_ASSERT(in_use <= budget->total_bytes); /* process.h#7 */
-        /* The free part is what is compared, so that no sum can wrap. */
+        /* Compares with the free part, so that no sum can wrap. */
         if (bytes <= budget->total_bytes - in_use) {
             budget->locked.reserved_bytes += bytes;
             budget->locked.highest_bytes =
@@ -155,7 +155,7 @@ uint64_t cairn_budget_free_bytes(struct cairn_budget *budget) {
 
 /* ---- what the machine and its control groups allow ---- */
 
-struct group { /* of the process, in one hierarchy */
+struct group { /* this process's control group in one hierarchy */
     char path[1024];
     char mount[1024], mount_root[1024];
 };
@@ -167,12 +167,12 @@ static uint64_t read_limit(const char *root, const char *folder, const char *fil
     if (size < 0 || (size_t)size >= sizeof path || cairn_file_load(path, &text, NULL))
         return UINT64_MAX;
     char *end = NULL;
-    unsigned long long bytes = strtoull(text.data, &end, 10); /* "max" is no number */
+    unsigned long long bytes = strtoull(text.data, &end, 10); /* "max" is not a number */
     return end == text.data || !bytes ? UINT64_MAX : bytes;
 }
 
-/* The group's folder and those above it, up to the mount. A group outside of what is mounted here,
- * as a container without a namespace of groups sees its own, is the mount itself. */
+/* Smallest limit of the group and its ancestors, up to the mount. A group outside the mount (a
+ * container without a cgroup namespace) counts as the mount itself. */
 static uint64_t smallest_limit(const char *root, const struct group *group, const char *file) {
     char folder[2048];
     const char *inner = group->path;

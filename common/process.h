@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process: a daemon's threads, its waits, its memory, its parent and its service manager.
+ * process: a daemon's threads, waits, memory budget, parent and service manager.
  *
- * Why:     each background thread had a lock, a condition, two flags and a join of its own, and
- *          each got one of them wrong once. A thread that wakes by its timer hides a wake that was
- *          forgotten: all is done in the end, up to a timer's length later, and no test fails. A
- *          save that waits for memory in its middle can wait for ever, and a node that takes what
- *          it needs is killed: memory is reserved once, before work starts, or the work is refused.
+ * Why:     background threads share one start, wake and stop, since each hand-written copy had a
+ *          fault. A timer hides a missing wake: the work is done, up to a timer's length late,
+ *          and no test fails; so late waits are counted. A save that waits for memory in its middle
+ *          can wait for ever, and a node without a limit is killed: memory is reserved once, before
+ *          work starts, or the work is refused.
  * Promise: 1   a wake that comes while a thread works is not lost: its next wait returns at once.
- *          2   after stop has returned, run() has; a zeroed or a stopped one may be stopped again.
+ *          2   after stop has returned, run() has; stopping a zeroed or stopped one does nothing.
  *          3   wake and wait take no lock but their own, so they may be called under any other.
- *          4   a late wait counts once, if its timer ended it, work was found then, and no ring
- *              came from the look before that wait until CAIRN_LATE_MS after its end. So a ring
- *              that is under way while the timer ends is no finding.
+ *          4   a late wait counts once, if its timer ended it, work was found then, and the bell
+ *              did not ring from the look before that wait until CAIRN_LATE_MS after its end. So a
+ *              ring that is under way while the timer ends does not count.
  *          5   after cairn_parent_follow the process gets SIGTERM when its parent ends (`cairn up`
  *              may be killed with SIGKILL); if it has ended already, CAIRN_UNAVAILABLE.
- *          6   the service manager is told as systemd's sd_notify does it; nobody is waited for,
- *              and without NOTIFY_SOCKET nothing is done.
+ *          6   messages to the service manager are those of systemd's sd_notify; they never wait,
+ *              and without NOTIFY_SOCKET nothing is sent.
  *          7   reserved memory never exceeds the budget's total.
- *          8   a refusal says what was asked, what is in use and what the total is.
+ *          8   a refusal names the bytes requested, in use and in total.
  * Limits:  names of threads of at most 15 bytes; budgets of 2^62 bytes. One candidate of a late
  *          wait at a time for each waiting thread; another ring within that time hides it, so a
- *          finding is a fault, and none is no proof.
- * Threads: wake and stop from any other thread, wait from run() alone. A late bell is any thread's,
- *          a struct cairn_late its waiting thread's. A budget is locked by memory_budget.
- *          cairn_parent_follow: the main thread, before others start. cairn_manager_alive: one
- *          owner.
+ *          counted wait is a fault, but a zero count is no proof.
+ * Threads: wake and stop from any other thread, wait from run() alone. Any thread may ring a late
+ *          bell; a struct cairn_late belongs to its waiting thread. A budget is locked by
+ *          memory_budget. cairn_parent_follow: the main thread, before others start.
+ *          cairn_manager_alive: one owner.
  * Next:    server/health.c, uploader/up.h, packaging/cairn-server.service.
  */
 #pragma once
@@ -48,10 +48,10 @@ struct cairn_thread {
         bool woken, stopping;
     } locked;
 };
-/* name, run and owner are set. */
+/* The caller has set name, run and owner. */
 enum cairn_code cairn_thread_start(struct cairn_thread *thread,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* Until it is woken, until_ms (mono clock; UINT64_MAX: no end) or a stop; false: it must return. */
+/* Waits for a wake, until_ms (mono clock; UINT64_MAX: no end) or a stop; false: end run(). */
 bool cairn_thread_wait(struct cairn_thread *thread, uint64_t until_ms);
 void cairn_thread_wake(struct cairn_thread *thread);
 void cairn_thread_stop(struct cairn_thread *thread);
@@ -64,17 +64,17 @@ struct cairn_late_bell {
     atomic_uint_fast64_t rings;
 };
 struct cairn_late {
-    uint64_t heard;    /* rings, as of the look before the wait */
-    uint64_t seen;     /* as of this look */
-    uint64_t since_ms; /* of a candidate; 0: there is none */
-    bool timed_out;    /* the caller sets it: the wait before this look was ended by its timer */
+    uint64_t heard;    /* rings at the look before the wait */
+    uint64_t seen;     /* rings at this look */
+    uint64_t since_ms; /* start of a candidate; 0: none */
+    bool timed_out;    /* set by the caller: a timer ended the wait before this look */
 };
 
 static inline void cairn_late_ring(struct cairn_late_bell *bell) {
     atomic_fetch_add(&bell->rings, 1);
 }
 
-/* Before each look for work. True: a wait counts. */
+/* Call before each look for work. True: the last wait was late and counts. */
 static inline bool cairn_late_before(struct cairn_late *late, const struct cairn_late_bell *bell,
                                      uint64_t now_ms) {
     late->seen = atomic_load(&bell->rings);
@@ -84,7 +84,7 @@ static inline bool cairn_late_before(struct cairn_late *late, const struct cairn
     return counts;
 }
 
-/* After the look, which found some or none. */
+/* Call after the look; worked: it found work. */
 static inline void cairn_late_after(struct cairn_late *late, const struct cairn_late_bell *bell,
                                     bool worked, uint64_t now_ms) {
     bool rang = atomic_load(&bell->rings) != late->heard;
@@ -93,19 +93,18 @@ static inline void cairn_late_after(struct cairn_late *late, const struct cairn_
     if (!late->since_ms) late->heard = late->seen;
 }
 
-/* A line of the log for one that counts. */
 void cairn_late_tell(const char *wait);
 
 /* ---- the service manager ---- */
 
-/* "READY=1", "STOPPING=1". */
+/* Sends "READY=1" or "STOPPING=1". */
 void cairn_manager_tell(const char *state);
-/* From a loop that turns at least once a second or so: that it does, where a watchdog asks. */
+/* Call at least about once a second from a running loop: feeds the watchdog, if there is one. */
 void cairn_manager_alive(void);
 
 /* ---- the parent ---- */
 
-/* parent_pid 0: nothing is followed. */
+/* parent_pid 0: does nothing. */
 enum cairn_code cairn_parent_follow(uint64_t parent_pid, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- memory ---- */
@@ -120,13 +119,11 @@ struct cairn_budget {
 };
 void cairn_budget_init(struct cairn_budget *budget, uint64_t total_bytes);
 void cairn_budget_release(struct cairn_budget *budget);
-/* what names the purpose in the refusal ("slabs of llm/7b rank 3"). CAIRN_NO_MEMORY when refused.
- */
+/* what: the purpose, for the refusal ("slabs of llm/7b rank 3"), which is CAIRN_NO_MEMORY. */
 enum cairn_code cairn_budget_take(struct cairn_budget *budget, uint64_t bytes, const char *what,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_budget_give(struct cairn_budget *budget, uint64_t bytes);
 uint64_t cairn_budget_free_bytes(struct cairn_budget *budget);
-/* Memory that this process may use: the RAM, or the smallest limit of its control group and the
- * groups above it (v1 and v2), as far as its container shows them. Below `root`, "" but for tests.
- */
+/* Memory this process may use: the RAM, or the smallest limit of its control group and the groups
+ * above it (v1 and v2) that its container shows. root: "", except in tests. */
 uint64_t cairn_memory_limit(const char *root);

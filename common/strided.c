@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A range of the sequence is cut into planes of the two innermost dimensions, and what it has of
- * each into a part of a row, whole rows, and a part of a row. */
+/* A range is cut into planes of the two innermost dimensions, and each plane into a part of a row,
+ * whole rows, and a part of a row. */
 #include "common/strided.h"
 
 #define PLACE_BYTES_MAX ((int64_t)1 << 62)
-/* 16 columns of 64 rows: at 8 bytes 16 KiB on either side, which the first cache holds. */
+/* 16 columns of 64 rows: at 8 bytes an element 16 KiB on either side, which fits the L1 cache. */
 #define TILE_COLUMNS 16
 #define TILE_ROWS 64
 
@@ -40,7 +40,7 @@ bool cairn_strided_make(size_t element_bytes, unsigned dimension_count, const ui
         (element_bytes & (element_bytes - 1)))
         return false;
     for (unsigned d = 0; d < dimension_count; d++)
-        if (!count[d]) { /* no element at all */
+        if (!count[d]) { /* no elements */
             *ret = (struct cairn_strided){.dimension_count = 1, .element_bytes = element_bytes};
             return true;
         }
@@ -65,7 +65,7 @@ bool cairn_strided_is_contiguous(const struct cairn_strided *strided) {
     return strided->dimension_count <= 1 && cairn_strided_has_rows(strided);
 }
 
-/* Places differ where, sorted by their strides, each dimension steps over all that is inside. */
+/* Addresses are distinct if, sorted by stride, each dimension steps over all inner ones. */
 bool cairn_strided_may_overlap(const struct cairn_strided *strided) {
     bool used[CAIRN_STRIDED_DIMENSIONS_MAX] = {false};
     uint64_t inside = strided->element_bytes;
@@ -88,15 +88,15 @@ bool cairn_strided_may_overlap(const struct cairn_strided *strided) {
 
 /* ---- moving ---- */
 
-/* Rows of one plane: `rows` of `columns`, dense at one side and apart at the other. */
+/* Rows of one plane: dense on one side, strided (`apart`) on the other. */
 struct rows {
     char *apart, *dense;
     uint64_t rows, columns;
-    int64_t row_bytes, column_bytes; /* of what is apart */
+    int64_t row_bytes, column_bytes; /* of `apart` */
     uint64_t dense_row_bytes;
 };
 
-/* Elements may stand at any address. */
+/* packed: elements may be unaligned. */
 #define DEFINE_MOVE(bits, type)                                                                    \
     struct __attribute__((packed, may_alias)) element_##bits {                                     \
         type value;                                                                                \
@@ -172,7 +172,7 @@ static int64_t plane_at(const struct cairn_strided *strided, uint64_t plane) {
     return place;
 }
 
-/* The rows with which the elements [from, end) begin; those of one plane. */
+/* The first rows of the elements [from, end) that lie in one plane. */
 static struct cairn_strided_rows first_rows(const struct cairn_strided *strided, uint64_t from,
                                             uint64_t end) {
     unsigned n = strided->dimension_count;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One walk over decimal digits serves all parsers; all arithmetic is on integers. UTF-8 is
- * well-formed as in table 3-7 of the Unicode standard. A decoder that finds a wrong byte removes
- * what it has appended, so a refusal changes nothing. */
+/* All parsers share one reader of decimal digits; arithmetic is on integers. UTF-8 is well-formed
+ * by table 3-7 of the Unicode standard. A decoder that refuses its input removes its output. */
 #include "common/text.h"
 
 #include <float.h>
@@ -35,12 +34,12 @@ static const struct unit duration_units[] = {
     {"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", 3600000}, {"d", 86400000},
 };
 
-/* What is quoted of a wrong text: enough to recognise it, never a whole body. */
+/* Length to quote of a malformed text: enough to recognise it, never a whole body. */
 static int shown(struct cairn_view text) {
     return text.size < 64 ? (int)text.size : 64;
 }
 
-/* Digits from *at on into *value. False: no digit, or above COUNT_MAX. */
+/* Reads digits from *at on into *value; false: no digit, or above COUNT_MAX. */
 static bool take_digits(struct cairn_view text, size_t *at, uint64_t *value) {
     const char *data = text.data;
     size_t start = *at;
@@ -65,7 +64,7 @@ enum cairn_code cairn_parse_u64(struct cairn_view text, uint64_t *ret, struct ca
     return CAIRN_OK;
 }
 
-/* number[.fraction]unit, times the unit's factor; *inexact when a part below one was dropped. */
+/* Parses number[.fraction]unit and multiplies; *inexact: a fraction of a byte or ms was dropped. */
 static bool parse_with_unit(struct cairn_view text, const struct unit *units, size_t unit_count,
                             uint64_t *ret, bool *inexact) {
     const char *data = text.data;
@@ -82,7 +81,7 @@ static bool parse_with_unit(struct cairn_view text, const struct unit *units, si
     for (size_t i = 0; i < unit_count; i++) {
         size_t size = strlen(units[i].name);
         if (size != text.size - at || (size && memcmp(units[i].name, data + at, size))) continue;
-        if (has_fraction && size == 0) return false; /* half a byte */
+        if (has_fraction && size == 0) return false; /* a fraction of a byte */
         uint64_t product = fraction * units[i].factor;
         uint64_t value = 0;
         if (cairn_mul_overflows(whole, units[i].factor, &value)) return false;
@@ -97,7 +96,7 @@ static bool parse_with_unit(struct cairn_view text, const struct unit *units, si
 
 enum cairn_code cairn_parse_size(struct cairn_view text, uint64_t *ret_bytes,
                                  struct cairn_error *err) {
-    bool inexact = false; /* "0.1GiB" is rounded down to a byte; people mean about that much. */
+    bool inexact = false; /* "0.1GiB" is rounded down to a byte, which is close enough */
     if (!parse_with_unit(text, size_units, CAIRN_COUNT(size_units), ret_bytes, &inexact))
         return cairn_fail(err, CAIRN_INVALID,
                           "\"%.*s\" is not a size like 4096, 64MiB or 1.5GiB (below 2^63)",
@@ -109,7 +108,7 @@ enum cairn_code cairn_parse_duration(struct cairn_view text, uint64_t *ret_ms,
                                      struct cairn_error *err) {
     bool inexact = false;
     uint64_t ms = 0;
-    /* Rounding down could turn a short wait into none, so the text must be whole milliseconds. */
+    /* Rounding down could turn a short wait into none, so only whole milliseconds are accepted. */
     if (!parse_with_unit(text, duration_units, CAIRN_COUNT(duration_units), &ms, &inexact) ||
         inexact) {
         return cairn_fail(err, CAIRN_INVALID,
@@ -177,7 +176,7 @@ struct cairn_counted cairn_counted(uint64_t count, const char *thing) {
     return ret;
 }
 
-/* "1e+05" and "1e-05" as JSON's writers have them: "1e5", "1e-5". */
+/* "1e+05" and "1e-05" become "1e5" and "1e-5", as JSON writers print them. */
 static void shorten_exponent(char *text) {
     char *to = strchr(text, 'e');
     if (!to) return;
@@ -188,8 +187,8 @@ static void shorten_exponent(char *text) {
     memmove(to, from, strlen(from) + 1);
 }
 
-/* What a text of 15 digits stands for has no shorter one that %g does not find, since two such
- * texts never stand for one double. Below DBL_MIN doubles lie further apart than that. */
+/* For a value with at most 15 digits %g finds the shortest text, since two such texts never denote
+ * the same double. Below DBL_MIN doubles lie further apart, so fewer digits are tried. */
 struct cairn_real cairn_real(double value) {
     struct cairn_real ret;
     int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG;
@@ -237,7 +236,7 @@ size_t cairn_utf8_size(const char *at, size_t left) {
     if (!left) return 0;
     if (p[0] < 0x80) return 1;
     size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    /* 0x80-0xc1 never start one; after 0xf4 lies nothing of Unicode. */
+    /* 0x80-0xc1 start no character; those after 0xf4 would be above U+10FFFF. */
     if (p[0] < 0xc2 || p[0] > 0xf4 || size > left) return 0;
     for (size_t i = 1; i < size; i++) {
         if ((p[i] & 0xc0) != 0x80) return 0;
@@ -266,7 +265,7 @@ static bool continues(char c) {
 size_t cairn_utf8_border(const char *text, size_t at) {
     size_t border = at;
     while (border > 0 && at - border < CHARACTER_BYTES_MAX && continues(text[border])) border--;
-    return continues(text[border]) ? at : border; /* it is no UTF-8, so one place is as good */
+    return continues(text[border]) ? at : border; /* no valid UTF-8: any border will do */
 }
 
 void cairn_utf8_shorten(char *to, size_t capacity, const char *from) {
@@ -279,7 +278,7 @@ void cairn_utf8_shorten(char *to, size_t capacity, const char *from) {
     size_t room = capacity - 1 - DOTS_BYTES;
     size_t head = cairn_utf8_border(from, room / 2);
     size_t tail = size - (room - room / 2);
-    while (continues(from[tail])) tail++; /* the NUL ends it */
+    while (continues(from[tail])) tail++; /* ends at the NUL */
     memcpy(to, from, head);
     memcpy(to + head, DOTS, DOTS_BYTES);
     memcpy(to + head + DOTS_BYTES, from + tail, size - tail + 1);
@@ -364,7 +363,7 @@ static uint8_t base64_value(char digit) {
     return digit == '/' ? 63 : INVALID;
 }
 
-/* Four digits into up to three bytes; returns how many, 0 when they are not what was encoded. */
+/* Decodes four digits into up to three bytes; returns how many, 0 if no encoder writes them. */
 static size_t base64_decode_four(const char *digits, bool last, uint8_t ret_bytes[3]) {
     size_t padding = 0;
     if (last && digits[3] == '=') padding = digits[2] == '=' ? 2 : 1;
@@ -376,7 +375,7 @@ static size_t base64_decode_four(const char *digits, bool last, uint8_t ret_byte
     }
     for (size_t i = 0; i < 3; i++) ret_bytes[i] = (uint8_t)(four >> (16 - 8 * i));
     for (size_t i = 3 - padding; i < 3; i++) {
-        if (ret_bytes[i]) return 0; /* bits that the encoder leaves zero */
+        if (ret_bytes[i]) return 0; /* bits that an encoder leaves zero */
     }
     return 3 - padding;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random bytes come from the kernel at every call; nothing is kept that a fork could repeat. A
- * traceparent is version "-" trace-id "-" parent-id "-" trace-flags. */
+/* Every call reads random bytes from the kernel: no state that a fork could repeat. A traceparent
+ * is version "-" trace-id "-" parent-id "-" trace-flags. */
 #include "common/trace.h"
 
 #include <stdio.h>
@@ -67,7 +67,7 @@ bool cairn_uuid_text_valid(struct cairn_view text) {
 
 static _Thread_local const struct cairn_trace *current;
 
-/* Upper-case digits are none: the recommendation asks for lower-case ones. */
+/* Lower-case digits only, as W3C Trace Context requires. */
 static int digit_of(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -88,7 +88,7 @@ bool cairn_trace_parse(struct cairn_view text, struct cairn_trace *ret) {
     *ret = (struct cairn_trace){0};
     if (text.size < TEXT_BYTES || at[2] != '-' || at[35] != '-' || at[52] != '-') return false;
     if (!all_hex(at, 2, &zero) || !memcmp(at, "ff", 2)) return false;
-    /* Version 00 ends there; what later versions add begins with a dash, and is not read. */
+    /* Version 00 ends there; later versions append fields after a dash, which are ignored. */
     if (text.size > TEXT_BYTES && (zero || at[TEXT_BYTES] != '-')) return false;
     if (!all_hex(at + 3, ID_DIGITS, &no_trace) || no_trace) return false;
     if (!all_hex(at + PARENT_AT, PARENT_DIGITS, &no_parent) || no_parent) return false;
@@ -109,7 +109,7 @@ void cairn_trace_of_environment(char ret[CAIRN_TRACE_TEXT_BYTES]) {
 
 _Static_assert(PARENT_DIGITS <= ID_DIGITS, "digits are drawn at once");
 
-/* Digits of bytes that are not all 0; at most ID_DIGITS. */
+/* Random hexadecimal digits, not all 0; at most ID_DIGITS. */
 static void random_digits(char *ret, size_t count) {
     uint8_t bytes[ID_DIGITS / 2];
     cairn_random(bytes, sizeof(bytes));
@@ -153,7 +153,7 @@ void cairn_trace_header(char ret[CAIRN_TRACE_HEADER_BYTES]) {
     ret[0] = '\0';
     if (!current) return;
     random_digits(own, PARENT_DIGITS);
-    /* Of the flags only "sampled" has a meaning in version 00. */
+    /* Version 00 defines no flag but "sampled". */
     snprintf(ret, CAIRN_TRACE_HEADER_BYTES, "traceparent: 00-%s-%s-%02x", current->id, own,
              current->flags & CAIRN_TRACE_SAMPLED);
 }

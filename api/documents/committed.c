@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records prove manifests, manifests prove checksums and layouts; see committed.h. */
+/* The record proves the manifest; the manifest proves checksums and layout. */
 #include "api/documents/committed.h"
 
 #include <stdio.h>
@@ -79,7 +79,7 @@ enum cairn_code cairn_record_prove(struct cairn_view text, const struct cairn_ve
     return CAIRN_OK;
 }
 
-/* The id is a hash of what the version is: run, attempt, nonce, step and n. */
+/* The id is a hash of the version's origin: run, attempt, nonce, step and n. */
 enum cairn_code cairn_manifest_prove(struct cairn_view text,
                                      const struct cairn_version_place *place,
                                      struct cairn_manifest *ret, struct cairn_error *err) {
@@ -156,8 +156,8 @@ static enum cairn_code take_checksums(struct cairn_committed *committed, struct 
     return CAIRN_OK;
 }
 
-/* The layout's own digest is over its tables, so it is computed from them again, by the directory
- * alone: also of one that a newer release has written. */
+/* A layout's digest covers its tables. It is computed from the directory and the tables, so that it
+ * also works for a layout that a newer release has written. */
 static enum cairn_code prove_layout(struct cairn_view bytes, const uint8_t wanted[32],
                                     struct cairn_error *err) {
     size_t count = 0, room = 0;
@@ -178,9 +178,9 @@ static enum cairn_code prove_layout(struct cairn_view bytes, const uint8_t wante
     return cairn_fail(err, CAIRN_CORRUPT, "it is another layout than the manifest's");
 }
 
-/* A layout that cannot be opened because it has something new in it is a newer release's when it is
- * the manifest's. One of another version cannot be proven, but one that is the manifest's as soon
- * as one bit of that version is turned back is damaged. */
+/* For a layout with unsupported content. If its digest is the manifest's, a newer release wrote it,
+ * unless exactly one bit of the version differs: then it is damaged. A layout of another version
+ * cannot be proven. */
 static enum cairn_code judge_newer(struct cairn_view bytes, const uint8_t wanted[32],
                                    const struct cairn_error *newer, struct cairn_error *err) {
     struct cairn_error why = {0};
@@ -243,7 +243,7 @@ static enum cairn_code take_attempt(struct cairn_committed *committed, struct ca
     return CAIRN_OK;
 }
 
-/* A changed digit of an id is a record still; that the two differ is seen all the same. */
+/* A flipped digit can leave both records valid, so the copy must also equal the record. */
 static enum cairn_code take_attempt_copy(struct cairn_committed *committed, struct cairn_buf *text,
                                          struct cairn_error *err) {
     const struct cairn_buf *record_text = &committed->attempt_text;
@@ -258,7 +258,7 @@ static enum cairn_code take_attempt_copy(struct cairn_committed *committed, stru
 /* ---- reading ---- */
 
 static const struct {
-    /* *text is taken, on success. */
+    /* Takes *text, on success. */
     enum cairn_code (*take)(struct cairn_committed *committed, struct cairn_buf *text,
                             struct cairn_error *err);
     uint64_t bytes_max;
@@ -271,7 +271,7 @@ static const struct {
     [CAIRN_DOCUMENT_ATTEMPT_COPY] = {take_attempt_copy, CAIRN_MANIFEST_BYTES_MAX},
 };
 
-/* *ret_read: the bytes came; whatever is wrong is wrong with them. */
+/* *ret_read: the bytes arrived, so an error is about their content. */
 static enum cairn_code read_once(struct cairn_committed *committed,
                                  const struct cairn_document_source *source,
                                  enum cairn_document document, const char *key, bool again,
@@ -284,8 +284,8 @@ static enum cairn_code read_once(struct cairn_committed *committed,
     return code ? code : documents[document].take(committed, &text, err);
 }
 
-/* A flipped digit of a digest is still a digit: what the record says of a manifest is trusted only
- * when it was read twice. A record that does not come again leaves what is known. */
+/* A flipped digit of a digest is still a digit, so the record is read again before a manifest
+ * counts as damaged. If that read fails, the known record stays. */
 static void read_record_again(struct cairn_committed *committed,
                               const struct cairn_document_source *source) {
     struct cairn_key key;
@@ -352,7 +352,7 @@ static const char *const kind_texts[] = {[CAIRN_TENSOR_SHARDED] = "sharded",
                                          [CAIRN_TENSOR_ALIAS] = "alias",
                                          [CAIRN_TENSOR_LOCAL] = "local"};
 
-/* Fragments of all ranks that list the name. */
+/* Counts the fragments of all ranks that list the name. */
 static uint64_t count_fragments(const struct cairn_layout *layout, uint32_t first, uint32_t count,
                                 struct cairn_tensor *ret_tensor) {
     uint64_t fragments = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digest: what of keys.h and table.h needs SHA-256, apart because libcairn.so has none. */
+/* The functions of keys.h and table.h that need SHA-256, apart since libcairn.so has none. */
 #include "api/documents/digest.h"
 
 #include <stdio.h>

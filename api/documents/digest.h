@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * digest: what of keys, tables and layouts is a SHA-256.
+ * digest: the SHA-256 digests of keys, tables and layouts.
  *
- * Why:     libcairn needs keys and tables and has no SHA-256, so these stand apart.
+ * Why:     libcairn needs keys and tables but has no SHA-256, so these functions stand apart.
  * Promise: 1   a version's id is a pure function of its origin.
  *          2   a layout's digest is the SHA-256 over the (rank u32 LE, table digest) pairs by rank.
  * Limits:  none of its own.
@@ -16,8 +16,8 @@
 
 void cairn_version_id_make(const struct cairn_version_origin *origin, struct cairn_version_id *ret);
 
-/* Where a rank of an attempt writes its probe: below a version that no save is, since n counts from
- * 1. What is left of it there is an orphan, and goes as one. */
+/* Key of a rank's probe: below a version id that no save has, since n counts from 1. A probe left
+ * behind is collected as an orphan. */
 void cairn_probe_key(const struct cairn_run_name *name, uint64_t attempt, const char *nonce,
                      uint32_t rank, struct cairn_key *ret);
 

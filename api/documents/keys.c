@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keys: every key is printed from parts that were checked when they came in. */
+/* keys: every key is printed from parts that were validated on input. */
 #include "api/documents/keys.h"
 
 #include <stdarg.h>
@@ -19,7 +19,7 @@ bool cairn_name_valid(struct cairn_view name) {
     if (name.size == 0 || name.size > CAIRN_NAME_BYTES_MAX || !is_alnum(text[0])) return false;
     for (size_t i = 0; i < name.size; i++) {
         if (!is_alnum(text[i]) && text[i] != '.' && text[i] != '_' && text[i] != '-') return false;
-        if (text[i] == '.' && text[i - 1] == '.') return false; /* text[0] is no dot */
+        if (text[i] == '.' && text[i - 1] == '.') return false; /* text[0] is not a dot */
     }
     return true;
 }
@@ -42,7 +42,7 @@ enum cairn_code cairn_run_name_parse(const char *text, struct cairn_run_name *re
     return CAIRN_OK;
 }
 
-/* One component of a shard name, in [from, to). */
+/* What is wrong with one component of a shard name, [from, to), or NULL. */
 static const char *component_problem(const char *from, const char *to) {
     size_t size = (size_t)(to - from);
     if (size == 0) return "an empty component";
@@ -75,7 +75,7 @@ static const char *shard_name_problem(struct cairn_view name) {
 enum cairn_code cairn_shard_name_check(struct cairn_view name, struct cairn_error *err) {
     const char *problem = shard_name_problem(name);
     if (!problem) return CAIRN_OK;
-    /* A name that is refused may hold anything: it is shown only as far as it is printable. */
+    /* A refused name may hold any bytes, so only its printable beginning is quoted. */
     char shown[64];
     size_t size = 0;
     for (; size < name.size && size < sizeof shown - 1; size++) {
@@ -167,7 +167,7 @@ void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32
                   return );
     char hex[65], short_id[17];
     cairn_hex_encode(digest, 32, hex);
-    size_t size = 0; /* the first 16 hex digits of the id, its dashes left out */
+    size_t size = 0; /* the first 16 hex digits of the id, without dashes */
     for (const char *at = writer->text + sizeof VERSION_ID_PREFIX - 1; size < 16; at++) {
         if (*at != '-') short_id[size++] = *at;
     }
@@ -221,7 +221,7 @@ void cairn_key_superseded(const struct cairn_version_place *place, uint64_t atte
     key_in_version(place, name, ret);
 }
 
-/* ---- keys taken apart ---- */
+/* ---- parsing keys ---- */
 
 #define DIGITS 12 /* of a step and of an attempt's number */
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * manifest: written shard by shard, so that a large one costs its text and not eight times that;
- * read through the strict parser and then checked field by field.
- */
+/* manifest: written as text shard by shard, which needs an eighth of the memory of a JSON tree;
+ * read through the strict parser, then checked field by field. */
 #include "api/documents/manifest.h"
 
 #include <inttypes.h>
@@ -15,10 +13,10 @@
 
 #define MANIFEST_KIND "cairn_manifest"
 #define SHARDS_MAX (UINT32_C(1) << 20)
-#define NODES_MAX (16u * SHARDS_MAX) /* 10 values a shard, and the meta */
+#define NODES_MAX (16u * SHARDS_MAX) /* 10 values a shard, plus meta */
 #define SIZE_BYTES_MAX (UINT64_C(1) << 62)
 #define FORMAT_TAG_BYTES_MAX CAIRN_NAME_BYTES_MAX
-#define META_DEPTH_MAX 15 /* inside a document of at most 16 */
+#define META_DEPTH_MAX 15 /* meta lies in a document of depth at most 16 */
 
 uint64_t cairn_block_count(uint64_t size_bytes) {
     return cairn_div_up(size_bytes, CAIRN_BLOCK_BYTES);
@@ -64,7 +62,7 @@ static int compare_shards(const void *a, const void *b) {
     return strcmp(shard_a->name, shard_b->name);
 }
 
-/* Sums that follow from the sorted shards; the same for the writer and the reader. */
+/* Checks the sums that follow from the sorted shards, or fills them in; for writer and reader. */
 static enum cairn_code check_shards(struct cairn_manifest *manifest, bool fill,
                                     struct cairn_error *err) {
     uint64_t bytes = 0, blocks = 0;
@@ -137,7 +135,7 @@ static json_t *layout_pack(const struct cairn_manifest *manifest) {
                      manifest->layout_writer.text);
 }
 
-/* All fields whose names sort before "shards". */
+/* Packs the fields whose names sort before "shards". */
 static enum cairn_code head_pack(const struct cairn_manifest *manifest, json_t **ret,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *meta = NULL;
@@ -160,7 +158,7 @@ static enum cairn_code head_pack(const struct cairn_manifest *manifest, json_t *
     return CAIRN_OK;
 }
 
-/* A name that was checked is UTF-8 without control bytes and backslashes. */
+/* A checked name is UTF-8 without control bytes and backslashes; only quotes need an escape. */
 static enum cairn_code write_name(const char *name, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     const char *quote;
@@ -173,7 +171,7 @@ static enum cairn_code write_name(const char *name, struct cairn_buf *ret,
     return cairn_buf_append(ret, "\"", 1, err);
 }
 
-/* As text: a tree of each shard took a third of the time of a commit of a thousand. */
+/* Writes text: building a JSON tree took a third of the time of a commit of a thousand shards. */
 static enum cairn_code write_shard(const struct cairn_manifest_shard *shard, struct cairn_buf *ret,
                                    struct cairn_error *err) {
     CAIRN_TRY(
@@ -198,8 +196,8 @@ static enum cairn_code write_shards(const struct cairn_manifest *manifest, struc
     return cairn_buf_append_text(ret, "],", err);
 }
 
-/* Canonical JSON is an object's fields in order of their names: those before "shards" are one
- * object whose last brace is replaced, those behind it another whose first brace is. */
+/* Canonical JSON sorts fields by name: the fields before and after "shards" are dumped as two
+ * objects, and the inner braces are cut off. */
 static enum cairn_code write_manifest(const struct cairn_manifest *manifest, struct cairn_buf *ret,
                                       struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *head = NULL;
@@ -211,7 +209,7 @@ static enum cairn_code write_manifest(const struct cairn_manifest *manifest, str
     json_t *tail = json_pack("{sI ss sI}", "step", (json_int_t)manifest->origin.step, "version",
                              manifest->id.text, "world_size", (json_int_t)manifest->world_size);
     CAIRN_TRY(cairn_document_dump(tail, ret, err));
-    ret->size--; /* the tail's '{' goes */
+    ret->size--; /* drops the tail's '{' */
     memmove(ret->data + tail_at, ret->data + tail_at + 1, ret->size - tail_at + 1);
     return CAIRN_OK;
 }
@@ -244,7 +242,7 @@ static enum cairn_code object_copy(const json_t *json, char **ret, struct cairn_
     return copy_text(text.data, ret, err);
 }
 
-/* A shard is one piece of its own object. A later writer may list others; this reader says so. */
+/* A shard has exactly one extent, its whole object. Other extents need a newer release. */
 static enum cairn_code extents_read(const json_t *extents, uint64_t size, struct cairn_error *err) {
     if (size == 0 && json_array_size(extents) == 0) return CAIRN_OK;
     const json_t *extent = json_array_get(extents, 0);
@@ -312,7 +310,6 @@ static enum cairn_code layout_read(const json_t *layout, struct cairn_manifest *
     return CAIRN_OK;
 }
 
-/* The texts of a manifest before they are checked. */
 struct texts {
     const char *project, *run, *nonce, *version, *checksum, *checksums_sha256, *format;
     json_t *labels, *layout, *meta, *shards;

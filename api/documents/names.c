@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash table with open addressing, at most half full. Names of shards are two sets of that: the
- * names, and all folders that they stand in. */
+/* An open-addressing hash table, at most half full. Shard names use two: names, and folders. */
 #include "api/documents/names.h"
 
 #include <stdlib.h>
@@ -33,8 +32,8 @@ void cairn_names_release(struct cairn_names *names) {
     *names = (struct cairn_names){.copy = names->copy};
 }
 
-/* FNV-1a over 8 bytes at a time, finished with a multiply and shift: names come from the job's own
- * code, and a bad case costs time only. */
+/* FNV-1a over 8 bytes at a time, finished with a multiply and shift. Names come from the job's own
+ * code; a bad case only costs time. */
 static uint64_t hash_of(struct cairn_view name) {
     const uint8_t *at = name.data;
     uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ name.size;
@@ -76,7 +75,6 @@ static enum cairn_code grow(struct cairn_names *names, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-/* A copy of the bytes that lives as long as the set. */
 static enum cairn_code keep(struct cairn_names *names, struct cairn_view name,
                             struct cairn_view *ret, struct cairn_error *err) {
     struct cairn_names_block *block = names->blocks;
@@ -162,7 +160,7 @@ void cairn_shard_names_release(struct cairn_shard_names *set) {
 
 static enum cairn_code refuse(struct cairn_view folder, struct cairn_view name,
                               struct cairn_error *err) {
-    bool same = folder.size == name.size; /* a name that is a folder of one that was taken */
+    bool same = folder.size == name.size; /* the name is a folder of an earlier shard */
     return cairn_fail(err, CAIRN_INVALID,
                       same ? "shard \"%.*s\" cannot stand beside shards of the folder \"%.*s\""
                            : "shard \"%.*s\" cannot be the folder of shard \"%.*s\"",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The small stored documents, and the version numbers, digests and ids of all stored JSON. */
+/* The small stored documents; version numbers, digests and ids of all stored JSON. */
 #include "api/documents/records.h"
 
 #include <stdarg.h>
@@ -64,7 +64,7 @@ enum cairn_code cairn_record_decode(struct cairn_view text, struct cairn_record 
 
 /* ---- attempts/<number>.json ---- */
 
-/* A rollback to the beginning supersedes every version of the run. */
+/* Large, since a rollback to the beginning supersedes every version of the run. */
 static const struct cairn_json_limits attempt_limits = {CAIRN_MANIFEST_BYTES_MAX, 2000000};
 
 #define ATTEMPT_KIND "cairn_attempt"
@@ -213,7 +213,7 @@ enum cairn_code cairn_newer(struct cairn_error *err, const char *format, ...) {
     return cairn_fail(err, CAIRN_UNSUPPORTED, "written by a newer release, needs %s", text);
 }
 
-/* A later document says in `needs` which release reads it; that is shown to people as it is. */
+/* A document of a newer release names in `needs` the release that reads it; messages quote it. */
 static enum cairn_code newer_document(const json_t *json, uint64_t major, struct cairn_error *err) {
     const char *needs = json_string_value(json_object_get(json, "needs"));
     bool said = needs && *needs && strlen(needs) <= NEEDS_BYTES_MAX;

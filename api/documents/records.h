@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * records: the small documents that say what the catalog decided (committed.json, an attempt's
- * record, store.json), and what the readers and writers of stored JSON share.
+ * records: the small documents that keep the catalog's decisions (committed.json, an attempt's
+ * record, store.json), and functions shared by readers and writers of stored JSON.
  *
- * Why:     without the server they tell which versions count, and whose store it is. Four kinds of
- *          documents begin with the same kind of version number, and their digests, checksums and
- *          ids are written the same way.
+ * Why:     without the server they tell which versions count, and to which server a store belongs.
+ *          Four kinds of documents share the form of version numbers, digests, checksums and ids.
  * Promise: 1   decode trusts nothing: names, numbers and digests are checked.
  *          2   the first field says kind and major version; another version is CAIRN_UNSUPPORTED
  *              with its number, another kind is CAIRN_CORRUPT.
- *          3   what only a later release can have written (a higher number, an element type that is
- *              not known) is CAIRN_UNSUPPORTED and says so; it is never taken for damage.
+ *          3   content that only a newer release can have written (a higher number, an unknown
+ *              element type) is CAIRN_UNSUPPORTED and says so; it never counts as damage.
  * Limits:  as the documents' fields; the versions that an attempt superseded are not bounded here.
  * Threads: one owner.
- * Next:    docs/format.md; api/documents/manifest.h for what a record proves.
+ * Next:    docs/format.md; api/documents/manifest.h for the manifest that a record proves.
  */
 #pragma once
 
@@ -21,14 +20,14 @@
 #include "api/documents/manifest.h"
 #include "common/buf.h"
 
-/* committed.json: the record that a version is committed. */
+/* committed.json: a version is committed. */
 struct cairn_record {
     struct cairn_version_id id;
     uint8_t manifest_sha256[32];
     uint64_t attempt, step;
     uint32_t n;
-    uint64_t line;         /* the attempt in whose line it counts (Q25); 0: its own */
-    char committed_at[32]; /* RFC 3339, for people */
+    uint64_t line;         /* the attempt whose line the version belongs to (Q25); 0: its own */
+    char committed_at[32]; /* RFC 3339, for display */
 };
 enum cairn_code cairn_record_encode(const struct cairn_record *record, struct cairn_buf *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -42,12 +41,12 @@ struct cairn_attempt_record {
     char nonce[CAIRN_NONCE_TEXT_BYTES];
     char job[256];
     uint32_t world_size;
-    bool joins; /* it was opened with `keep`: older steps that it saves are not the newest (Q25) */
+    bool joins; /* opened with `keep`: older steps that it saves do not become the newest (Q25) */
     bool has_resume;
     struct cairn_version_id resume_version;
     struct cairn_version_id *superseded; /* owned */
     size_t superseded_count;
-    char *weights; /* owned: of its ranks, a digit each; NULL or "": equal */
+    char *weights; /* owned: weights of its ranks, a digit each; NULL or "": equal */
 };
 void cairn_attempt_record_release(struct cairn_attempt_record *record);
 enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *record,
@@ -63,7 +62,7 @@ struct cairn_store_record {
     char owner[128];
     uint32_t format; /* 1 */
     uint64_t generation;
-    char copies_of[CAIRN_UUID_TEXT_BYTES]; /* that it has copies for; "": saves go to it */
+    char copies_of[CAIRN_UUID_TEXT_BYTES]; /* the store whose copies it holds; "": a main store */
 };
 enum cairn_code cairn_store_record_encode(const struct cairn_store_record *record,
                                           struct cairn_buf *ret,
@@ -74,20 +73,19 @@ enum cairn_code cairn_store_record_decode(struct cairn_view text, struct cairn_s
 /* ---- what stored documents share ---- */
 
 #define DOCUMENT_MAJOR 1
-#define DOCUMENT_BYTES_MAX CAIRN_MIB /* of committed.json and store.json */
+#define DOCUMENT_BYTES_MAX CAIRN_MIB /* limit of committed.json and store.json */
 
 /* kind: "cairn_manifest", "cairn_committed", ...: the field that holds the major version. */
 enum cairn_code cairn_document_parse(struct cairn_view text, const char *kind,
                                      struct cairn_json_limits limits, json_t **ret_json,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Dumps and drops take_json; NULL (a failed build of it) is CAIRN_NO_MEMORY. */
+/* Dumps and drops take_json; NULL (building it failed) is CAIRN_NO_MEMORY. */
 enum cairn_code cairn_document_dump(json_t *take_json, struct cairn_buf *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* CAIRN_UNSUPPORTED: "written by a newer release, needs one that knows ...". Whatever is stored and
- * not known says it in these words. */
+/* CAIRN_UNSUPPORTED: "written by a newer release, needs ...", for all unknown stored content. */
 CAIRN_PRINTF(2, 3)
 enum cairn_code cairn_newer(struct cairn_error *err, const char *format, ...);
-/* Anything that a stored document got wrong is CAIRN_CORRUPT, whatever the finder called it. */
+/* Turns any error of a stored document into CAIRN_CORRUPT. */
 enum cairn_code cairn_document_bad(struct cairn_error *err, enum cairn_code code, const char *kind);
 
 json_t *cairn_document_hex(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype: element types and the size of a tensor. */
+/* Names, sizes and shown forms of element types. */
 #include "api/table/dtype.h"
 
 #include <strings.h>
@@ -30,7 +30,7 @@ bool cairn_dtype_parse(struct cairn_view text, unsigned *ret) {
     return false;
 }
 
-/* In any case: people write bf16 and BF16. */
+/* Ignores case: both bf16 and BF16 are in use. */
 static bool is_word(const char *word, struct cairn_view text) {
     return strlen(word) == text.size && !strncasecmp(word, text.data, text.size);
 }
@@ -65,8 +65,7 @@ bool cairn_tensor_size(unsigned dtype, unsigned dimension_count, const uint64_t 
     uint64_t bits = cairn_dtype_bits(dtype), elements = 1, total_bits;
     bool empty = false;
     if (bits == 0 || dimension_count > CAIRN_DIMENSIONS_MAX) return false;
-    /* A zero anywhere makes it empty, but the other dimensions must still be sane: strides are made
-     * of them. */
+    /* A zero dimension makes the tensor empty, but strides are made of the others. */
     for (unsigned d = 0; d < dimension_count; d++) {
         if (shape[d] == 0)
             empty = true;
@@ -74,7 +73,7 @@ bool cairn_tensor_size(unsigned dtype, unsigned dimension_count, const uint64_t 
             return false;
     }
     if (cairn_mul_overflows(elements, bits, &total_bits)) return false;
-    if (elements > UINT64_C(1) << 60) return false; /* strides and ends then never overflow */
+    if (elements > UINT64_C(1) << 60) return false; /* so strides and ends never overflow */
     if (empty) elements = total_bits = 0;
     if (total_bits % 8 != 0) return false;
     *ret_elements = elements;
@@ -104,6 +103,6 @@ void cairn_dtype_shown(unsigned dtype, unsigned dimension_count, const uint64_t 
     if (several == 1) return;
     if (dimension_count < CAIRN_DIMENSIONS_MAX)
         ret->shape[ret->dimension_count++] = several;
-    else /* no overflow: the tensor's bits did not */
+    else /* no overflow: the tensor's bits did not overflow */
         ret->shape[dimension_count - 1] *= several;
 }

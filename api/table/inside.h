@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inside: where each number of a rank table and of a layout stands, and what a row must be.
+ * inside: byte offsets in rank tables and layouts, and the checks of a row.
  *
- * Why:     the writer and the reader of these bytes are two files; the numbers are stored for ever,
- *          and both refuse the same rows in the same words.
+ * Why:     writer and reader are two files; the numbers are stored for ever, and both must refuse
+ *          the same rows with the same messages.
  * Promise: 1   all integers are little-endian; rows have a fixed width; sections follow each other
  *              without a gap in the order in which they are listed here.
  *          2   a tensor or fragment that passes its check has a known type and kind, a size without
  *              overflow, and fragments inside their tensor.
- * Limits:  for this room alone. Names are checked by the caller.
+ * Limits:  for this room only. The caller checks names.
  * Threads: constants; stateless.
  * Next:    docs/format.md, "Rank table" and "Layout".
  */
@@ -16,8 +16,8 @@
 
 #include "api/table/table.h"
 
-/* Rank table: header, shard rows, tensor rows, fragment rows, pool of u64, string ends (u32 each,
- * counted from the first string byte), string bytes. */
+/* Rank table: header, shard rows, tensor rows, fragment rows, pool of u64, string ends (u32 offsets
+ * from the first string byte), string bytes. */
 #define TABLE_MAGIC "cairnRT1"
 #define TABLE_AT_RANK 8
 #define TABLE_AT_SHARDS 12
@@ -60,8 +60,7 @@
 #define SHARD_KIND_TENSORS 1
 #define SHARD_KIND_RAW 2
 
-/* Layout: header, table directory, name rows, references, tables (each at a multiple of 8, the gap
- * filled with zeros). */
+/* Layout: header, table directory, name rows, references, tables (aligned to 8 with zeros). */
 #define LAYOUT_MAGIC "cairnLY1"
 #define LAYOUT_AT_TABLES 8
 #define LAYOUT_AT_NAMES 12
@@ -75,11 +74,10 @@
 
 /* ---- one row ---- */
 
-/* The rules of one row, shared by the builder and the opener. Numbers of dimension count, dtype and
- * kind are checked here too; names are not. */
+/* Checks of one row, for builder and opener: dimension count, dtype and kind, but not names. */
 enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret_bytes: what the fragment's elements take. An empty one is CAIRN_OK with 0 bytes. */
+/* *ret_bytes: size of the fragment's elements. An empty fragment is CAIRN_OK with 0 bytes. */
 enum cairn_code cairn_fragment_check(const struct cairn_tensor *tensor,
                                      const struct cairn_fragment *fragment, uint64_t *ret_bytes,
                                      struct cairn_error *err) CAIRN_MUST_USE;

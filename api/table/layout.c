@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * layout: rank tables one after the other, behind an index of all names.
- * Building merges by number: each distinct name is hashed once per table that lists it, only the
- * distinct names are sorted, and references are counted into place.
- */
+/* layout: all rank tables, behind an index of names.
+ * Building hashes each distinct name once per table that lists it, sorts only the distinct names
+ * and places references by counting. */
 #include "api/table/layout.h"
 
 #include <stdlib.h>
@@ -20,9 +18,9 @@ struct merge {
     const struct cairn_table *tables;
     size_t count;
     struct cairn_names names;
-    uint32_t *ref_names;    /* per (table, tensor) in table order: number of its name */
-    uint32_t *order, *rank; /* of the names */
-    uint32_t *next;         /* per place of a name: where its next reference goes */
+    uint32_t *ref_names;    /* per (table, tensor) in table order: number of the name */
+    uint32_t *order, *rank; /* of names */
+    uint32_t *next;         /* per place of a name: index of its next reference */
     uint64_t ref_count;
 };
 
@@ -323,7 +321,7 @@ static enum cairn_code open_tables(struct cairn_layout *layout, uint64_t at,
     return CAIRN_OK;
 }
 
-/* References of one name: tables ascending, all of that name. */
+/* Checks the references of one name: tables ascending, all with that name. */
 static enum cairn_code open_refs(const struct cairn_layout *layout, uint32_t first, uint32_t count,
                                  struct cairn_view *ret_name, struct cairn_error *err) {
     uint32_t table, tensor, last = 0;
@@ -343,8 +341,8 @@ static enum cairn_code open_refs(const struct cairn_layout *layout, uint32_t fir
     return CAIRN_OK;
 }
 
-/* Names strictly ascending and tables strictly ascending below each: no tensor is listed twice; as
- * many references as tensors: none is left out. */
+/* Checks that names ascend strictly, and tables below each name: no tensor is listed twice; that
+ * there are as many references as tensors: none is left out. */
 static enum cairn_code open_names(const struct cairn_layout *layout, struct cairn_error *err) {
     uint32_t refs = header(layout, LAYOUT_AT_REFS), next = 0;
     struct cairn_view before = {0};

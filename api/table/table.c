@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Opening checks every number once, in the order in which it stands; getters then only load. The
- * bytes are canonical, so there is nothing to be lenient about: whatever the builder would not have
- * written is refused.
- */
+/* Opening checks every number once, in file order; getters then only load. The bytes are canonical:
+ * anything that the builder would not have written is refused. */
 #include "api/table/table.h"
 
 #include <stdlib.h>
@@ -15,7 +12,7 @@
 #include "api/table/inside.h"
 #include "common/text.h"
 
-/* ---- getters: promise table.h#1 says they cannot fail ---- */
+/* ---- getters, which cannot fail (table.h#1) ---- */
 
 static uint32_t header(const struct cairn_table *table, unsigned at) {
     return cairn_load_u32le((const uint8_t *)table->bytes.data + at);
@@ -105,18 +102,16 @@ bool cairn_table_find(const struct cairn_table *table, struct cairn_view name,
 
 #define BAD(err, ...) cairn_fail((err), CAIRN_TABLE_INVALID, __VA_ARGS__)
 
-/* Context in front of a lower check's message, which becomes a finding about the table. What a
- * newer release wrote was found before (open_newer), so none of these is that. */
+/* Makes a lower check's error a CAIRN_TABLE_INVALID; open_newer has refused newer content. */
 #define BAD_WITHIN(err, ...)                                                                       \
     ((err) ? (void)((err)->code = CAIRN_TABLE_INVALID) : (void)0,                                  \
      cairn_within((err), CAIRN_TABLE_INVALID, __VA_ARGS__))
 
-/* What the opener knows while it walks through the rows. */
 struct opener {
     const struct cairn_table *table;
     uint32_t string_count, pool_count, pool_at;
-    uint8_t *string_used; /* one byte per string */
-    uint8_t *shard_used;  /* one byte per shard */
+    uint8_t *string_used; /* [string] */
+    uint8_t *shard_used;  /* [shard] */
 };
 
 static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *table,
@@ -135,7 +130,7 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *
     table->shard_count = header(table, TABLE_AT_SHARDS);
     table->tensor_count = header(table, TABLE_AT_TENSORS);
     table->fragment_count = header(table, TABLE_AT_FRAGMENTS);
-    /* Sums of 32-bit counts times small numbers: no overflow in 64 bits. */
+    /* 32-bit counts times small numbers: no overflow in 64 bits. */
     uint64_t tensors_at = TABLE_HEADER_BYTES + (uint64_t)table->shard_count * SHARD_ROW_BYTES;
     uint64_t fragments_at = tensors_at + (uint64_t)table->tensor_count * TENSOR_ROW_BYTES;
     uint64_t pool_at = fragments_at + (uint64_t)table->fragment_count * FRAGMENT_ROW_BYTES;
@@ -155,9 +150,9 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *
     return CAIRN_OK;
 }
 
-/* What may grow without a new version of the table (docs/format.md): kinds, element types,
- * dimensions, forms, and flags where there are zeros today. Looked for first, because a row with
- * something new in it may well break a rule of the rows that are known. */
+/* Looks for content that newer releases may add without a new table version (docs/format.md):
+ * kinds, element types, dimensions, forms, and flags that are 0 today. Runs first, because such a
+ * row may break a rule of known rows. */
 static enum cairn_code open_newer(const struct cairn_table *table, struct cairn_error *err) {
     uint32_t flags = header(table, TABLE_AT_ZERO);
     if (flags) return cairn_newer(err, "one that knows flags %#x of a rank table", flags);
@@ -238,7 +233,7 @@ static bool take_string(const struct opener *opener, uint32_t index) {
     return true;
 }
 
-/* The pool has no index of its own to check: rows use it one after the other. */
+/* Rows must use the pool in order and without gaps, so it needs no index. */
 static bool take_numbers(struct opener *opener, uint32_t at, unsigned count) {
     if (at != opener->pool_at || count > opener->pool_count - opener->pool_at) return false;
     opener->pool_at += count;
@@ -309,7 +304,7 @@ static enum cairn_code open_fragment(struct opener *opener, const struct cairn_t
     return CAIRN_OK;
 }
 
-/* Shapes come first in the pool, then the fragments' numbers: two passes. */
+/* Two passes, since all shapes precede the fragments' numbers in the pool. */
 static enum cairn_code open_rows(struct opener *opener, struct cairn_error *err) {
     const struct cairn_table *table = opener->table;
     uint32_t next = 0;
@@ -352,7 +347,7 @@ enum cairn_code cairn_table_open(struct cairn_view bytes, struct cairn_table *re
         .string_count = header(&table, TABLE_AT_STRINGS),
         .pool_count = header(&table, TABLE_AT_POOL),
     };
-    /* The counts are bounded by the bytes that are there, so these are at most 16 MiB. */
+    /* The counts are bounded by the size of the bytes, so these are at most 16 MiB. */
     CAIRN_AUTO_HEAP uint8_t *string_used = calloc((size_t)opener.string_count + 1, 1);
     CAIRN_AUTO_HEAP uint8_t *shard_used = calloc((size_t)table.shard_count + 1, 1);
     if (!string_used || !shard_used)
@@ -367,7 +362,7 @@ enum cairn_code cairn_table_open(struct cairn_view bytes, struct cairn_table *re
     return CAIRN_OK;
 }
 
-/* ---- what a single tensor and a single fragment must satisfy ---- */
+/* ---- checks of one tensor and one fragment ---- */
 
 enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cairn_error *err) {
     if (tensor->dimension_count > CAIRN_DIMENSIONS_MAX)
@@ -378,7 +373,7 @@ enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cai
     bool alias = tensor->kind == CAIRN_TENSOR_ALIAS;
     if (alias != (tensor->alias_of.data != NULL))
         return cairn_fail(err, CAIRN_INVALID, "an alias, and nothing else, names its target");
-    /* An alias may leave type and shape to its target. */
+    /* An alias may omit type and shape. */
     if (alias && tensor->dtype == CAIRN_DTYPE_NONE && tensor->dimension_count == 0) return CAIRN_OK;
     uint64_t elements, bytes;
     if (!cairn_dtype_text(tensor->dtype))
@@ -393,7 +388,6 @@ enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cai
     return CAIRN_OK;
 }
 
-/* [start, start + count) in [0, size)? */
 static bool inside(uint64_t start, uint64_t count, uint64_t size) {
     return start <= size && count <= size - start;
 }
@@ -429,7 +423,7 @@ enum cairn_code cairn_fragment_check(const struct cairn_tensor *tensor,
     } else {
         return cairn_fail(err, CAIRN_INVALID, "unknown form %u", (unsigned)fragment->form);
     }
-    /* elements <= all, and all times bits did not overflow. */
+    /* No overflow: elements <= all, whose bits did not overflow. */
     uint64_t bits = elements * cairn_dtype_bits(tensor->dtype);
     if (bits % 8 != 0) return cairn_fail(err, CAIRN_INVALID, "its elements do not fill bytes");
     *ret_bytes = bits / 8;

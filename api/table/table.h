@@ -6,8 +6,7 @@
  *          sent only when they change; JSON of that size takes seconds and a gigabyte.
  * Promise: Q33a  the same content gives the same bytes, whatever order it was added in.
  *          1   open checks every row before any is used: offsets inside, names sorted and unique,
- *              fragments inside their tensor and shard, no overflow. After open, getters cannot
- *              fail.
+ *              fragments inside their tensor and shard, no overflow. Getters then cannot fail.
  *          2   a table holds nothing that changes from step to step while the layout stays:
  *              no checksum, no step, no size of a raw shard without fragments.
  *          3   layout digest = SHA-256 over the (rank u32 LE, table digest) pairs sorted by rank.
@@ -34,8 +33,8 @@ enum cairn_tensor_kind {                           /* stored numbers */
 };
 enum cairn_fragment_form { CAIRN_FRAGMENT_FLAT = 1, CAIRN_FRAGMENT_BOX = 2 };
 
-/* A piece of a tensor that a shard holds. FLAT: start[0], count[0] in elements of the flattened
- * tensor. BOX: one start and count per dimension. Row-major in the shard, no padding. */
+/* A piece of a tensor in a shard. FLAT: start[0], count[0] in elements of the flattened tensor.
+ * BOX: one start and count per dimension. Row-major in the shard, no padding. */
 struct cairn_fragment {
     enum cairn_fragment_form form;
     uint64_t start[CAIRN_DIMENSIONS_MAX];
@@ -56,7 +55,7 @@ struct cairn_tensor {
 struct cairn_table_shard {
     struct cairn_view name;
     uint64_t size_bytes;
-    bool tensors; /* a safetensors file; false: raw bytes that fragments point into */
+    bool tensors; /* a safetensors file; false: raw bytes that fragments refer to */
 };
 /* ---- building (one owner) ---- */
 struct cairn_table_builder;
@@ -64,7 +63,7 @@ enum cairn_code cairn_table_builder_new(uint32_t rank, struct cairn_table_builde
                                         struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_table_builder_free(struct cairn_table_builder *builder);
 CAIRN_DEFINE_AUTO_PTR(table_builder);
-/* Names are copied. *ret_shard is what cairn_fragment.shard refers to here; finish renumbers. */
+/* Copies the name. *ret_shard is the value for cairn_fragment.shard; finish renumbers shards. */
 enum cairn_code cairn_table_add_shard(struct cairn_table_builder *builder,
                                       const struct cairn_table_shard *shard, uint32_t *ret_shard,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -77,7 +76,7 @@ enum cairn_code cairn_table_finish(struct cairn_table_builder *builder, struct c
 
 /* ---- reading ---- */
 struct cairn_table {
-    struct cairn_view bytes; /* borrowed, must outlive the struct */
+    struct cairn_view bytes; /* borrowed; must outlive the struct */
     uint32_t rank, shard_count, tensor_count, fragment_count;
     const uint8_t *shards, *tensors, *fragments, *pool, *strings;
 };
@@ -89,6 +88,6 @@ void cairn_table_tensor_at(const struct cairn_table *table, uint32_t index,
                            struct cairn_tensor *ret);
 void cairn_table_fragment_at(const struct cairn_table *table, uint32_t index,
                              struct cairn_fragment *ret);
-/* Binary search; false when absent. */
+/* Binary search; false if absent. */
 bool cairn_table_find(const struct cairn_table *table, struct cairn_view name,
                       uint32_t *ret_tensor);

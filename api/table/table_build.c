@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * table_build: rows are collected as they come, then sorted and written once.
- * Sorting is by number wherever possible: names are put in order once, and rows by their name's
- * place.
- */
+/* table_build: rows are collected in order of arrival, then sorted and written once.
+ * Names are sorted once; rows are sorted by their name's place, a number. */
 #include <stdlib.h>
 
 #include "api/documents/keys.h"
@@ -25,7 +22,7 @@ struct built_tensor {
 struct built_fragment {
     uint32_t tensor, shard;
     uint64_t offset_bytes, size_bytes;
-    size_t pool; /* index of its starts, then counts, in numbers[] */
+    size_t pool; /* index into numbers[] of its starts, followed by its counts */
     uint8_t form;
 };
 struct cairn_table_builder {
@@ -79,7 +76,7 @@ enum cairn_code cairn_table_add_shard(struct cairn_table_builder *builder,
     return CAIRN_OK;
 }
 
-/* How much of a name a message has. */
+/* Length of a name to quote in messages. */
 static int shown(struct cairn_view name) {
     return name.size > 100 ? 100 : (int)name.size;
 }
@@ -102,7 +99,7 @@ static enum cairn_code add_fragment(struct cairn_table_builder *builder,
     if (bytes != fragment->size_bytes)
         return cairn_fail(err, CAIRN_INVALID, "%llu bytes given for elements of %llu",
                           (unsigned long long)fragment->size_bytes, (unsigned long long)bytes);
-    if (bytes == 0) return CAIRN_OK; /* holds nothing: left out */
+    if (bytes == 0) return CAIRN_OK; /* an empty fragment is left out */
     if (fragment->shard >= builder->shard_count)
         return cairn_fail(err, CAIRN_INVALID, "no shard %u", fragment->shard);
     const struct built_shard *shard = &builder->shards[fragment->shard];
@@ -163,7 +160,7 @@ enum cairn_code cairn_table_add_tensor(struct cairn_table_builder *builder,
     size_t fragment_count = builder->fragment_count, number_count = builder->number_count;
     enum cairn_code code = add_tensor(builder, tensor, fragments, count, err);
     if (code == CAIRN_OK) return CAIRN_OK;
-    builder->fragment_count = fragment_count; /* nothing of a refused tensor stays */
+    builder->fragment_count = fragment_count; /* drops all of the refused tensor */
     builder->number_count = number_count;
     return cairn_within(err, code, "tensor \"%.*s\"", shown(tensor->name),
                         (const char *)tensor->name.data);
@@ -171,15 +168,15 @@ enum cairn_code cairn_table_add_tensor(struct cairn_table_builder *builder,
 
 /* ---- finish ---- */
 
-/* Rows of one kind: the order in which they are written, and what a builder's number becomes. */
+/* Rows of one kind: their order in the file, and the new number of each row of the builder. */
 struct rows {
     uint32_t *order, *rank;
     uint32_t count;
 };
 struct finish {
     const struct cairn_table_builder *builder;
-    uint32_t *memory;                     /* of all orders and ranks */
-    struct rows strings, shards, tensors; /* strings: those that are used, after renumbering */
+    uint32_t *memory;                     /* holds all orders and ranks */
+    struct rows strings, shards, tensors; /* strings: only those in use, after renumbering */
     uint32_t *fragment_order;
     uint64_t pool_count, string_bytes;
 };
@@ -200,7 +197,7 @@ static bool allocate(struct finish *finish) {
     return true;
 }
 
-/* A raw shard that no fragment lies in is no part of the table (promise table.h#2). */
+/* A raw shard without fragments is left out of the table (table.h#2). */
 static bool shard_written(const struct built_shard *shard) {
     return shard->tensors || shard->used;
 }
@@ -211,7 +208,7 @@ static void mark_used_shards(struct cairn_table_builder *builder) {
         builder->shards[builder->fragments[i].shard].used = true;
 }
 
-/* Strings that only a left-out shard has are left out too; the others get their place. */
+/* Sorts strings, leaving out those that only left-out shards use. */
 static enum cairn_code order_names(struct finish *finish, struct cairn_error *err) {
     const struct cairn_table_builder *builder = finish->builder;
     CAIRN_AUTO_HEAP uint8_t *used = calloc(builder->names.count + 1, 1);
@@ -253,7 +250,7 @@ static int compare_tensors(const void *a, const void *b, void *context) {
                            finish->strings.rank[tensors[*(const uint32_t *)b].name]);
 }
 
-/* True where rows compare as equal; *ret_twice is the second of them. */
+/* True if two rows compare as equal; *ret_twice is the second. */
 static bool order_rows(struct finish *finish, struct rows *rows,
                        int (*compare)(const void *a, const void *b, void *context),
                        uint32_t *ret_twice) {
@@ -306,8 +303,8 @@ static unsigned fragment_numbers(const struct built_fragment *fragment,
     return 2u * builder->tensors[fragment->tensor].dimension_count;
 }
 
-/* Fragments of one tensor stand together, in the order of arrival: a stable count puts them in
- * tensor order, so that only short groups are left to sort. */
+/* Fragments of one tensor must be adjacent, in order of arrival: a stable counting sort by tensor
+ * leaves only short groups to sort. */
 static enum cairn_code order_fragments(struct finish *finish, struct cairn_error *err) {
     const struct cairn_table_builder *builder = finish->builder;
     CAIRN_AUTO_HEAP uint32_t *next = calloc(builder->tensor_count + 1, sizeof *next);
@@ -348,7 +345,7 @@ static uint8_t *write_shards(const struct finish *finish, uint8_t *to) {
     return to;
 }
 
-/* Tensor rows; their shapes are the first numbers of the pool. */
+/* Writes tensor rows; their shapes are the first numbers of the pool. */
 static uint8_t *write_tensors(const struct finish *finish, uint8_t *to, uint8_t **pool) {
     const struct cairn_table_builder *builder = finish->builder;
     uint32_t first = 0, at = 0;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * frame: one frame is read at a time, never a byte of the next one, so that descriptors which
- * arrive with a read can only belong to the frame that this read began.
- */
+/* frame: a read never goes beyond the current frame, so descriptors that arrive with it can only
+ * belong to that frame. */
 #include "api/wire/frame.h"
 
 #include <unistd.h>
@@ -12,7 +10,7 @@
 #define FRAME_BYTES_MAX                                                                            \
     (FRAME_HEADER_BYTES + CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX)
 #define FRAME_NODES_MAX 100000
-#define FRAME_REST_BYTES 4096 /* what stands beside the large member of a message */
+#define FRAME_REST_BYTES 4096 /* JSON besides the large member of a message */
 #define FRAME_REST_NODES 64
 
 static void fds_close(int *fds, size_t *count) {
@@ -36,7 +34,7 @@ void cairn_frame_reader_release(struct cairn_frame_reader *reader) {
     *reader = (struct cairn_frame_reader){0};
 }
 
-/* The size of the frame that is being read, as far as it is known. */
+/* Size of the current frame, or of its header until that is complete. */
 static enum cairn_code frame_size(const struct cairn_frame_reader *reader, size_t *ret_size,
                                   struct cairn_error *err) {
     if (reader->bytes.size < FRAME_HEADER_BYTES) {
@@ -53,14 +51,14 @@ static enum cairn_code frame_size(const struct cairn_frame_reader *reader, size_
     return CAIRN_OK;
 }
 
-/* One read of at most `want` bytes. *ret_size 0 with CAIRN_BUSY: nothing there now. */
+/* One read of at most `want` bytes. CAIRN_BUSY with *ret_size 0: no bytes now. */
 static enum cairn_code read_some(struct cairn_frame_reader *reader, int fd, size_t want,
                                  size_t *ret_size, struct cairn_error *err) {
     int fds[CAIRN_NET_FDS_MAX];
     size_t fd_count = 0;
     bool first = reader->bytes.size == 0;
     *ret_size = 0;
-    /* Memory follows what has arrived: a peer that only claims 64 MiB gets none of it. */
+    /* Allocates as bytes arrive: a peer that only announces 64 MiB gets none of it. */
     want = (size_t)cairn_min_u64(want, cairn_max_u64(FRAME_READ_BYTES, reader->bytes.size));
     CAIRN_TRY(cairn_buf_reserve(&reader->bytes, want, err));
     CAIRN_TRY(cairn_net_receive(fd, reader->bytes.data + reader->bytes.size, want, ret_size, fds,
@@ -79,7 +77,7 @@ static enum cairn_code read_some(struct cairn_frame_reader *reader, int fd, size
 
 enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool *ret_closed,
                                  struct cairn_error *err) {
-    struct cairn_error problem = {0}; /* "nothing there yet" must leave *err alone */
+    struct cairn_error problem = {0}; /* CAIRN_BUSY must leave *err alone */
     reader->bytes.limit = FRAME_BYTES_MAX;
     for (;;) {
         size_t size, got;
@@ -111,7 +109,7 @@ size_t cairn_frame_under_way(const struct cairn_frame_reader *reader) {
 }
 
 static enum cairn_code bad_message(enum cairn_code code, struct cairn_error *err) {
-    if (code != CAIRN_NO_MEMORY) code = CAIRN_PROTOCOL; /* the peer did nothing wrong */
+    if (code != CAIRN_NO_MEMORY) code = CAIRN_PROTOCOL; /* no fault of the peer */
     return cairn_within(err, code, "frame");
 }
 
@@ -148,7 +146,7 @@ enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn
     frame.fd_count = reader->fd_count;
     reader->fd_count = 0;
     if (size > FRAME_READ_BYTES)
-        cairn_buf_release(&reader->bytes); /* rare: do not keep it */
+        cairn_buf_release(&reader->bytes); /* rarely this large: do not keep it */
     else
         cairn_buf_clear(&reader->bytes);
     *ret = frame;

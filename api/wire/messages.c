@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A form's rows stand in a function of its own, where its struct has a name that they can use. */
+/* Each form's rows are in a function of its own, which names the form's struct for them. */
 #include "api/wire/messages.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #define FIELDS_MAX 40 /* of one form */
 
-/* What `last` says of a field: its bound and its form. */
+/* Bound and form given by `last`. */
 #define LAST_U64(last) last, CAIRN_MESSAGE_none
 #define LAST_U32(last) last, CAIRN_MESSAGE_none
 #define LAST_REAL(last) 0, CAIRN_MESSAGE_none
@@ -51,8 +51,8 @@ enum cairn_message cairn_message_of(const char *text) {
     return CAIRN_MESSAGE_none;
 }
 
-/* A body may say null where its schema does; where it does not, a client that sends null has a
- * mistake, and would think that something was changed. */
+/* null is accepted only where the schema has it: elsewhere the client made a mistake and would
+ * believe that something was changed. */
 static enum cairn_code refuse_nulls(const struct cairn_message_form *form, const json_t *json,
                                     const char *pointer, struct cairn_error *err) {
     if (form->group != CAIRN_MESSAGE_BODY) return CAIRN_OK;
@@ -66,8 +66,8 @@ static enum cairn_code refuse_nulls(const struct cairn_message_form *form, const
     return CAIRN_OK;
 }
 
-/* Of an answer of the server nothing may be missing that every server of /v1 says: 0 in its place
- * would be an untrue answer. null is said of what nobody knows. */
+/* A field that every server of /v1 sends must not be absent from an answer: 0 in its place would be
+ * wrong. null means unknown. */
 static enum cairn_code refuse_absent(const struct cairn_message_form *form,
                                      enum cairn_message_presence presence, const json_t *json,
                                      const char *pointer, struct cairn_error *err) {
@@ -78,8 +78,8 @@ static enum cairn_code refuse_absent(const struct cairn_message_form *form,
     return CAIRN_OK;
 }
 
-/* What the server's handlers read is a closed list; everything else takes unknown fields, so that
- * programs of two versions understand each other. */
+/* Bodies read by the server's handlers are closed lists; everything else accepts unknown fields, so
+ * that programs of two versions work together. */
 static enum cairn_code read_form(enum cairn_message message, const json_t *json, bool own,
                                  const char *pointer, void *ret, struct cairn_error *err) {
     const struct cairn_message_form *form = cairn_message_form(message);
@@ -112,8 +112,8 @@ enum cairn_code cairn_message_read_own(enum cairn_message message, const json_t 
 
 /* ---- writing ---- */
 
-/* The field's value as a new reference. *ret_none: there is none; a value may be there all the same
- * (0, false, ""). NULL: no memory, or a pointer that is none. */
+/* The field's value as a new reference. *ret_none: the field is NULL or none; a value is returned
+ * all the same (0, false, ""). NULL: no memory, or a NULL pointer. */
 static json_t *value_of(const struct cairn_message_field *field, const void *at, bool *ret_none) {
     switch (field->kind) {
     case CAIRN_JSON_U64:
@@ -166,7 +166,7 @@ json_t *cairn_message_pack(enum cairn_message message, const void *from) {
     return NULL;
 }
 
-/* ---- errors: only what another process can use travels ---- */
+/* ---- errors: only members that are meaningful to another process ---- */
 
 #define STATUS_MAX 999
 
@@ -195,9 +195,9 @@ void cairn_failure_get(const json_t *object, const char *text_key, struct cairn_
 
 /* ---- labels and meta ---- */
 
-#define SHOWN 64 /* bytes of a name in a message */
+#define SHOWN 64 /* bytes of a name to quote */
 
-/* 0: it has none. */
+/* The first control byte of the text; 0: none. */
 static unsigned control_byte(const char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < 0x20 || *text == 0x7f) return (unsigned char)*text;
@@ -205,7 +205,7 @@ static unsigned control_byte(const char *text) {
 }
 
 #define PLACE_BYTES 256
-/* Where `what` is a pointer (RFC 6901) that of its member, as far as its name is no longer. */
+/* If `what` is a pointer (RFC 6901), the pointer of its member `key`, with a name cut to SHOWN. */
 static void place_of(const char *what, const char *key, char ret[PLACE_BYTES]) {
     int size = snprintf(ret, PLACE_BYTES, "%s", what);
     if (what[0] != '/' || size < 0 || size + 2 * SHOWN >= PLACE_BYTES) return;
@@ -218,7 +218,7 @@ static void place_of(const char *what, const char *key, char ret[PLACE_BYTES]) {
     ret[size] = '\0';
 }
 
-/* Labels are chosen by selectors, shown in tables and written into logs. */
+/* Labels are matched by selectors, shown in tables and logged, hence the rules. */
 static enum cairn_code check_label(const char *what, const char *key, const json_t *value,
                                    struct cairn_error *err) {
     char place[PLACE_BYTES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Policies in and out of JSON, and selectors: terms with commas between them. */
+/* Policies as JSON and text; selectors as comma-separated terms. */
 #include "api/wire/policy.h"
 
 #include <inttypes.h>
@@ -33,7 +33,7 @@ bool cairn_policy_empty(const struct cairn_policy *policy) {
     return !policy->within_ms && !policy->best_count && !policy->labels_count;
 }
 
-/* ---- in ---- */
+/* ---- reading ---- */
 
 enum cairn_code cairn_metric_name_check(struct cairn_view name, struct cairn_error *err) {
     const char *text = name.data;
@@ -64,7 +64,7 @@ static enum cairn_code read_number(const json_t *keep, const char *pointer, enum
     return CAIRN_OK;
 }
 
-/* A number of seconds that is not there leaves *ret_ms and *ret_said as they were. */
+/* An absent number of seconds leaves *ret_ms and *ret_said unchanged. */
 static enum cairn_code read_seconds(const json_t *value, const char *pointer, const char *name,
                                     uint64_t least, bool *ret_said, uint64_t *ret_ms,
                                     struct cairn_error *err) {
@@ -79,7 +79,7 @@ static enum cairn_code read_seconds(const json_t *value, const char *pointer, co
     return CAIRN_OK;
 }
 
-/* "6h", as people write it; a policy has whole seconds. */
+/* Parses "6h" and the like; policies have whole seconds. */
 static enum cairn_code parse_seconds(struct cairn_view text, uint64_t least_ms, uint64_t *ret_ms,
                                      struct cairn_error *err) {
     uint64_t ms = 0;
@@ -131,7 +131,6 @@ static enum cairn_code read_label(const json_t *json, const char *pointer, struc
     return CAIRN_OK;
 }
 
-/* Each item of an array, which may be absent, by its own reader. */
 static enum cairn_code
 read_array(const json_t *array, const char *pointer, const char *items, size_t most,
            enum cairn_code (*read)(const json_t *json, const char *pointer,
@@ -151,7 +150,7 @@ read_array(const json_t *array, const char *pointer, const char *items, size_t m
 
 /* ---- copies ---- */
 
-/* The store's entry, or a new one. */
+/* The entry of the store, created if absent. */
 static enum cairn_code copies_of(struct cairn_policy *policy, struct cairn_view store,
                                  struct cairn_policy_copies **ret, struct cairn_error *err) {
     CAIRN_TRY(cairn_store_name_check(store, err));
@@ -235,7 +234,7 @@ static enum cairn_code take_partner_copies(uint64_t number, struct cairn_policy 
     return CAIRN_OK;
 }
 
-/* 0 says something, so that absent is not 0. */
+/* 0 is a value, distinct from absent. */
 static enum cairn_code read_partner_copies(const json_t *value, const char *pointer,
                                            struct cairn_policy *ret, struct cairn_error *err) {
     if (!value || json_is_null(value)) return CAIRN_OK;
@@ -306,7 +305,7 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
     return CAIRN_OK;
 }
 
-/* The member as it is named now; a duration that was no whole seconds is rounded up. */
+/* Renames a member; a duration that is not whole seconds is rounded up. */
 static enum cairn_code rename_seconds(json_t *keep, const char *old, const char *name,
                                       struct cairn_error *err) {
     const json_t *value = json_object_get(keep, old);
@@ -349,9 +348,9 @@ enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_pol
     return CAIRN_OK;
 }
 
-/* ---- out ---- */
+/* ---- writing ---- */
 
-/* Exact, unlike what is shown to people elsewhere. */
+/* Exact, unlike cairn_duration_text. */
 static void within_text(uint64_t ms, char ret_text[32]) {
     static const struct {
         const char *unit;
@@ -495,7 +494,7 @@ static uint16_t put_part(struct cairn_selector *selector, size_t *at, struct cai
     return (uint16_t)begin;
 }
 
-/* Splits a term; policy.h#6 for what is none. */
+/* Splits a term; refuses malformed ones (policy.h#6). */
 static enum cairn_code read_term(struct cairn_view term, enum cairn_selector_kind *ret_kind,
                                  struct cairn_view *ret_key, struct cairn_view *ret_value,
                                  struct cairn_error *err) {
@@ -536,8 +535,7 @@ enum cairn_code cairn_selector_parse(struct cairn_view text, struct cairn_select
     }
     if (!cairn_utf8_valid(text)) return cairn_fail(err, CAIRN_INVALID, "label selector: not UTF-8");
     if (text.size) memcpy(selector.text, text.data, text.size);
-    /* Every term takes the place of its text and of the comma or the end behind it, and where it
-     * has a value, '=' is the NUL between both. */
+    /* Copies each term with a NUL at its end; in key=value '=' becomes a NUL, too. */
     size_t at = 0;
     const char *end = text.size ? from + text.size : from;
     while (text.size) {

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy: which checkpoints a run keeps, as people write it; which labels are meant, as
+ * policy: retention policies, as JSON and text, and label selectors, such as
  * "team=nlp,tier!=tmp".
  *
- * Why:     a policy is typed by people, kept for years and deletes data; what it says must be
- *          plain, and a slip in it an error and never another policy. Lists, policies and the
- *          command choose versions by their labels; one reader of that text means that they choose
- *          the same ones.
- * Promise: 1   what is read and printed is read again as the same policy, and printed as the same
- *              bytes.
- *          2   a zero, an unknown key, a metric without an order, a selector that is none: each is
- *              refused with its pointer ("/keep/last") and what is wanted. A rule that is not
- *              wanted is left out; no number means "none" or "all".
- *          3   a policy without a rule is one that removes nothing.
- *          4   `copies` says in which stores what is kept lies, `partner_copies` how many other
- *              nodes have what a node has staged (docs/partner.md); neither keeps or removes a
- *              version. Without the latter it is the server's setting that says it.
- *          5   of a selector every term must hold: key=value (it is there with this value),
- *              key!=value (it is not there, or has another value), key (it is there), !key (it is
- *              not there).
- *          6   what is no selector is refused, with the term that is wrong: nothing is guessed,
- *              since a selector that chooses nothing may delete what it was meant to keep.
- *          7   a selector that was read is printed as it was given.
+ * Why:     a policy is typed by people, kept for years and deletes data; it must be readable, and
+ *          a mistake in it an error, never another policy. Lists, policies and the command select
+ *          versions by labels with one parser, so they select the same ones.
+ * Promise: 1   a policy that is read and printed reads back as the same policy and prints as the
+ *              same bytes.
+ *          2   a zero, an unknown key, a metric without an order, a malformed selector are refused
+ *              with pointer ("/keep/last") and the value wanted. An unwanted rule is omitted; no
+ *              number means "none" or "all".
+ *          3   a policy without a rule removes nothing.
+ *          4   `copies` selects the stores for kept versions, `partner_copies` the number of other
+ *              nodes that hold a node's staged data (docs/partner.md); neither keeps or removes a
+ *              version. Without partner_copies the server's setting applies.
+ *          5   all terms of a selector must match: key=value (has this value), key!=value (is
+ *              absent or has another value), key (is present), !key (is absent).
+ *          6   a malformed selector is refused with its wrong term: nothing is guessed, since a
+ *              selector that matches nothing may delete what it was meant to keep.
+ *          7   a selector is printed exactly as it was read.
  * Limits:  CAIRN_POLICY_BEST_MAX metrics, CAIRN_POLICY_LABELS_MAX selectors and
  *          CAIRN_POLICY_COPIES_MAX stores, within 100 years. CAIRN_SELECTOR_TERMS_MAX terms,
  *          CAIRN_SELECTOR_BYTES_MAX bytes; keys and values hold no comma and no control character,
@@ -47,17 +45,17 @@ enum cairn_selector_kind {
 };
 struct cairn_selector {
     char text[CAIRN_SELECTOR_BYTES_MAX + 1];
-    char parts[CAIRN_SELECTOR_BYTES_MAX + 1]; /* keys and values, each with a NUL behind it */
+    char parts[CAIRN_SELECTOR_BYTES_MAX + 1]; /* keys and values, each followed by a NUL */
     struct {
         enum cairn_selector_kind kind;
-        uint16_t key, value; /* where in parts */
+        uint16_t key, value; /* offsets into parts */
     } terms[CAIRN_SELECTOR_TERMS_MAX];
-    uint32_t count; /* 0: chooses all */
+    uint32_t count; /* 0: matches all versions */
 };
 
 enum cairn_code cairn_selector_parse(struct cairn_view text, struct cairn_selector *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* labels: an object of texts; NULL is one without any. */
+/* labels: an object of texts; NULL: no labels. */
 bool cairn_selector_matches(const struct cairn_selector *selector, const json_t *labels);
 
 /* ---- policies ---- */
@@ -86,14 +84,14 @@ struct cairn_policy_best {
     char metric[CAIRN_METRIC_NAME_MAX + 1];
     bool largest;
 };
-/* Which versions lie in a store: what one of the rules names. */
+/* Rule for the versions copied to a store. */
 struct cairn_policy_copies {
     char store[CAIRN_STORE_NAME_BYTES];
-    uint64_t last, every_steps; /* 0: no such rule; one is there */
+    uint64_t last, every_steps; /* 0: no such rule; at least one is set */
 };
 struct cairn_policy {
     uint64_t numbers[CAIRN_KEEP_NUMBERS]; /* by enum cairn_keep; 0: no such rule */
-    uint64_t within_ms;                   /* 0: no such rule; whole seconds, as below */
+    uint64_t within_ms;                   /* 0: no such rule; whole seconds */
     struct cairn_policy_best best[CAIRN_POLICY_BEST_MAX];
     uint32_t best_count;
     struct cairn_selector labels[CAIRN_POLICY_LABELS_MAX];
@@ -101,19 +99,19 @@ struct cairn_policy {
     struct cairn_policy_copies copies[CAIRN_POLICY_COPIES_MAX]; /* each store once */
     uint32_t copies_count;
     bool says_unmeasured_grace;
-    uint64_t unmeasured_grace_ms; /* how long `best` waits for a metric; where it is not said
+    uint64_t unmeasured_grace_ms; /* how long `best` waits for a metric; default
                                      CAIRN_UNMEASURED_GRACE_MS */
     bool says_partner_copies;
-    uint32_t partner_copies; /* 0 to CAIRN_PARTNER_COPIES_MAX; 0 where it is not said */
+    uint32_t partner_copies; /* 0 to CAIRN_PARTNER_COPIES_MAX; 0 if not given */
 };
 
 /* {"keep": {"last": 3, "every_steps": 1000, "within_s": 21600, "labels": ["team=nlp"],
  *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}], "unmeasured_grace_s": 86400},
- *  "copies": [{"store": "archive", "every_steps": 1000}], "partner_copies": 1}. pointer: where it
- * stands. */
+ *  "copies": [{"store": "archive", "every_steps": 1000}], "partner_copies": 1}.
+ * pointer: of the policy in its document. */
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* A row of a catalog, also one of a release that wrote "within": "6h" and "unmeasured_grace". */
+/* Reads a catalog row, also of a release that wrote "within": "6h" and "unmeasured_grace". */
 enum cairn_code cairn_policy_read_stored(json_t *json, struct cairn_policy *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **ret,
@@ -121,29 +119,28 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
 /* "last 2 OR every 1000 steps OR best 1 by eval_loss (min)"; "no rule: removes nothing". */
 enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cairn_buf *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* "6h", as the command takes it. */
+/* Parses "6h". This and the following parse arguments of the command. */
 enum cairn_code cairn_policy_within_parse(struct cairn_view text, struct cairn_policy *policy,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* How long after its commit a version without the metric of a rule is kept for want of it. */
+/* How long after its commit a version without a rule's metric is kept. */
 uint64_t cairn_policy_unmeasured_grace_ms(const struct cairn_policy *policy);
-/* "24h", as the command takes it; "0s" is none. */
+/* Parses "24h"; "0s": no grace. */
 enum cairn_code cairn_policy_unmeasured_grace_parse(struct cairn_view text,
                                                     struct cairn_policy *policy,
                                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* No rule of `keep`. */
 bool cairn_policy_empty(const struct cairn_policy *policy);
-/* "archive:every:1000,main:last:3", as the command takes it, added. */
+/* Adds "archive:every:1000,main:last:3". */
 enum cairn_code cairn_policy_copies_parse(struct cairn_view text, struct cairn_policy *policy,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* "0" or "1", as the command takes it. */
+/* Parses "0" or "1". */
 enum cairn_code cairn_policy_partner_copies_parse(struct cairn_view text,
                                                   struct cairn_policy *policy,
                                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* "1:eval_loss:min", as the command takes it. */
+/* Parses "1:eval_loss:min". */
 enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_policy_best *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Letters, digits and ._-/@:+, a letter, digit or _ first. */
+/* Letters, digits and ._-/@:+; begins with a letter, digit or _. */
 enum cairn_code cairn_metric_name_check(struct cairn_view name,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* "last", "pinned": as JSON says it. */
+/* The key in JSON: "last", "pinned". */
 const char *cairn_keep_name(enum cairn_keep keep);

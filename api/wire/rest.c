@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A call is: headers, one request on the engine, then a judgement of the reply; the same again on
- * the next server of a list where that one is away. All three kinds of bad news (no reply, a
- * problem, a reply that is neither) come out of here as one struct.
- */
+/* A call is: headers, one request on the engine, then a judgement of the reply; with a list of
+ * servers, again on the next server if one is unavailable. No reply, a problem body and a reply
+ * that is neither all end as one struct cairn_error. */
 #include "api/wire/rest.h"
 
 #include <poll.h>
@@ -22,47 +20,46 @@
 #define AUTHORIZATION "Authorization: Bearer "
 #define KEY_HEADER "Idempotency-Key: "
 #define PROBLEM_TYPE "urn:cairn:problem:"
-#define ANSWER_MS 10000 /* beyond what a server was asked to wait */
+#define ANSWER_MS 10000 /* beyond the time that a server was asked to wait */
 
-/* Of a list. A connection is open after one lost packet, or the next server is tried. A call that
- * waits for a commit is silent for long, so silence alone says nothing; but /livez waits for
- * nothing. A busy machine answers it within tens of milliseconds. Shorter calls have less: all
- * servers have their turn within the time of one call. Of a server that has answered nothing yet
- * there is nothing to be patient for: a command is one process, and would wait so each time. */
+/* For lists of servers. Connecting succeeds despite one lost packet, or the next server is tried. A
+ * call that waits for a commit is silent for long, so after QUIET_MS_MAX /livez is probed, which a
+ * busy machine answers within tens of milliseconds. Shorter calls use less, so that every server
+ * gets a turn within the call's time. A server that has not answered yet gets UNHEARD_MS_MAX, since
+ * a command is one process and would wait that long at each start. */
 #define CONNECT_MS 2000
 #define QUIET_MS_MAX 5000
 #define LIVEZ_MS_MAX 2000
-#define UNHEARD_MS_MAX 500 /* instead of both */
+#define UNHEARD_MS_MAX 500 /* replaces both for a server not heard yet */
 #define RETRY_AFTER_S_MAX 3600
-#define HELD_MS 200 /* longer than it takes to say no */
+#define HELD_MS 200 /* longer than a refusal takes */
 #define VERSION_MS 5000
 
 struct cairn_rest {
     struct cairn_http_engine *engine;
     struct cairn_servers servers;
     struct cairn_rest_seen *seen, own_seen;
-    const char *name;    /* of the server that was called last, for messages */
+    const char *name;    /* of the server called last, for messages */
     char *authorization; /* the whole header line, or NULL */
     char *token_file;    /* or NULL */
     bool keys_posts;
     char *grant;    /* the whole header line, or NULL */
-    char *if_match; /* likewise */
+    char *if_match; /* the whole header line, or NULL */
     uint32_t timeout_ms;
     json_t *problem;
 };
 
-/* One request and its reply. */
 struct call {
     struct cairn_http_request request;
-    size_t authorization; /* its place in headers */
+    size_t authorization; /* its index in headers */
     struct cairn_buf url, range, type, reply;
     const char *headers[8];
     char trace[CAIRN_TRACE_HEADER_BYTES];
-    char key[sizeof KEY_HEADER + CAIRN_UUID_TEXT_BYTES]; /* "": none */
-    uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
+    char key[sizeof KEY_HEADER + CAIRN_UUID_TEXT_BYTES]; /* "": no key */
+    uint32_t wait_ms; /* time the server may hold the call; 0: not asked to */
     bool json_reply, problem_reply;
-    uint64_t retry_after_s;         /* 0: it did not say */
-    char location[160], server[40]; /* of a stranger's answer; "": it did not say */
+    uint64_t retry_after_s;         /* 0: not sent */
+    char location[160], server[40]; /* of a reply that is not Cairn's; "": absent */
 };
 
 static void cairn_call_release(struct call *call) {
@@ -79,7 +76,7 @@ static void free_secret(char **text) {
     *text = NULL;
 }
 
-/* A header line that holds a secret; control bytes in it would end the line. */
+/* Makes a header line with a secret; refuses control bytes, which would end the line. */
 static enum cairn_code make_secret_line(const char *start, const char *secret, char **ret,
                                         struct cairn_error *err) {
     if (!secret) return CAIRN_OK;
@@ -94,8 +91,8 @@ static enum cairn_code make_secret_line(const char *start, const char *secret, c
     return CAIRN_OK;
 }
 
-/* *ret stays NULL where the file is empty. A file that is absent is a wrong setting, and not a
- * checkpoint that is not found. */
+/* *ret stays NULL if the file is empty. An absent file is CAIRN_INVALID, a wrong setting, since
+ * CAIRN_NOT_FOUND would be taken for an absent checkpoint. */
 static enum cairn_code load_token(const char *path, char **ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) token = {.limit = CAIRN_REST_TOKEN_BYTES_MAX};
     enum cairn_code code = cairn_file_load_secret_line(path, &token, err);
@@ -121,7 +118,7 @@ enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct 
             CAIRN_TRY(load_token(rest->token_file, &rest->authorization, err));
     }
     struct cairn_http_options http = {
-        .connections_max = 2, /* a call, and /livez beside it */
+        .connections_max = 2, /* a call, and /livez at the same time */
         .connect_ms = rest->servers.count > 1 ? CONNECT_MS : 0,
         .ca_bundle = options->ca_bundle && options->ca_bundle[0] ? options->ca_bundle : NULL};
     CAIRN_TRY(cairn_http_engine_new(&http, &rest->engine, err));
@@ -177,7 +174,7 @@ static void keep_start(struct cairn_view value, char *ret, size_t capacity) {
 static void note_header(struct cairn_http_request *request, struct cairn_view name,
                         struct cairn_view value) {
     struct call *call = request->owner;
-    uint64_t seconds = 0; /* a date is not taken: a server of Cairn never sends one */
+    uint64_t seconds = 0; /* dates are ignored: a Cairn server never sends one */
     if (is_named(name, "Retry-After") && !cairn_parse_u64(value, &seconds, NULL))
         call->retry_after_s = cairn_min_u64(seconds, RETRY_AFTER_S_MAX);
     if (is_named(name, "Location")) keep_start(value, call->location, sizeof call->location);
@@ -195,7 +192,7 @@ static const char *text_field(const json_t *problem, const char *name) {
     return text ? text : "";
 }
 
-/* Of a reply of this API whose code this release does not know. */
+/* For a problem of this API whose code this release does not know. */
 static enum cairn_code code_of_status(int status) {
     static const struct {
         int status;
@@ -209,8 +206,8 @@ static enum cairn_code code_of_status(int status) {
     return CAIRN_PROTOCOL;
 }
 
-/* Of a reply of somebody else, who knows nothing of runs: what passes when a proxy is loaded anew
- * or finds its servers again, and what does not. */
+/* For a reply that is not Cairn's: a temporary code for what passes while a proxy reloads or finds
+ * its servers again, a permanent code otherwise. */
 static enum cairn_code code_of_stranger(int status) {
     if (status == 401) return CAIRN_UNAUTHORIZED;
     if (status == 429) return CAIRN_BUSY;
@@ -234,8 +231,8 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
     const char *detail = text_field(rest->problem, "detail");
     const char *hint = text_field(rest->problem, "hint");
     const char *first = detail[0] ? detail : title[0] ? title : "the server refused";
-    /* The cause, then the way out. What the code means in general stands behind them, where a long
-     * message is cut; with CAIRN_INVALID and CAIRN_NOT_FOUND the detail has said it. */
+    /* Cause, then advice. The code's title comes last, where a long message is cut; it is omitted
+     * for CAIRN_INVALID and CAIRN_NOT_FOUND, where the detail says the same. */
     bool means = detail[0] && title[0] && code != CAIRN_INVALID && code != CAIRN_NOT_FOUND;
     size_t size = strlen(first);
     bool ends = size && first[size - 1] == '.' && !hint[0];
@@ -250,7 +247,7 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
     return code;
 }
 
-/* Of this release, or of another one. */
+/* Is the reply of this API, in this release's form or another's? */
 static bool is_of_api(const struct cairn_rest *rest) {
     return cairn_rest_spoke(rest) ||
            (json_is_string(json_object_get(rest->problem, "code")) &&
@@ -286,7 +283,7 @@ static enum cairn_code judge_refusal(struct cairn_rest *rest, const struct call 
         return judge_problem(rest, call, err);
     if (strcmp(call->request.method, "HEAD") != 0 || !call->problem_reply)
         return judge_stranger(rest, call, err);
-    enum cairn_code code = code_of_status(call->request.status); /* its type says whose it is */
+    enum cairn_code code = code_of_status(call->request.status); /* a problem type of this API */
     cairn_fail(err, code, "server %s answered %d", rest->name, call->request.status);
     if (err) err->http_status = call->request.status;
     return code;
@@ -299,7 +296,7 @@ static void add_header(struct call *call, const char *line) {
     if (line) call->headers[call->request.header_count++] = line;
 }
 
-/* Until it or the other (NULL: none) is over, or the time. */
+/* Polls until the request or the other (NULL: none) is done, or the time is over. */
 static enum cairn_code poll_for(struct cairn_rest *rest, const struct cairn_http_request *request,
                                 const struct cairn_http_request *other, uint32_t ms,
                                 struct cairn_error *err) {
@@ -310,7 +307,7 @@ static enum cairn_code poll_for(struct cairn_rest *rest, const struct cairn_http
     return CAIRN_OK;
 }
 
-/* Any answer says that the process runs, and so that it may still answer the call. */
+/* Any answer shows that the process runs and may still answer the call. */
 static bool answers_livez(struct cairn_rest *rest, const struct cairn_server_place *place,
                           const struct cairn_http_request *request, uint32_t ms) {
     CAIRN_AUTO(buf) url = {0};
@@ -328,7 +325,7 @@ static bool heard_lately(const struct cairn_rest *rest, uint32_t at, uint32_t ms
            cairn_mono_us() < atomic_load(&rest->seen->heard_us) + (uint64_t)ms * 1000;
 }
 
-/* How long to wait for an answer, and then, *ret_livez_ms, for one to /livez. */
+/* Time to wait for an answer, and then, *ret_livez_ms, for one to /livez. */
 static uint32_t quiet_limit_ms(const struct cairn_rest *rest, uint32_t at,
                                const struct cairn_http_request *request, uint32_t *ret_livez_ms) {
     bool heard = atomic_load(&rest->seen->at) == at && atomic_load(&rest->seen->heard_us);
@@ -343,7 +340,7 @@ static void note_heard(struct cairn_rest *rest, uint32_t at) {
     atomic_store(&rest->seen->heard_us, cairn_mono_us());
 }
 
-/* As cairn_http_perform, but ends where neither the call nor /livez is answered (rest.h#5). */
+/* As cairn_http_perform, but ends if neither the call nor /livez is answered (rest.h#5). */
 static enum cairn_code perform_watched(struct cairn_rest *rest, struct call *call, uint32_t at,
                                        struct cairn_error *err) {
     const struct cairn_server_place *place = &rest->servers.places[at];
@@ -403,9 +400,9 @@ static enum cairn_code try_server(struct cairn_rest *rest, struct call *call, ui
     return judge_refusal(rest, call, err);
 }
 
-/* Within its own time alone: who calls decides whether and when all are tried again. A server
- * that has had the call for a while before it said no has given the others time to come back: of
- * two that are restarted in turn, each holds a wait once. */
+/* Tries the servers within the call's own time; the caller decides about later retries. If a server
+ * held the call before it failed, all are tried again: of two servers restarted in turn, each may
+ * end a held wait once. */
 static enum cairn_code try_all(struct cairn_rest *rest, struct call *call, const char *path,
                                struct cairn_error *err) {
     struct cairn_http_request *request = &call->request;
@@ -428,7 +425,7 @@ static enum cairn_code try_all(struct cairn_rest *rest, struct call *call, const
     return count > 1 ? cairn_within(err, code, "none of %u servers; the last", count) : code;
 }
 
-/* Is there another token by now? */
+/* Reads the token file; true if it has another token now. */
 static bool renew_token(struct cairn_rest *rest, struct call *call) {
     char *line = NULL;
     if (!rest->token_file || load_token(rest->token_file, &line, NULL) || !line) return false;
@@ -446,7 +443,7 @@ static bool renew_token(struct cairn_rest *rest, struct call *call) {
     return true;
 }
 
-/* rest.h#8: with a part more by chance, so that those who were refused together come apart. */
+/* rest.h#8: adds a random part, so that clients refused together do not retry together. */
 static bool wait_for_rate(struct cairn_rest *rest, struct call *call, uint64_t until_ms) {
     json_int_t said_ms = json_integer_value(json_object_get(rest->problem, "retry_after_ms"));
     uint64_t wait_ms = call->retry_after_s * 1000;
@@ -500,7 +497,7 @@ static enum cairn_code call_json(struct cairn_rest *rest, const char *method, co
         .total_ms = timeout_ms ? timeout_ms : rest->timeout_ms,
     };
     add_header(&call, "Accept: application/json, application/problem+json");
-    /* Also without a body: it tells the server that no page of another site made the call. */
+    /* Also without a body: pages of other sites cannot send this type. */
     if (body || !strcmp(method, "POST")) add_header(&call, "Content-Type: application/json");
     if (rest->keys_posts && !strcmp(method, "POST")) {
         memcpy(call.key, KEY_HEADER, sizeof KEY_HEADER);
@@ -590,7 +587,7 @@ enum cairn_code cairn_rest_range(struct cairn_rest *rest, const char *path, uint
     return CAIRN_OK;
 }
 
-/* "0.2.0"; what is behind the numbers does not count. */
+/* Compares "0.2.0"; ignores text after the numbers. */
 static bool is_older(const char *version, const char *than) {
     for (int i = 0; i < 3; i++) {
         char *rest = NULL, *rest_than = NULL;
@@ -617,7 +614,7 @@ void cairn_rest_name_older(struct cairn_rest *rest, const char *program, const c
 
 /* ---- lists of servers ---- */
 
-/* Cut at the commas; each entry is judged alone, then against the ones before it. */
+/* Splits at commas; each entry is checked alone, then against the earlier ones. */
 
 void cairn_servers_release(struct cairn_servers *servers) {
     for (uint32_t i = 0; i < servers->count; i++) {
@@ -628,7 +625,7 @@ void cairn_servers_release(struct cairn_servers *servers) {
     *servers = (struct cairn_servers){0};
 }
 
-/* "the server's URL", or which of them. */
+/* Name of an entry in messages: "the server's URL", or its number. */
 struct cairn_called {
     char text[48];
 };
@@ -659,7 +656,7 @@ static enum cairn_code judge(const char *text, bool listed, uint32_t number,
     return CAIRN_OK;
 }
 
-/* Owns what it has made, also where it fails. */
+/* ret owns what was allocated, also on failure. */
 static enum cairn_code fill(const char *text, size_t size, struct cairn_server_place *ret,
                             struct cairn_error *err) {
     bool is_unix = size >= 5 && !strncmp(text, "unix:", 5);
@@ -673,7 +670,7 @@ static enum cairn_code fill(const char *text, size_t size, struct cairn_server_p
     return CAIRN_OK;
 }
 
-/* One certificate's name, one proxy's path: a list names the same API at several addresses. */
+/* One certificate name and one proxy path: a list names the same API at several addresses. */
 static enum cairn_code compare(const struct cairn_servers *servers, struct cairn_error *err) {
     uint32_t last = servers->count - 1;
     struct cairn_url first, own;
@@ -728,7 +725,7 @@ enum cairn_code cairn_servers_parse(const char *text, struct cairn_servers *ret,
 
 /* ---- leases ---- */
 
-#define LEASE_MS 5000 /* the caller has work of its own to go on with, and may want to stop */
+#define LEASE_MS 5000 /* short: the caller has other work, and may want to stop */
 
 static enum cairn_code lease_call(const struct cairn_read_lease *lease, struct cairn_rest *rest,
                                   const char *method, json_t *take_body, json_t **ret,

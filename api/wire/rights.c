@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts in, fields out; and back, with a key. */
+/* Parses and signs the texts of grants, tokens and peers' rights. */
 #include "api/wire/rights.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ static bool is_hex(struct cairn_view text, size_t size) {
     return true;
 }
 
-/* Cuts what stands behind the start at each ':'; there are exactly `count` pieces or it fails. */
+/* Splits the text after `start` at each ':'; false unless there are exactly `count` fields. */
 static bool cut_fields(const char *text, const char *start, struct cairn_view *ret_fields,
                        int count) {
     if (!cairn_text_starts(text, start)) return false;
@@ -46,7 +46,7 @@ static bool read_run(struct cairn_view field, struct cairn_run_name *ret) {
 
 enum { GRANT_STORE, GRANT_RUN, GRANT_ATTEMPT, GRANT_NONCE, GRANT_MAC, GRANT_FIELDS };
 
-/* Everything that is signed: all but ":<hmac>". */
+/* Prints the signed part: all but ":<hmac>". */
 static size_t print_grant(const struct cairn_grant *grant, char ret_text[CAIRN_GRANT_BYTES_MAX]) {
     int size = snprintf(ret_text, CAIRN_GRANT_BYTES_MAX, GRANT_START "%s:%s/%s:%llu:%s",
                         grant->store_uuid, grant->name.project, grant->name.run,
@@ -82,20 +82,20 @@ static bool read_grant(const struct cairn_view fields[GRANT_FIELDS], struct cair
     return true;
 }
 
-/* *ret_body_size: how much of the text stands before ":<hmac>". */
+/* *ret_body_size: size of the text before ":<hmac>". */
 static bool parse_grant(const char *text, struct cairn_grant *ret, size_t *ret_body_size) {
     struct cairn_view fields[GRANT_FIELDS];
     if (strnlen(text, CAIRN_GRANT_BYTES_MAX) == CAIRN_GRANT_BYTES_MAX) return false;
     if (!cut_fields(text, GRANT_START, fields, GRANT_FIELDS) || !read_grant(fields, ret))
         return false;
-    /* Only the one spelling is taken: "007" is no attempt number. */
+    /* Accepts the canonical spelling only: "007" is no attempt number. */
     char body[CAIRN_GRANT_BYTES_MAX];
     *ret_body_size = (size_t)((const char *)fields[GRANT_MAC].data - text) - 1;
     size_t size = print_grant(ret, body);
     return size == *ret_body_size && memcmp(body, text, size) == 0;
 }
 
-/* The text is a right to write: it is never shown. */
+/* Errors never quote the text, which is a right to write. */
 enum cairn_code cairn_grant_parse(const char *text, struct cairn_grant *ret,
                                   struct cairn_error *err) {
     struct cairn_grant grant = {0};
@@ -181,7 +181,7 @@ static void sign_text(const char *text, int size, size_t capacity,
                       (struct cairn_view){text, (size_t)size}, ret);
 }
 
-/* No field may hold a line end, so lines cannot be told apart in two ways. */
+/* No field may hold a line end, so the signed lines are unambiguous. */
 static void make_mac(const struct cairn_peer_right *right, const struct cairn_peer_request *request,
                      const uint8_t key[CAIRN_PEER_KEY_BYTES], uint8_t ret[CAIRN_SHA256_BYTES]) {
     char text[SIGNED_BYTES_MAX];
@@ -236,7 +236,7 @@ bool cairn_peer_check(const struct cairn_peer_right *right,
     return cairn_equal_secret(mac, right->mac, sizeof(mac));
 }
 
-/* No method is called "answer", so no request's MAC is one of these. */
+/* No method is called "answer", so a request's MAC never equals an answer's. */
 static void make_answer_mac(const struct cairn_peer_right *right,
                             const struct cairn_peer_answer *answer,
                             const uint8_t key[CAIRN_PEER_KEY_BYTES],

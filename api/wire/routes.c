@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * routes: the path is cut into decoded segments once, then compared with each template.
- * Decoding comes before comparing, so that "%63heckpoints" is the route it says it is; '/' that was
- * written as %2F is no border of segments.
- */
+/* routes: the path is split into decoded segments once, then compared with each template.
+ * Decoding comes first, so that "%63heckpoints" matches its route; '/' written as %2F separates no
+ * segments. */
 #include "api/wire/routes.h"
 
 #include <pthread.h>
@@ -45,12 +43,12 @@ static const struct cairn_route routes[] = {
 #undef ROUTE
 };
 
-/* What of a template rules it out before its words are looked at. */
+/* Properties of a template that exclude it before its words are compared. */
 static struct shape {
-    size_t size;     /* of the text */
-    size_t segments; /* at least, where it is open */
-    size_t first;    /* route of the same template */
-    bool open;       /* it has a {name} or a {tensor}, which take one segment or more */
+    size_t size;     /* of the template's text */
+    size_t segments; /* the minimum, if open */
+    size_t first;    /* first route with the same template */
+    bool open;       /* has a {name} or a {tensor}, which match one or more segments */
 } shapes[CAIRN_COUNT(routes)];
 static pthread_once_t shapes_once = PTHREAD_ONCE_INIT;
 
@@ -65,11 +63,11 @@ static void make_shapes(void) {
     }
 }
 
-/* The path without its first '/', decoded. */
+/* The decoded segments of a path without its first '/'. */
 struct segments {
-    char text[CAIRN_ROUTE_PATH_BYTES_MAX + SEGMENTS_MAX + 1]; /* NUL behind each */
+    char text[CAIRN_ROUTE_PATH_BYTES_MAX + SEGMENTS_MAX + 1]; /* a NUL after each segment */
     const char *at[SEGMENTS_MAX];
-    bool rare[SEGMENTS_MAX]; /* it has what only a tensor's name may have */
+    bool rare[SEGMENTS_MAX]; /* has characters that only a tensor's name may have */
     size_t count;
 };
 #define RARE "a control byte or a backslash"
@@ -91,7 +89,7 @@ void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path,
     *ret_query = (struct cairn_view){mark + 1, target.size - path_size - 1};
 }
 
-/* Decode raw into to (room for raw.size + 1 bytes); what is wrong with it, or NULL. */
+/* Decodes raw into to (room for raw.size + 1 bytes); what is wrong, or NULL. */
 static const char *decode(struct cairn_view raw, char *to, size_t *ret_size, bool *ret_rare) {
     const char *from = raw.data;
     size_t size = 0;
@@ -144,7 +142,7 @@ static enum cairn_code path_decode(struct cairn_view path, struct segments *ret,
                           CAIRN_ROUTE_PATH_BYTES_MAX);
     if (path.size == 1) return CAIRN_OK;
     while (from < end && !problem) {
-        from++; /* over the '/' */
+        from++;
         const char *to = from < end ? memchr(from, '/', (size_t)(end - from)) : NULL;
         if (!to) to = end;
         problem = segment_decode(ret, &used, (struct cairn_view){from, (size_t)(to - from)});
@@ -154,8 +152,8 @@ static enum cairn_code path_decode(struct cairn_view path, struct segments *ret,
     return CAIRN_OK;
 }
 
-/* A folder of files is also written with a slash behind, as whoever joins names to it does. No
- * other path is. */
+/* A folder of files is also written with a trailing slash, by clients that append names to it;
+ * other paths never are. */
 static bool drop_slash(struct cairn_view *path) {
     static const char *const folders[] = {"/hf/", "/ui/"};
     const char *end = (const char *)path->data + path->size;
@@ -169,11 +167,11 @@ static bool drop_slash(struct cairn_view *path) {
     return true;
 }
 
-/* Which segments a template's parameters took. */
+/* Segments matched by the parameters of a template. */
 struct places {
     const char *project, *run, *ref, *digest, *node;
-    const char *node_is;       /* what that name is of, for people */
-    size_t name_from, name_to; /* segments of the shard's or the tensor's name */
+    const char *node_is;       /* what the node's name is called in messages */
+    size_t name_from, name_to; /* range of segments of the shard's or the tensor's name */
     bool tensor;
 };
 
@@ -181,12 +179,12 @@ static void place(struct places *places, struct cairn_view name, const char *seg
     const struct {
         const char *name;
         const char **ret;
-        const char *is; /* of names of one form */
+        const char *is; /* kind of name, for messages */
     } known[] = {
         {"{project}", &places->project, NULL},
         {"{run}", &places->run, NULL},
         {"{ref}", &places->ref, NULL},
-        {"{alias}", &places->ref, NULL}, /* a word of the same form */
+        {"{alias}", &places->ref, NULL}, /* a word, which has the form of a ref */
         {"{digest}", &places->digest, NULL},
         {"{node}", &places->node, "node"},
         {"{lease}", &places->node, "lease"},
@@ -206,7 +204,7 @@ static bool word_is(struct cairn_view word, const char *text) {
     return strlen(text) == word.size && !memcmp(word.data, text, word.size);
 }
 
-/* Does the path fit the template? "{name}" and "{tensor}" take all segments that are left, but for
+/* Does the path match the template? "{name}" and "{tensor}" match all remaining segments except
  * those that the rest of the template needs. */
 static bool fits(const char *template_text, const struct segments *segments, struct places *ret) {
     size_t next = 0;
@@ -234,8 +232,8 @@ static bool fits(const char *template_text, const struct segments *segments, str
     return next == segments->count;
 }
 
-/* A name that may end in "data" only when it was written with %2F: the more special template wins,
- * whatever the method and whatever there is; the first route of it. */
+/* The most specific template wins, whatever the method; its first route. So a name that ends in
+ * "data" must be written with %2F. */
 static size_t best_fit(const struct segments *segments, struct places *ret) {
     size_t best = CAIRN_ROUTE_COUNT;
     struct places places;
@@ -253,7 +251,6 @@ static size_t best_fit(const struct segments *segments, struct places *ret) {
     return best;
 }
 
-/* What a slash may stand behind. */
 static bool is_folder(size_t route) {
     return route == CAIRN_ROUTE_HF_LIST || route == CAIRN_ROUTE_UI;
 }
@@ -278,7 +275,7 @@ void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_AL
         memcpy(ret_allow + used, routes[i].method, size + 1);
         used += size;
     }
-    /* HEAD is answered wherever GET is; only a route of its own says so in the table. */
+    /* HEAD is answered wherever GET is; the table lists HEAD only for routes of its own. */
     if (strstr(ret_allow, "GET") && !strstr(ret_allow, "HEAD") &&
         used + sizeof(", HEAD") <= CAIRN_ROUTE_ALLOW_BYTES)
         memcpy(ret_allow + used, ", HEAD", sizeof(", HEAD"));
@@ -293,7 +290,7 @@ static enum cairn_code name_read(const char *what, const char *segment,
     return CAIRN_OK;
 }
 
-/* A step number without leading zeros, a version id, or a word [a-z][a-z0-9-]*. */
+/* A ref: a step without leading zeros, a version id, or a word [a-z][a-z0-9-]*. */
 static enum cairn_code ref_read(const char *segment, char ret[CAIRN_REF_BYTES_MAX + 1],
                                 struct cairn_error *err) {
     if (!segment) return CAIRN_OK;
@@ -326,7 +323,7 @@ static enum cairn_code digest_read(const char *segment, char ret[65], struct cai
     return CAIRN_OK;
 }
 
-/* The segments of a name with '/' between them; "" where the path has none. */
+/* Joins the segments of a name with '/'; "" if the path has none. */
 static enum cairn_code join(const struct segments *segments, const struct places *places,
                             const char *what, size_t bytes_max, char *ret,
                             struct cairn_error *err) {
@@ -352,7 +349,7 @@ static enum cairn_code names_read(const struct segments *segments, const struct 
     return cairn_shard_name_check(cairn_view_of(ret->shard), err);
 }
 
-/* Words of templates and all other names are without these; a tensor's is any text. */
+/* Refuses these characters in all segments but a tensor's name. */
 static enum cairn_code check_rare(const struct segments *segments, const struct places *places,
                                   struct cairn_error *err) {
     for (size_t i = 0; i < segments->count; i++) {
@@ -415,7 +412,7 @@ static const char *param_read(struct cairn_query *query, size_t *used, struct ca
     struct cairn_view rest = {(const char *)raw.data + value_at, raw.size - value_at};
     problem = decode(rest, value, &size, &rare);
     if (problem) return problem;
-    if (rare && strcmp(name, "name") != 0) return RARE; /* ?name= is a tensor's */
+    if (rare && strcmp(name, "name") != 0) return RARE; /* ?name= is a tensor's name */
     *used += size + 1;
     query->params[query->count].name = name;
     query->params[query->count++].value = value;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * routes: which handler a request line belongs to, decided on the raw, percent-encoded path.
+ * routes: selects the handler of a request line from its raw, percent-encoded path.
  *
- * Why:     the HTTP library cuts paths at %00 and decodes "%2F" before anybody can look; names of
- *          runs and shards come from outside and must never leave their place in the path.
+ * Why:     the HTTP library truncates paths at %00 and decodes "%2F" before Cairn sees them; names
+ *          of runs and shards are untrusted and must never change the structure of a path.
  * Promise: B01  the path is split on '/' first, then each segment is decoded strictly: bad escapes,
  *               NUL, bad UTF-8, empty, "." and ".." segments are CAIRN_INVALID.
  *          B02  only a shard's and a tensor's name may hold '/' (raw or as %2F), only a tensor's
- *               control bytes and '\'; every parameter is checked against the rule of its kind
- *               before it is handed out.
- *          1    no such path is CAIRN_NOT_FOUND; a path that takes other methods is CAIRN_METHOD.
+ *               control bytes and '\'; every parameter is checked by the rule of its kind before
+ *               it is returned.
+ *          1    an unknown path is CAIRN_NOT_FOUND; a path with other methods is CAIRN_METHOD.
  *          2    a query with a name twice, more than 32 names, or a bad escape is CAIRN_INVALID.
  * Limits:  paths and queries of 4,096 bytes each.
  * Threads: stateless.
@@ -23,7 +23,7 @@
 
 #define CAIRN_ROUTE_PATH_BYTES_MAX 4096
 #define CAIRN_QUERY_BYTES_MAX 4096
-#define CAIRN_WAIT_MS_MAX 60000 /* Q51: no call waits for longer; who wants more asks again */
+#define CAIRN_WAIT_MS_MAX 60000 /* Q51: no call waits longer; repeat it to wait on */
 #define CAIRN_QUERY_PARAMS_MAX 32
 #define CAIRN_REF_BYTES_MAX 128
 #define CAIRN_NAME_WANTED /* cairn_name_valid, for people */                                       \
@@ -35,7 +35,7 @@ enum cairn_route_id {
 #undef ROUTE
     CAIRN_ROUTE_COUNT
 };
-/* What a caller must show; see routes.def. */
+/* Rights that a caller needs; see routes.def. */
 struct cairn_route_need {
     unsigned scope; /* enum cairn_scope; 0: none */
     bool token, project, all, grant;
@@ -46,45 +46,45 @@ struct cairn_route {
     const char *method;
     struct cairn_route_need need;
     const char *template_text;
-    const char *query;          /* names with commas between them */
-    const char *name;           /* of the handler; for logs and metrics too */
+    const char *query;          /* comma-separated names */
+    const char *name;           /* of the handler, in logs and metrics too */
     enum cairn_route_wait wait; /* see routes.def */
 };
-/* "" where the route has no such parameter. */
+/* "" for parameters that the route does not have. */
 struct cairn_route_params {
     struct cairn_run_name run_name;
-    char ref[CAIRN_REF_BYTES_MAX + 1]; /* step number, version id, or a word such as "latest" */
+    char ref[CAIRN_REF_BYTES_MAX + 1]; /* step, version id, or a word such as "latest" */
     char shard[CAIRN_SHARD_NAME_BYTES_MAX + 1];
-    char tensor[CAIRN_TENSOR_NAME_BYTES_MAX + 1]; /* any text of UTF-8 */
+    char tensor[CAIRN_TENSOR_NAME_BYTES_MAX + 1]; /* any UTF-8 text */
     char digest[65];
     char node[CAIRN_NAME_BYTES_MAX + 1];
 };
 const struct cairn_route *cairn_route_at(enum cairn_route_id id);
 
-/* A raw request target into its path and its query (without '?'; data NULL when there is none). */
+/* Splits a raw request target into path and query (without '?'; data NULL if there is none). */
 void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path,
                        struct cairn_view *ret_query);
 enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path,
                                   const struct cairn_route **ret_route,
                                   struct cairn_route_params *ret_params,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* The methods that a path takes, for the Allow header ("GET, PUT"); "" for no such path. */
+/* The methods of a path for the Allow header ("GET, PUT"); "" for an unknown path. */
 #define CAIRN_ROUTE_ALLOW_BYTES 64
 void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_ALLOW_BYTES]);
 
 struct cairn_query {
-    char text[CAIRN_QUERY_BYTES_MAX + CAIRN_QUERY_PARAMS_MAX + 1]; /* decoded, NUL after each */
+    char text[CAIRN_QUERY_BYTES_MAX + CAIRN_QUERY_PARAMS_MAX + 1]; /* decoded, a NUL after each */
     struct {
-        const char *name, *value; /* into text: do not copy the struct */
+        const char *name, *value; /* pointers into text: do not copy the struct */
     } params[CAIRN_QUERY_PARAMS_MAX];
     size_t count;
 };
-/* "a=1&b=x%20y"; a name without '=' has the value "". '+' stays '+'. Control bytes and '\' are only
- * in the value of "name", which is a tensor's. */
+/* "a=1&b=x%20y"; a name without '=' has the value "". '+' stays '+'. Control bytes and '\' are
+ * allowed only in the value of "name", a tensor's name. */
 enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_query *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* NULL when absent. */
+/* NULL if absent. */
 const char *cairn_query_get(const struct cairn_query *query, const char *name);
-/* Refuses every name that is not in the list ("limit, cursor"), by name. */
+/* Refuses names that are not in the comma-separated list ("limit, cursor"). */
 enum cairn_code cairn_query_only(const struct cairn_query *query, const char *names,
                                  struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api/lifecycle.def, api/awaited.def and api/scopes.def turned into tables; quotas as sentences. */
+/* Tables made from lifecycle.def, awaited.def and scopes.def; quotas as sentences. */
 #include "api/wire/words.h"
 
 #include <inttypes.h>
@@ -49,7 +49,7 @@ bool cairn_state_parse(struct cairn_view text, enum cairn_state *ret) {
     return false;
 }
 
-/* ---- what is waited for ---- */
+/* ---- awaited states ---- */
 
 static const char *const states[] = {
 #define AWAITED(id, text, when) [CAIRN_AWAITED_##id] = text,
@@ -187,13 +187,13 @@ static bool has_wildcard(const char *pattern) {
 bool cairn_project_pattern_valid(const char *pattern) {
     char name[CAIRN_NAME_BYTES_MAX + 1];
     if (!pattern[0] || !cairn_text_copy(name, sizeof(name), pattern)) return false;
-    /* As a name whose wildcards stand for a letter each, it must be one. */
+    /* With a letter in place of each wildcard, it must be a valid name. */
     for (char *at = name; *at; at++)
         if (*at == '*' || *at == '?') *at = 'x';
     return cairn_name_valid(cairn_view_of(name));
 }
 
-/* The last '*' alone is come back to: what stands before it has been fitted as early as it can. */
+/* Backtracks to the last '*' only: the text before it already matches as early as possible. */
 bool cairn_project_pattern_fits(const char *pattern, const char *project) {
     const char *star = NULL, *from = NULL;
     while (*project) {
@@ -219,7 +219,7 @@ bool cairn_project_pattern_covers(const char *outer, const char *inner) {
     return !has_wildcard(inner) && cairn_project_pattern_fits(outer, inner);
 }
 
-/* ---- quotas: one sentence, written and read ---- */
+/* ---- quotas: writing and parsing the sentence ---- */
 
 static const char *const resources[] = {"versions", "bytes"};
 
@@ -232,7 +232,7 @@ void cairn_quota_excess_text(const struct cairn_quota_excess *excess, const char
              excess->resource, excess->limit, excess->used, excess->asked, project);
 }
 
-/* What stands before, then a number. */
+/* Reads `before`, then a number. */
 static bool take_number(const char **at, const char *before, uint64_t *ret) {
     size_t size = strlen(before);
     if (strncmp(*at, before, size) != 0) return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenSSL's digests by algorithm (not EVP, which allocates): they work on memory of the caller. */
+/* OpenSSL's digest functions, which use the caller's memory; EVP would allocate. */
 #define OPENSSL_API_COMPAT 0x10100000L
 #include "common/hash/hash.h"
 
@@ -55,8 +55,8 @@ void cairn_md5_of(struct cairn_view data, uint8_t ret_digest[CAIRN_MD5_BYTES]) {
     CAIRN_ASSERT(done == 1);
 }
 
-/* RFC 2104: the key, filled with zeros to a block, is mixed with one byte for the inner and another
- * for the outer digest; a key longer than a block is replaced by its digest. */
+/* RFC 2104: the key, zero-filled to a block, is xored with one byte for the inner and another for
+ * the outer digest; a key longer than a block is replaced by its digest. */
 static void begin_mixed(struct cairn_sha256 *sha, const uint8_t key[HMAC_BLOCK_BYTES],
                         uint8_t mix) {
     uint8_t block[HMAC_BLOCK_BYTES];

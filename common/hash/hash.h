@@ -2,10 +2,10 @@
 /*
  * hash: SHA-256, MD5 and HMAC-SHA256 (owner of OpenSSL's digest headers).
  *
- * Why:     ids, table digests, grants and request signatures rest on them; bulk bytes do not
- *          (those use common/crc.h, which costs a fifteenth).
- * Promise: 1   cairn_equal_secret takes the same time wherever two values differ.
- *          2   no digest needs memory of the heap, so none can fail (K07).
+ * Why:     ids, table digests, grants and request signatures use them; bulk bytes use
+ *          common/crc.h, which costs a fifteenth.
+ * Promise: 1   the time of cairn_equal_secret does not depend on where two values differ.
+ *          2   no digest allocates, so none can fail (K07).
  * Limits:  daemons, the cli and libcairn_http only; libcairn.so does not link OpenSSL.
  * Threads: stateless; a struct cairn_sha256 belongs to its caller.
  * Next:    store/keys/sigv4.h, api/wire/rights.h.

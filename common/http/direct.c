@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A step sends until the socket takes no more, then receives until nothing is there. Each is
- * bounded, so that one fast connection does not keep the others waiting.
- */
+/* A step sends until the socket is full, then receives until it is empty. Each part is bounded, so
+ * that one fast connection does not starve the others. */
 #include "common/http/inside.h"
 
 #include <linux/sockios.h>
@@ -12,7 +10,7 @@
 #include "common/text.h"
 
 #define TURN_BYTES (4 * CAIRN_MIB)
-/* A paced request may run ahead by this much, so that it is not woken for each packet. */
+/* How far a paced request may run ahead, so that it is not woken for each packet. */
 #define PACE_AHEAD_BYTES (256 * CAIRN_KIB)
 #define PACE_AHEAD_BYTES_MIN (4 * CAIRN_KIB)
 
@@ -51,8 +49,7 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
     return cairn_buf_append_text(head, "\r\n", err);
 }
 
-/* But not request->sent_bytes: what the first link took still counts when the second cannot be
- * opened. */
+/* Keeps request->sent_bytes, which counts even if the second link cannot be opened. */
 static void forget(struct cairn_http_transfer *transfer) {
     transfer->head_sent = 0;
     transfer->sent_bytes = transfer->received_bytes = 0;
@@ -79,8 +76,8 @@ static bool is_sent(const struct cairn_http_transfer *transfer) {
     return transfer->request->sent_at_us != 0;
 }
 
-/* One for the whole request: a piece is offered again as it was. Short enough that waiting for the
- * next one never looks like a stall. */
+/* Constant for a request, since an interrupted write must be repeated unchanged. Short enough that
+ * waiting for the next piece never looks like a stall. */
 static uint64_t pace_ahead(const struct cairn_http_request *request) {
     uint64_t stall_ms = request->stall_ms ? request->stall_ms : 30000;
     uint64_t quarter = request->send_bytes_per_s / 4000 * stall_ms;
@@ -136,7 +133,7 @@ static CURLcode send_turn(struct cairn_http_transfer *transfer) {
     return result;
 }
 
-/* CURLE_OK: all is with the kernel, or its turn is over. */
+/* CURLE_OK: the kernel has all bytes, or the request's turn is over. */
 static CURLcode send_some(struct cairn_http_transfer *transfer) {
     const struct cairn_http_tls *tls = transfer->link->tls;
     uint64_t before = tls ? cairn_http_tls_sent(tls) : 0;
@@ -146,7 +143,7 @@ static CURLcode send_some(struct cairn_http_transfer *transfer) {
     if (result == CURLE_OK && is_handed_over(transfer))
         transfer->request->sent_at_us = cairn_mono_us();
     if (result == CURLE_AGAIN || transfer->request->sent_at_us)
-        (void)cairn_http_direct_drains(transfer); /* from here it is watched */
+        (void)cairn_http_direct_drains(transfer); /* starts watching the peer's queue */
     return result;
 }
 
@@ -175,11 +172,11 @@ static void take_status(struct cairn_http_transfer *transfer, const char *line, 
     cairn_http_reply_line(transfer, line, size);
 }
 
-/* How the body ends (RFC 9112, section 6.3). */
+/* Decides how the body ends (RFC 9112, section 6.3). */
 static void choose_framing(struct cairn_http_transfer *transfer) {
     struct cairn_http_request *request = transfer->request;
     if (!transfer->headers_over) {
-        transfer->reading = CAIRN_HTTP_STATUS_LINE; /* that was a 1xx */
+        transfer->reading = CAIRN_HTTP_STATUS_LINE; /* a 1xx reply; the final one follows */
     } else if (request->status == 204 || request->status == 304) {
         transfer->reading = CAIRN_HTTP_WHOLE;
     } else if (transfer->strange_coding) {
@@ -193,7 +190,7 @@ static void choose_framing(struct cairn_http_transfer *transfer) {
     }
 }
 
-/* Visible characters and then a colon; no space between them, no folded line. */
+/* Does the line begin with visible characters and a colon (no space before it, no folded line)? */
 static bool has_name(const char *line, size_t size) {
     const char *colon = memchr(line, ':', size);
     const char *at = line;
@@ -256,7 +253,7 @@ static void take_line(struct cairn_http_transfer *transfer, const char *line, si
     CAIRN_ASSERT(false);
 }
 
-/* false: the line has not come whole. */
+/* false: the line is incomplete. */
 static bool read_line(struct cairn_http_transfer *transfer) {
     struct cairn_http_link *link = transfer->link;
     const char *from = link->input + link->from;
@@ -282,7 +279,7 @@ static bool read_line(struct cairn_http_transfer *transfer) {
     return true;
 }
 
-/* Body bytes that came with a head, or in a coding. */
+/* Copies body bytes that arrived in `input`: after a head, or chunked. */
 static bool read_body(struct cairn_http_transfer *transfer, uint64_t most) {
     struct cairn_http_link *link = transfer->link;
     size_t size = (size_t)cairn_min_u64(link->to - link->from, most);
@@ -296,7 +293,7 @@ static uint64_t body_left(const struct cairn_http_transfer *transfer) {
     return transfer->request->content_length - transfer->request->reply_bytes;
 }
 
-/* false: more bytes are needed, or it is the end. */
+/* false: more bytes are needed, or the reply has ended. */
 static bool read_next(struct cairn_http_transfer *transfer) {
     uint64_t before = transfer->request->reply_bytes;
     if (transfer->refused) return false;
@@ -321,7 +318,7 @@ static bool read_next(struct cairn_http_transfer *transfer) {
 
 /* ---- receiving ---- */
 
-/* The caller's memory for a body of known length, else the link's input. */
+/* Where to receive: the caller's memory for a body of known length, else the link's input. */
 static size_t receive_room(struct cairn_http_transfer *transfer, void **ret, bool *ret_in_place) {
     struct cairn_http_link *link = transfer->link;
     *ret_in_place = false;
@@ -361,7 +358,7 @@ static bool reply_ends_it(const struct cairn_http_transfer *transfer) {
     return is_sent(transfer) || transfer->request->status >= 300;
 }
 
-/* CURLE_OK: the reply is whole, refused or ended; `ended` tells the last. */
+/* CURLE_OK: the reply is whole or refused, or the peer has ended (*ret_ended). */
 static CURLcode receive_some(struct cairn_http_transfer *transfer, bool *ret_ended) {
     uint64_t moved = 0;
     for (;;) {
@@ -388,7 +385,7 @@ static void note_figures(struct cairn_http_transfer *transfer) {
             1, request->reply_at_us - cairn_min_u64(request->reply_at_us, transfer->started_us));
 }
 
-/* The kernel counts over all requests of a connection. */
+/* The kernel's times cover all requests of the connection, so the start values are subtracted. */
 static void note_link(struct cairn_http_transfer *transfer) {
     struct cairn_http_request *request = transfer->request;
     const struct cairn_net_times *before = &transfer->times;
@@ -420,7 +417,7 @@ static void end_with_reply(struct cairn_http_transfer *transfer) {
     end_with(transfer, code, &error, keep);
 }
 
-/* inside.h#6. What else is idle has been so for at least as long. */
+/* inside.h#6. Other idle links to the origin are at least as old, so they are dropped, too. */
 bool cairn_http_direct_replace(struct cairn_http_transfer *transfer) {
     struct cairn_http_link *link = transfer->link;
     struct cairn_error error = {0};
@@ -492,7 +489,7 @@ void cairn_http_direct_step(struct cairn_http_transfer *transfer) {
 short cairn_http_direct_events(const struct cairn_http_transfer *transfer) {
     bool paced = !is_sent(transfer) && cairn_http_direct_due_us(transfer) != UINT64_MAX;
     bool pending = transfer->link->tls && cairn_http_tls_pending(transfer->link->tls);
-    bool replied = transfer->reading == CAIRN_HTTP_WHOLE; /* though the body is not all sent */
+    bool replied = transfer->reading == CAIRN_HTTP_WHOLE; /* maybe before all is sent */
     return (short)((replied ? 0 : CURL_WAIT_POLLIN) |
                    ((is_sent(transfer) || paced) && !pending ? 0 : CURL_WAIT_POLLOUT));
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One libcurl multi per engine. A transfer is a kept easy handle lent to one request at a time:
+/* One libcurl multi per engine. A transfer is a kept easy handle lent to one request at a time:
  * waiting (more requests than connections) -> active -> idle. A direct request is active on a link
- * instead, and libcurl runs nothing but the opening of that. Deadlines and stalls are counted
- * here and not by libcurl, so that every way of giving up ends in the same function and resets the
- * connection.
- */
+ * instead, which libcurl only opens. Deadlines and stalls are counted here and not by libcurl, so
+ * that every kind of failure ends in the same function and resets the connection. */
 #include "common/http/http.h"
 
 #include <pthread.h>
@@ -16,9 +13,9 @@
 #include "common/text.h"
 
 #define STALL_MS_DEFAULT 30000
-/* How often idle links are looked at. */
+/* Interval between checks of idle links. */
 #define SWEEP_US 1000000
-/* The longest single wait; it only keeps the number within libcurl's int. */
+/* Longest single wait; keeps the number within libcurl's int. */
 #define WAIT_MS_MAX 60000
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -66,7 +63,7 @@ enum cairn_code cairn_http_engine_new(const struct cairn_http_options *options,
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an http engine");
     }
     curl_multi_setopt(engine->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    /* Links are among those that libcurl counts. */
+    /* libcurl counts links among its connections. */
     curl_multi_setopt(engine->multi, CURLMOPT_MAXCONNECTS, 2 * (long)most);
     *ret = engine;
     return CAIRN_OK;
@@ -165,7 +162,7 @@ enum cairn_code cairn_http_submit(struct cairn_http_engine *engine,
 
 /* ---- the end of a request ---- */
 
-/* scheme://host without user, path or query, for error messages. */
+/* Length of scheme://host without user, path or query, for error messages. */
 static int origin_size(const char *url) {
     struct cairn_url parts;
     return cairn_url_split(url, &parts) ? (int)parts.origin.size : (int)strcspn(url, "/?#");
@@ -177,7 +174,7 @@ static bool was_sent(const struct cairn_http_transfer *transfer) {
     return before_us > 0;
 }
 
-/* libcurl's result as a code; text is what it wrote into its error buffer. */
+/* Maps libcurl's result to a code; text is libcurl's error buffer. */
 static enum cairn_code code_of(CURLcode result, const char *text, bool sent, int status) {
     switch (result) {
     case CURLE_OPERATION_TIMEDOUT:
@@ -189,11 +186,11 @@ static enum cairn_code code_of(CURLcode result, const char *text, bool sent, int
     case CURLE_PARTIAL_FILE:
     case CURLE_INTERFACE_FAILED:
         return CAIRN_UNAVAILABLE;
-    case CURLE_SSL_CONNECT_ERROR: /* a cut handshake may pass, a port without TLS will not */
+    case CURLE_SSL_CONNECT_ERROR: /* temporary, unless the port has no TLS */
         return strstr(text, "wrong version number") ? CAIRN_INVALID : CAIRN_UNAVAILABLE;
     case CURLE_PEER_FAILED_VERIFICATION:
         return CAIRN_FORBIDDEN;
-    case CURLE_UNSUPPORTED_PROTOCOL: /* also: an answer that is no HTTP/1 */
+    case CURLE_UNSUPPORTED_PROTOCOL: /* also for a reply that is not HTTP/1 */
         return sent ? CAIRN_PROTOCOL : CAIRN_INVALID;
     case CURLE_URL_MALFORMAT:
     case CURLE_SSL_CACERT_BADFILE:
@@ -224,7 +221,7 @@ static enum cairn_code fail_with_curl(const struct cairn_http_dial *dial, CURLco
                       text[0] ? text : curl_easy_strerror(result));
 }
 
-/* CURLE_OK proves little: see cairn_http_reply_judge. */
+/* CURLE_OK alone proves little: see cairn_http_reply_judge. */
 static enum cairn_code judge(struct cairn_http_transfer *transfer, CURLcode result,
                              struct cairn_error *err) {
     transfer->request->tls_fault = tls_fault_of(result, transfer->curl_text);
@@ -318,7 +315,6 @@ static void start_waiting(struct cairn_http_engine *engine) {
     }
 }
 
-/* Once more, on a new connection. */
 static bool start_anew(struct cairn_http_engine *engine, struct cairn_http_transfer *transfer) {
     transfer->resent = true;
     transfer->sent_bytes = 0;
@@ -328,9 +324,9 @@ static bool start_anew(struct cairn_http_engine *engine, struct cairn_http_trans
     return curl_multi_add_handle(engine->multi, transfer->easy) == CURLM_OK;
 }
 
-/* libcurl itself repeats a request on a kept connection that turns out to be dead, but not when it
- * notices while sending the body. No byte of a reply came and the body was not taken whole, so
- * repeating it, once and on a new connection, cannot do anything twice. */
+/* libcurl itself repeats a request on a dead kept connection, but not if it fails while sending the
+ * body. No reply byte came and the body was not taken whole, so one repetition on a new connection
+ * cannot have an effect twice. */
 static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer *transfer,
                    CURLcode result) {
     struct cairn_http_request *request = transfer->request;
@@ -341,7 +337,6 @@ static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer 
     return start_anew(engine, transfer);
 }
 
-/* Requests on connections that turn out to be half open go to new ones. */
 static void leave_half_open(struct cairn_http_engine *engine) {
     struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active), *next = NULL;
     for (; transfer; transfer = next) {
@@ -368,7 +363,7 @@ static void end_connecting(struct cairn_http_link *link, CURLcode result) {
     if (result == CURLE_OK) result = CURLE_COULDNT_CONNECT;
     transfer->request->tls_fault = tls_fault_of(result, link->curl_text);
     enum cairn_code code = fail_with_curl(&link->dial, result, link->curl_text, false, 0, &error);
-    cairn_http_end(transfer, code, &error); /* and the link with it */
+    cairn_http_end(transfer, code, &error); /* also drops the link */
 }
 
 static void reap(struct cairn_http_engine *engine) {
@@ -394,8 +389,8 @@ static bool is_ready(const struct cairn_http_transfer *transfer) {
     return transfer->link && transfer->link->fd >= 0 && transfer->link->ready;
 }
 
-/* One step of each direct request that can move. A step may end its request, and done() may start
- * and cancel others, so that the list is looked through anew each time. */
+/* Steps each direct request that can move. A step may end its request, and done() may start and
+ * cancel others, so the list is searched from its start each time. */
 static void step_direct(struct cairn_http_engine *engine) {
     engine->pass++;
     struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active);
@@ -410,8 +405,7 @@ static void step_direct(struct cairn_http_engine *engine) {
     }
 }
 
-/* When this request is given up, on the mono clock in us; *ret_total tells by which of its two
- * bounds. */
+/* Deadline of the request, mono clock in us; *ret_total: the total bound applies, not the stall. */
 static uint64_t due_us(const struct cairn_http_transfer *transfer, bool *ret_total) {
     const struct cairn_http_request *request = transfer->request;
     uint64_t stall_ms = request->stall_ms ? request->stall_ms : STALL_MS_DEFAULT;
@@ -430,8 +424,8 @@ static struct cairn_http_transfer *first_late(const struct cairn_http_transfers 
     return transfer;
 }
 
-/* When the kernel's queue is looked at next: often enough that a stall is counted from about the
- * last byte that the peer took. */
+/* When to check the kernel's queue next: often enough that a stall counts from about the last byte
+ * that the peer took. */
 static uint64_t look_us(const struct cairn_http_transfer *transfer) {
     uint64_t stall_ms =
         transfer->request->stall_ms ? transfer->request->stall_ms : STALL_MS_DEFAULT;
@@ -454,7 +448,7 @@ static void end_late(struct cairn_http_engine *engine) {
         if (!transfer) transfer = first_late(&engine->waiting, now, &total);
         if (!transfer) return;
         if (transfer->link && transfer->link->fd >= 0 && transfer->pass != engine->pass) {
-            transfer->pass = engine->pass; /* not polled for long: it did not stall */
+            transfer->pass = engine->pass; /* it was not polled for long, so it did not stall */
             cairn_http_direct_step(transfer);
             continue;
         }
@@ -482,7 +476,7 @@ static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_u
     return (uint32_t)cairn_min_u64((due - now + 999) / 1000, WAIT_MS_MAX);
 }
 
-/* The sockets of the links, for libcurl to wait for with its own. */
+/* Collects the sockets of links, for libcurl to wait on with its own. */
 static unsigned gather_waits(struct cairn_http_engine *engine, uint64_t *ret_due_us) {
     unsigned count = 0;
     const struct cairn_http_transfer *t;
@@ -493,7 +487,7 @@ static unsigned gather_waits(struct cairn_http_engine *engine, uint64_t *ret_due
         if (due <= cairn_mono_us()) t->link->ready = true;
         *ret_due_us = cairn_min_u64(*ret_due_us, due);
         short events = cairn_http_direct_events(t);
-        if (!events) continue; /* poll would tell of its end again and again */
+        if (!events) continue; /* poll would report its end again and again */
         engine->waits[count] = (struct curl_waitfd){.fd = t->link->fd, .events = events};
         engine->waiter[count++] = t->link;
     }
@@ -512,7 +506,7 @@ static enum cairn_code wait_for_sockets(struct cairn_http_engine *engine, uint64
     return CAIRN_OK;
 }
 
-/* What the peers have closed must not stay open until somebody wants a link. */
+/* Drops links closed by their peers now, not when the next link is needed. */
 static void sweep_links(struct cairn_http_engine *engine) {
     uint64_t now = cairn_mono_us();
     if (!engine->link_count || now - engine->swept_us < SWEEP_US) return;

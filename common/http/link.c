@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links are opened by libcurl, kept for the next request and dropped by reset. libcurl's own BIO
- * stays where records are read. For writing it is replaced by one that appends to a buffer and
- * sends that when it is full or when the link says so. */
+/* Links are opened by libcurl, kept for the next request and dropped by reset. libcurl's BIO stays
+ * for reading. For writing it is replaced by one that appends to a buffer and sends when the buffer
+ * is full or the link flushes it. */
 #include "common/http/inside.h"
 
 #include <openssl/ssl.h>
@@ -17,12 +17,12 @@
 
 struct cairn_http_tls {
     int fd;
-    uint64_t sent; /* with the kernel */
+    uint64_t sent; /* bytes written to the kernel */
     size_t from, to;
     char bytes[CAIRN_HTTP_TLS_BYTES];
 };
 
-/* 0: all was sent. EAGAIN: not yet. Otherwise the errno of the connection's end. */
+/* 0: all sent. EAGAIN: bytes left. Otherwise the errno of the failed connection. */
 static int tls_flush(struct cairn_http_tls *tls) {
     while (tls->from < tls->to) {
         ssize_t sent =
@@ -61,8 +61,8 @@ static int gather_write(BIO *bio, const char *bytes, int size) {
     return (int)taken;
 }
 
-/* OpenSSL flushes after a message of the handshake, and waits for its answer. Any result but 1 is a
- * failure to it: what the socket does not take now goes with the link's next flush. */
+/* OpenSSL flushes after each handshake message and takes any result but 1 as a failure: bytes that
+ * the socket does not take now are sent by the link's next flush. */
 static long gather_control(BIO *bio, int command, long number, void *pointer) {
     struct cairn_http_tls *tls = BIO_get_data(bio);
     (void)number, (void)pointer;
@@ -85,7 +85,7 @@ static void make_method(void) {
         method = made;
 }
 
-/* Two copies of OpenSSL in one process know nothing of each other's structs. */
+/* Two copies of OpenSSL in one process must not share structs. */
 static bool is_ours(void) {
     const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
     char own[64];
@@ -93,25 +93,24 @@ static bool is_ours(void) {
     return info->ssl_version && !strcmp(info->ssl_version, own);
 }
 
-/* Reading ahead is safe on links alone: they read until nothing is left, whereas libcurl's own
- * transfers wait for the socket without asking OpenSSL what it still holds. */
+/* Read-ahead is safe for links only: they read until nothing is left, whereas libcurl's transfers
+ * wait for the socket without asking OpenSSL for buffered bytes. */
 static CURLcode on_context(CURL *easy, void *context, void *owner) {
     (void)easy, (void)owner;
     SSL_CTX_set_read_ahead(context, 1);
     SSL_CTX_set_default_read_buffer_len(context, CAIRN_HTTP_TLS_BYTES);
-    /* Otherwise the buffer is freed and taken again with each record. */
+    /* Otherwise the buffer is freed and allocated again for each record. */
     SSL_CTX_clear_mode(context, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_quiet_shutdown(context, 1);
     return CURLE_OK;
 }
 
-/* Before the handshake. */
 static void tls_prepare(CURL *easy) {
     if (is_ours()) curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_context);
 }
 
-/* After it, while libcurl still holds the connection (CURLOPT_PREREQFUNCTION). NULL: left as it is.
- * Nothing may be written before its descriptor is set. */
+/* Call after the handshake, while libcurl still holds the connection (CURLOPT_PREREQFUNCTION); set
+ * its descriptor before anything is written. NULL: writes are not gathered. */
 static struct cairn_http_tls *tls_gather(CURL *easy) {
     struct curl_tlssessioninfo *session = NULL;
     if (!is_ours() || curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK ||
@@ -129,17 +128,17 @@ static struct cairn_http_tls *tls_gather(CURL *easy) {
     tls->sent = 0;
     BIO_set_data(bio, tls);
     BIO_set_init(bio, 1);
-    SSL_set0_wbio(session->internals, bio); /* which lets go of libcurl's, kept for reading */
+    SSL_set0_wbio(session->internals, bio); /* drops libcurl's BIO for writing only */
     return tls;
 }
 
 /* ---- links ---- */
 
 #define IDLE_US_MAX 60000000
-/* One SSL_write; a plain socket takes as much as it has room for. */
+/* Size of one SSL_write; a plain socket takes as much as it has room for. */
 #define TLS_PIECE_BYTES (256 * CAIRN_KIB)
 
-/* A request's URL was checked when its head was made. */
+/* The URL was checked when the request's head was made. */
 static size_t origin_size(const char *url) {
     struct cairn_url parts;
     return cairn_url_split(url, &parts) ? parts.origin.size : 0;
@@ -158,7 +157,7 @@ void cairn_http_link_drop(struct cairn_http_link *link) {
     engine->link_count--;
     if (link->fd < 0) engine->in_multi--;
     if (link->transfer) link->transfer->link = NULL;
-    /* libcurl closes a connection of CONNECT_ONLY with its handle, through on_close. */
+    /* libcurl closes a CONNECT_ONLY connection with its handle, through on_close. */
     curl_multi_remove_handle(engine->multi, link->easy);
     curl_easy_cleanup(link->easy);
     free(link->origin);
@@ -176,7 +175,7 @@ void cairn_http_link_keep(struct cairn_http_link *link) {
 
 /* ---- kept ones ---- */
 
-/* Asked by reading, since over TLS what came may wait within OpenSSL. */
+/* Reads a byte instead of polling, since over TLS bytes may be buffered in OpenSSL. */
 static bool is_silent(const struct cairn_http_link *link) {
     char byte;
     size_t size = 0;
@@ -207,7 +206,7 @@ void cairn_http_link_drop_idle(struct cairn_http_engine *engine, const char *url
     }
 }
 
-/* The one that was used last is warmest. */
+/* Prefers the link used last, the warmest. */
 static struct cairn_http_link *find_kept(struct cairn_http_engine *engine, const char *url) {
     struct cairn_http_link *best = NULL, *link;
     cairn_http_link_sweep(engine);

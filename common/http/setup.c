@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How libcurl is told what to do, and what it tells us back. The numbers and switches here are
- * what makes it fast (buffers) and safe (no redirect, no proxy, no trusted reply). What is shown of
- * a request is a closed list, so that a header nobody thought of stays hidden. Whether a kept
- * connection is dead the kernel knows: it notes when the peer last acknowledged anything.
- */
+/* Options and callbacks of libcurl, for speed (buffers) and safety (no redirect, no proxy, no
+ * unchecked reply). Traces show a closed list of headers, so that an unknown header stays hidden.
+ * The kernel knows when the peer last acknowledged anything, which finds dead kept connections. */
 #include "common/http/inside.h"
 
 #include <arpa/inet.h>
@@ -19,14 +16,14 @@
 #include "common/log.h"
 #include "common/text.h"
 
-/* The default of 64 KiB costs half of the speed; 1 MiB equals a bare send(). */
+/* The default of 64 KiB halves the speed; 1 MiB equals a bare send(). */
 #define UPLOAD_BUFFER_BYTES (1L << 20)
 #define DOWNLOAD_BUFFER_BYTES (1L << 19)
 
 /* ---- callbacks of libcurl ---- */
 
-/* libcurl names no socket of a request that is under way, so those that it opens and closes are
- * noted, and one is known again by its port. */
+/* libcurl does not tell which socket a request in progress uses, so opened and closed sockets are
+ * recorded and found by their local port. */
 static void note_socket(struct cairn_http_engine *engine, int fd) {
     if (engine->socket_count < engine->socket_room) engine->sockets[engine->socket_count++] = fd;
 }
@@ -39,9 +36,9 @@ static void forget_socket(struct cairn_http_engine *engine, int fd) {
     }
 }
 
-/* An idle connection whose other end has gone without FIN or RST (a machine that lost its power, a
- * gateway that forgot it) is found before a request waits on it. Not of a Unix socket, hence no
- * check. */
+/* Keepalive probes find an idle connection whose peer is gone without FIN or RST (a machine without
+ * power, a gateway that dropped its state) before a request waits on it. setsockopt fails on a Unix
+ * socket, so its result is ignored. */
 static void probe_when_idle(curl_socket_t fd) {
     const int on = 1, idle_s = 10, each_s = 5, count = 3;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -55,14 +52,13 @@ static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
     const char *congestion = dial->engine->congestion;
     if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKOPT_OK;
     probe_when_idle(fd);
-    /* Not of a Unix socket, hence no check. */
     if (congestion)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
     return CURL_SOCKOPT_OK;
 }
 
-/* A name of the outside that points there reaches what was never meant to be a store: the instance
- * metadata with its keys. */
+/* Refuses link-local addresses: an outside name that resolves to one would reach the instance
+ * metadata and its keys instead of a store. */
 static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sockaddr *address) {
     struct cairn_http_dial *dial = owner;
     (void)purpose;
@@ -76,9 +72,8 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
     return fd;
 }
 
-/* Always a reset: a connection is closed when its request was given up (http.h#3: what the kernel
- * still holds of the body must not go out and complete the request), or when it is idle, where it
- * makes no difference. */
+/* Closes by reset: a cancelled request's bytes in the kernel must not be sent and complete the
+ * request (http.h#3); for an idle connection it makes no difference. */
 static int on_close(void *owner, curl_socket_t fd) {
     struct linger none = {.l_onoff = 1, .l_linger = 0};
     forget_socket(owner, fd);
@@ -133,7 +128,7 @@ static int on_trace(CURL *easy, curl_infotype type, char *text, size_t size, voi
 
 void cairn_http_set_safety(CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    /* Else giving a request up waits for the end of its look-up, and with it all others. */
+    /* Otherwise cancelling a request waits for its name lookup, and all other requests with it. */
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
@@ -148,7 +143,7 @@ void cairn_http_set_safety(CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 }
 
-/* Before the request goes out, each time. */
+/* Called before each time the request is sent. */
 static int on_start(void *owner, char *peer, char *local, int peer_port, int local_port) {
     struct cairn_http_transfer *transfer = owner;
     long connects = 1;
@@ -190,7 +185,7 @@ void cairn_http_set_connection(struct cairn_http_dial *dial, CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)engine->options.connect_ms);
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, DOWNLOAD_BUFFER_BYTES);
     curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
-    /* A store's name stands for many machines; whoever asks first must not name one for all. */
+    /* A store's name has many addresses; a shared first answer would send all to one machine. */
     curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
     if (engine->ca_bundle) curl_easy_setopt(easy, CURLOPT_CAINFO, engine->ca_bundle);
     if (engine->interface_name) curl_easy_setopt(easy, CURLOPT_INTERFACE, engine->interface_name);
@@ -207,8 +202,8 @@ static void set_request(struct cairn_http_transfer *transfer) {
         curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, request->unix_socket);
 }
 
-/* A body goes out as POSTFIELDS under the wanted method: libcurl then needs no read callback and
- * rewinds by itself when a kept connection turns out to be dead. */
+/* Sends a body as POSTFIELDS under the wanted method: libcurl then needs no read callback and
+ * rewinds when a kept connection turns out to be dead. */
 static void set_method(struct cairn_http_transfer *transfer) {
     CURL *easy = transfer->easy;
     const struct cairn_http_request *request = transfer->request;
@@ -258,7 +253,7 @@ enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer
     return CAIRN_OK;
 }
 
-/* ---- replies, a line or a run of bytes at a time, by libcurl or by the direct path ---- */
+/* ---- replies, one line or run of bytes at a time, from libcurl or a link ---- */
 
 #define REPLY_HEADER_BYTES_MAX (64 * CAIRN_KIB)
 #define DISCARDED_BYTES_MAX CAIRN_MIB
@@ -271,7 +266,7 @@ static struct cairn_view trimmed(const char *from, const char *to) {
     return cairn_text_trimmed((struct cairn_view){from, (size_t)(to - from)});
 }
 
-/* One of the words of a list, as in "keep-alive, close". */
+/* Is `wanted` in a comma-separated list, as in "keep-alive, close"? */
 static bool has_word(struct cairn_view list, const char *wanted) {
     const char *at = list.data, *end = at + list.size;
     while (at < end) {
@@ -312,9 +307,9 @@ static void take_header(struct cairn_http_transfer *transfer, const char *line, 
 
 static void end_headers(struct cairn_http_transfer *transfer) {
     struct cairn_http_request *request = transfer->request;
-    if (request->status < 200) return; /* 1xx: the final reply is still to come */
+    if (request->status < 200) return; /* 1xx: the final reply follows */
     transfer->headers_over = true;
-    /* Both lengths at once: the chunks hold, and what comes behind them is not trusted. */
+    /* With both lengths the chunks count, and bytes after them are not trusted. */
     if (transfer->chunked && request->content_length != UINT64_MAX) transfer->says_close = true;
     if (transfer->chunked) request->content_length = UINT64_MAX;
     if (!transfer->refused && request->on_reply)
@@ -336,7 +331,7 @@ void cairn_http_reply_line(struct cairn_http_transfer *transfer, const char *lin
         transfer->refused =
             cairn_fail(&transfer->error, CAIRN_PROTOCOL, "more than 64 KiB of reply headers");
     else if (transfer->headers_over)
-        return; /* trailers say nothing that we trust */
+        return; /* trailers are ignored */
     else if (!trimmed(line, line + size).size)
         end_headers(transfer);
     else if (request->status >= 200)
@@ -388,8 +383,8 @@ void cairn_http_reply_arrived(struct cairn_http_transfer *transfer, size_t size)
     request->reply_bytes += size;
 }
 
-/* A clean close in the middle of a body looks like success when no length was announced, so the
- * caller must compare with what it expects when content_length is not said. */
+/* Without an announced length a clean close in the middle of a body looks like success, so the
+ * caller must check the length if content_length is unknown. */
 enum cairn_code cairn_http_reply_judge(const struct cairn_http_transfer *transfer,
                                        struct cairn_error *err) {
     const struct cairn_http_request *request = transfer->request;
@@ -412,7 +407,7 @@ enum cairn_code cairn_http_reply_judge(const struct cairn_http_transfer *transfe
 
 #define AGAIN_US 250000
 #define RETRANSMISSIONS_MIN 2
-#define ROUNDING_US 10000 /* the kernel counts in its own ticks */
+#define ROUNDING_US 10000 /* the kernel's times are rounded to its ticks */
 
 static uint16_t port_of(int fd) {
     struct sockaddr_storage own = {0};
@@ -439,7 +434,7 @@ uint64_t cairn_http_half_open_due_us(const struct cairn_http_transfer *transfer)
                          transfer->started_us + CAIRN_HTTP_HALF_OPEN_US);
 }
 
-/* libcurl stops reading at the peer's FIN and goes on sending, into a window that stays full. */
+/* After the peer's FIN libcurl stops reading and keeps sending, into a window that stays full. */
 static bool peer_has_ended(const struct cairn_http_transfer *transfer, int fd,
                            const struct tcp_info *info) {
     int unread = 0;
@@ -454,7 +449,7 @@ bool cairn_http_half_open_check(struct cairn_http_transfer *transfer) {
     int fd = socket_of(transfer);
     transfer->half_open_check_us = now + AGAIN_US;
     if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
-        transfer->heard = true; /* a Unix socket: its peer's end is always told */
+        transfer->heard = true; /* a Unix socket always reports its peer's end */
         return false;
     }
     uint64_t silent_us = (uint64_t)info.tcpi_last_ack_recv * 1000 + ROUNDING_US;
@@ -570,8 +565,8 @@ static enum cairn_code redact_request_line(struct cairn_view line, struct cairn_
     return append(ret, part(line, end, line.size), err);
 }
 
-/* "PUT /bucket/key", "HTTP/1.1 200": a method is of capital letters alone, so that no header, nor
- * the second line of a folded one, is taken for it when its value begins with a slash. */
+/* Is it "PUT /bucket/key" or "HTTP/1.1 200"? A method is all capitals, so no header and no folded
+ * line with a value that begins with a slash is mistaken for one. */
 static bool is_start_line(struct cairn_view line, size_t space) {
     const char *text = line.data;
     if (line.size > 5 && !memcmp(text, "HTTP/", 5)) return true;
