@@ -563,11 +563,13 @@ void cairn_s3_reply_compare_sent(struct cairn_s3_task *task) {
     (void)fail_with(task, CAIRN_S3_DONE, &error);
 }
 
-/* An altered body is not the endpoint's fault, so its health and pauses do not count: a path that
- * alters every body is reported within seconds, whatever else uses it. */
+/* A body that arrives altered is repeated until the deadline, as a failure of the endpoint: a save
+ * waits for its way to recover. A request with a deadline of its own (doctor, a test) ends within
+ * seconds, and what it finds does not pause the endpoint for others. */
 static enum cairn_s3_judgement judgement_of(struct cairn_s3_task *task,
                                             const struct cairn_s3_meaning *meaning) {
     if (meaning->policy == CAIRN_S3_REPEAT) return CAIRN_S3_FAILURE;
+    if (meaning->policy == CAIRN_S3_ALTERED && !task->request->deadline_ms) return CAIRN_S3_FAILURE;
     if (meaning->policy == CAIRN_S3_ALTERED && ++task->altered < ALTERED_MAX)
         return CAIRN_S3_RESEND;
     return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;

@@ -271,13 +271,14 @@ TEST(a_bad_digest_with_good_bytes_is_resent_and_with_changed_ones_reported) { /*
     EXPECT_CODE(cairn_store_perform(second.worker, &put, &err), CAIRN_SOURCE_CHANGED);
 }
 
-TEST(a_store_that_finds_every_body_altered_ends_a_request_after_five_tries_as_corrupt) {
+TEST(a_request_with_a_deadline_whose_body_arrives_altered_each_time_ends_after_five_tries) {
     struct cairn_store_s3_options patient = {.deadline_ms = 60000};
     RIG(patient, {400, "", ERROR_BODY("BadDigest")},
         {400, "", ERROR_BODY("XAmzContentChecksumMismatch")},
         {400, "", ERROR_BODY("XAmzContentSHA256Mismatch")}, {400, "", ERROR_BODY("BadDigest")});
     uint64_t begun_ms = cairn_mono_ms();
     struct cairn_store_request put = PUT_REQUEST;
+    put.deadline_ms = begun_ms + 60000;
     EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_CORRUPT);
     EXPECT_EQ_U64(put.tries, 5);
     EXPECT(!put.ambiguous);
@@ -286,6 +287,16 @@ TEST(a_store_that_finds_every_body_altered_ends_a_request_after_five_tries_as_co
     struct cairn_store_request hasty = PUT_REQUEST; /* its deadline ends it in the same words */
     hasty.deadline_ms = cairn_mono_ms() + 700;
     EXPECT_CODE(cairn_store_perform(rig.worker, &hasty, &err), CAIRN_CORRUPT);
+}
+
+TEST(a_request_of_a_save_waits_for_a_way_that_alters_bodies_to_recover) {
+    struct cairn_store_s3_options patient = {.deadline_ms = 60000};
+    RIG(patient, {400, "", ERROR_BODY("BadDigest")}, {400, "", ERROR_BODY("BadDigest")},
+        {400, "", ERROR_BODY("BadDigest")}, {400, "", ERROR_BODY("BadDigest")},
+        {400, "", ERROR_BODY("BadDigest")}, {400, "", ERROR_BODY("BadDigest")}, {200, STORED, ""});
+    struct cairn_store_request put = PUT_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT_EQ_U64(put.tries, 7);
 }
 
 TEST(an_echoed_checksum_that_differs_is_no_success) {
