@@ -89,8 +89,11 @@ static void set_attempt(struct question *question, const struct cairn_up_attempt
     copy_text(question->grant, sizeof(question->grant), attempt->text);
 }
 
+/* The answer alone holds the server's reply from here on: the socket's thread frees both. */
 static void answer(struct question *question, json_t *take_answer) {
     struct cairn_up_mail *mail = question->up->mail;
+    json_decref(question->reply);
+    question->reply = NULL;
     if (question->code == CAIRN_OK) {
         cairn_up_mail_answer(mail, question->conn, question->request, take_answer);
     } else {
