@@ -152,5 +152,8 @@ TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* a
     /* A grant that is none buys nothing. */
     char more[300] = "X-Cairn-Grant: cairn1:none\r\n";
     EXPECT(limited(&office, NULL, "GET", "/v1/runs", 25) > 0);
-    EXPECT_EQ_U64(cairn_office_say(&office, NULL, "GET", save.path, more, NULL, NULL), 429);
+    bool refused = false; /* the rate gives one call a second, perhaps just now */
+    for (unsigned i = 0; i < 25 && !refused; i++)
+        refused = cairn_office_say(&office, NULL, "GET", save.path, more, NULL, NULL) == 429;
+    EXPECT(refused);
 }
