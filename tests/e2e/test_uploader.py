@@ -37,13 +37,15 @@ class Uploader(unittest.TestCase):
         return writer
 
     def told(self, world):
-        """What the server was told of this node's memory and queue: (slabs, of them held, shards not in the store)."""
-        said = json.loads(world.get("/v1/nodes")[2])["items"][0]["uploader"]
-        return tuple(said.get(name, 0) for name in ("slab_bytes", "slab_held_bytes", "queue_depth"))
+        """What the server was told of this node's memory and queue: (slabs, of them held, shards not in the store); None:
+        it has not heard of the node yet."""
+        items = json.loads(world.get("/v1/nodes")[2])["items"]
+        said = items and items[0]["uploader"]
+        return said and tuple(said.get(name, 0) for name in ("slab_bytes", "slab_held_bytes", "queue_depth"))
 
     def test_heartbeats_tell_of_slabs_and_queue_until_all_is_sent(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
-        self.assertEqual(self.told(world), (0, 0, 0))
+        self.assertEqual(wait_until(lambda: self.told(world)), (0, 0, 0))
         writer = self.writer(world)
         slabs, held, queued = wait_until(lambda: (told := self.told(world)) and all(told) and told)
         self.assertLessEqual((held, queued), (slabs, 1))
